@@ -1,0 +1,213 @@
+"""The disk as the node sees it: a port, and the operating system behind it.
+
+Everything that is stored goes through a `Disk`, so that the simulator can swap in one that
+loses unsynced pages, tears writes, fills up or fails an fsync. The rules that callers rely on:
+
+* `write_at` and `append` reach the page cache: they survive the death of the process, not of
+  the machine. `sync` makes a file's bytes durable, `sync_dir` a directory's entries.
+* An `OSError` from any call means that the file's state is unknown. A failed `sync` is never
+  retried (the kernel may have dropped the dirty pages); the caller takes the directory offline.
+* Paths are plain strings below a directory that the caller owns.
+
+Lowest floor: used by the Raft journal (metadata_quorum/raft) and the partition log (data_plane/log).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Offsets and sizes in bytes."""
+
+    def size(self) -> int:
+        """The file's length, appended bytes included."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers one after another at the end; return the bytes written (all of them)."""
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Overwrite in place (used for index files and markers)."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; shorter only at the end of the file."""
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        """As `read`, but None where it would have to wait for the device."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self) -> None:
+        """Make contents and length durable (fdatasync)."""
+
+    def close(self) -> None:
+        """Release the handle; nothing is synced."""
+
+
+class Disk(Protocol):
+    """A file system below which the node keeps its directories."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; an empty list where the directory does not exist."""
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error where it is already gone."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically, replacing `target`; durable after `sync_dir` of the parent."""
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Write a whole small file so that after a crash it is the old one or the new one, and
+        durable on return: temporary file, sync, rename, sync of the directory."""
+
+
+class OsFile:
+    """A file of the operating system, by file descriptor."""
+
+    __slots__ = ("_end", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._end = os.fstat(fd).st_size
+
+    def size(self) -> int:
+        return self._end
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        wanted = sum(len(b) for b in buffers)
+        done = os.pwritev(self.fd, buffers, self._end)
+        if done < wanted:
+            rest = memoryview(b"".join(buffers))
+            while done < wanted:
+                n = os.pwrite(self.fd, rest[done:], self._end + done)
+                if n == 0:
+                    raise OSError(errno.EIO, "write returned 0 bytes")
+                done += n
+        self._end += wanted
+        return wanted
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        rest = memoryview(data)
+        while rest:
+            n = os.pwrite(self.fd, rest, offset)
+            rest = rest[n:]
+            offset += n
+        self._end = max(self._end, offset)
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self.fd, length, offset)
+        while len(data) < length:
+            more = os.pread(self.fd, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            n = os.preadv(self.fd, [buffer], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as e:
+            if e.errno == errno.EOPNOTSUPP:
+                return self.read(offset, length)
+            raise
+        if n == length:
+            return bytes(buffer)
+        if offset + n >= self._end:
+            return bytes(memoryview(buffer)[:n])
+        return None
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+        self._end = size
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove_tree(self, path: str) -> None:
+        for name in self.list(path):
+            child = os.path.join(path, name)
+            if os.path.isdir(child) and not os.path.islink(child):
+                self.remove_tree(child)
+            else:
+                self.remove(child)
+        if os.path.isdir(path):
+            os.rmdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as f:
+            return f.read()
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        file = self.open(temporary, create=True)
+        try:
+            file.append([data])
+            file.sync()
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        self.sync_dir(os.path.dirname(path) or ".")

@@ -1,0 +1,120 @@
+"""Raft as the rest of the house sees it: bytes in, committed bytes out, in one order everywhere.
+
+`syncobj.py` implements the port on PySyncObj; nothing else knows that PySyncObj exists.
+All calls happen on the node's event loop. Nothing here reads a clock: whoever drives the port
+calls `tick(now)` often enough (at `next_tick_in()` at the latest) and after every receive.
+
+    proposer -> propose(command) -> journal + peers -> commit -> StateMachine.apply on every node
+                                                              -> the proposer's `on_done`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Outcome(Enum):
+    """What became of a proposal."""
+
+    COMMITTED = "committed"
+    """Applied here; `Proposal.result` is what `apply` returned."""
+    REFUSED = "refused"
+    """Surely never committed (this node does not lead)."""
+    UNKNOWN = "unknown"
+    """Leadership was lost or time ran out: it may or may not be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The end of a proposal, given to its `on_done`."""
+
+    outcome: Outcome
+    index: int = -1
+    term: int = -1
+    result: object = None
+
+
+class StateMachine(Protocol):
+    """What is replicated. `apply` is deterministic, reads no clock, and never raises."""
+
+    def apply(self, index: int, term: int, command: bytes) -> object:
+        """Take one committed command; return the proposer's answer. Called in index order,
+        exactly once per index since the last `restore` or start."""
+
+    def snapshot(self) -> bytes:
+        """The whole state as of the last applied command."""
+
+    def restore(self, data: bytes, index: int, term: int) -> None:
+        """Replace the state by a snapshot that covers everything up to `index`."""
+
+    def became_leader(self, term: int) -> None:
+        """This node leads `term`. It may not have applied everything yet: the controller waits
+        for its own claim, proposed in this term, to come back through `apply`."""
+
+    def lost_leadership(self, term: int) -> None:
+        """This node no longer leads `term`; pending proposals have ended UNKNOWN."""
+
+
+class RaftLink(Protocol):
+    """The way to the other voters: ordered per connection, may lose everything at any time."""
+
+    def send(self, peer: int, frame: bytes) -> bool:
+        """Hand one frame over; False where there is no connection to that voter."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """What DescribeQuorum and `kraft quorum status` show. Indexes are Raft log indexes."""
+
+    leader_id: int
+    term: int
+    commit_index: int
+    last_index: int
+    match_index: Mapping[int, int]
+    """Per voter (self included), known on the leader only."""
+    last_contact: Mapping[int, float]
+    """Per voter, seconds on the loop's clock of its last answer; known on the leader only."""
+
+
+class Raft(Protocol):
+    """One voter."""
+
+    node_id: int
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def leader_id(self) -> int:
+        """The known leader's id, -1 where none is known."""
+
+    @property
+    def term(self) -> int: ...
+
+    def state(self) -> QuorumState: ...
+
+    def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
+        """Append `command` if this node leads; `on_done` is called exactly once, never
+        re-entrantly from inside `propose`."""
+
+    def receive(self, peer: int, frame: bytes) -> None:
+        """One frame from a voter, in the order of its newest connection. A malformed frame
+        raises `ValueError`, and the caller closes that connection."""
+
+    def connected(self, peer: int) -> None:
+        """A connection to (or from) that voter is up."""
+
+    def disconnected(self, peer: int, *, broken: bool) -> None:
+        """It is gone. `broken`: the other end closed or reset it (its process probably died), as
+        against our own giving up; a broken leader is followed by an early pre-vote."""
+
+    def tick(self, now: float) -> None:
+        """Let time pass: elections, heartbeats, commits, applies, snapshots."""
+
+    def next_tick_in(self) -> float:
+        """Seconds until `tick` is due at the latest; 0.0 where there is work to do now."""
+
+    def close(self) -> None: ...
