@@ -26,11 +26,12 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The reserved id of the metadata topic."""
 
-UNASSIGNED_DIR: Final = ZERO_UUID
+MIGRATING_DIR: Final = ZERO_UUID
+"""Directory of a replica that predates directories (DirectoryId.MIGRATING)."""
+UNASSIGNED_DIR: Final = UUID(int=1)
 """Directory of a replica that its broker has not placed yet (DirectoryId.UNASSIGNED)."""
-LOST_DIR: Final = UUID(int=1)
+LOST_DIR: Final = UUID(int=2)
 """Directory that is offline (DirectoryId.LOST)."""
-MIGRATING_DIR: Final = UUID(int=2)
 
 
 class TopicPartition(NamedTuple):
