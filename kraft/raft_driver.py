@@ -1,0 +1,116 @@
+"""Turns a Raft voter's wish to be ticked into timers of the node's event loop.
+
+Raft itself reads no clock (metadata_quorum/raft/port.py); this is the one place that calls
+`tick`. Whatever gives Raft work (a proposal, a frame, a connection that came or went) goes
+through here, so that the work is taken up in the same turn of the loop: proposals of one turn
+share one append, one fsync and one message per voter.
+
+    controller -> RaftDriver.propose -> Raft.propose … tick -> apply -> on_done
+    raft_links -> RaftDriver.receive -> Raft.receive … tick
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from metadata_quorum.raft.port import Applied, QuorumState, Raft
+
+
+class RaftDriver:
+    """A `Raft` that ticks itself. Errors out of a tick are bugs or a dead disk: `on_fatal`."""
+
+    def __init__(
+        self, raft: Raft, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        self._raft = raft
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._timer: asyncio.Handle | None = None
+        self._due = False
+        self._closed = False
+        self.node_id = raft.node_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self._raft.is_leader
+
+    @property
+    def leader_id(self) -> int:
+        return self._raft.leader_id
+
+    @property
+    def term(self) -> int:
+        return self._raft.term
+
+    def state(self) -> QuorumState:
+        return self._raft.state()
+
+    def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
+        self._raft.propose(command, on_done)
+        self.wake()
+
+    def receive(self, peer: int, frame: bytes) -> None:
+        """Raises `ValueError` for a malformed frame; anything else that escapes is fatal."""
+        if self._closed:
+            return
+        try:
+            self._raft.receive(peer, frame)
+        except ValueError:
+            raise
+        except Exception as e:
+            self._fail(e)
+            return
+        self.wake()
+
+    def connected(self, peer: int) -> None:
+        if not self._closed:
+            self._raft.connected(peer)
+            self.wake()
+
+    def disconnected(self, peer: int, *, broken: bool) -> None:
+        if not self._closed:
+            self._raft.disconnected(peer, broken=broken)
+            self.wake()
+
+    def wake(self) -> None:
+        """Tick at the end of this turn of the loop."""
+        if self._due or self._closed:
+            return
+        self._due = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_soon(self.tick)
+
+    def tick(self, now: float | None = None) -> None:
+        """Tick now and arm the timer for the next time."""
+        if self._closed:
+            return
+        self._due = False
+        try:
+            self._raft.tick(self._loop.time() if now is None else now)
+            delay = self._raft.next_tick_in()
+        except Exception as e:
+            self._fail(e)
+            return
+        if self._due:  # something woke us from inside the tick
+            return
+        if delay <= 0.0:
+            self.wake()
+        else:
+            self._timer = self._loop.call_later(delay, self.tick)
+
+    def next_tick_in(self) -> float:
+        return self._raft.next_tick_in()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._raft.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._closed = True
+        self._on_fatal(error)

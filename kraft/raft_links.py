@@ -1,0 +1,160 @@
+"""The way of Raft frames to the other voters: one connection per ordered pair of nodes.
+
+What this node says to voter j travels on a connection that this node opened to j's controller
+listener; what j says comes in on a connection that j opened. So a one-way cut is truly one-way,
+and the order of frames is the order of one connection. A frame for a voter that is not connected
+is lost: Raft sends again what matters.
+
+    Raft -> RaftLinks.send -> connection to j -> j's server -> api/raft.py -> RaftDriver.receive
+
+A connection that ends although we did not close it is `broken`: the process behind it has most
+likely died, and Raft looks for a new leader early. A peer that has merely fallen silent is given
+up after `ACK_TIMEOUT_MS` of unacknowledged bytes, and dialled afresh, so that a link that heals
+does not sit out TCP's doubled retransmission timers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from kraft.wire import header
+from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
+
+RECONNECT_MIN_S: Final = 0.02
+RECONNECT_MAX_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 1.0
+ACK_TIMEOUT_MS: Final = 3_000
+WRITE_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class RaftEvents(Protocol):
+    """Whoever wants to know that a link came up or went down (the `RaftDriver`)."""
+
+    def connected(self, peer: int) -> None: ...
+
+    def disconnected(self, peer: int, *, broken: bool) -> None: ...
+
+
+class RaftLinks:
+    """A `RaftLink` over TCP. `start` dials every voter and keeps dialling."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        node_id: int,
+        addresses: Mapping[int, tuple[str, int]],
+        random: random.Random,
+    ) -> None:
+        self._links = {
+            peer: _Link(peer, address, random, self._frame_encoder(cluster_id, node_id, peer))
+            for peer, address in addresses.items()
+            if peer != node_id
+        }
+
+    @staticmethod
+    def _frame_encoder(cluster_id: str, source: int, target: int) -> Callable[[bytes], bytes]:
+        request = header.request_header(RAFT_API_KEY, RAFT_API_VERSION, 0, None)
+
+        def encoded(frame: bytes) -> bytes:
+            body = encode(RaftFrame(cluster_id, source, target, frame))
+            return (len(request) + len(body)).to_bytes(4, "big") + request + body
+
+        return encoded
+
+    def start(self, loop: asyncio.AbstractEventLoop, events: RaftEvents) -> None:
+        for link in self._links.values():
+            link.start(loop, events)
+
+    def send(self, peer: int, frame: bytes) -> bool:
+        return self._links[peer].send(frame)
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+
+
+class _Link(asyncio.Protocol):
+    """One voter: dialled for ever, at most one connection at a time."""
+
+    def __init__(
+        self,
+        peer: int,
+        address: tuple[str, int],
+        random: random.Random,
+        encoded: Callable[[bytes], bytes],
+    ) -> None:
+        self.peer = peer
+        self._address = address
+        self._random = random
+        self._encoded = encoded
+        self._transport: asyncio.Transport | None = None
+        self._lost = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._events: RaftEvents | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop, events: RaftEvents) -> None:
+        self._events = events
+        self._task = loop.create_task(self._keep_connected(loop))
+
+    async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
+        delay = RECONNECT_MIN_S
+        while True:
+            self._lost.clear()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await loop.create_connection(lambda: self, *self._address)
+            except (OSError, TimeoutError):
+                delay = min(delay * 2, RECONNECT_MAX_S)
+            else:
+                delay = RECONNECT_MIN_S
+                await self._lost.wait()
+            # Jitter, so that two nodes that lost each other do not dial in step.
+            await asyncio.sleep(delay * (0.5 + self._random.random()))
+
+    def send(self, frame: bytes) -> bool:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if transport.get_write_buffer_size() > WRITE_BUFFER_MAX_BYTES:
+            transport.abort()
+            return False
+        transport.write(self._encoded(frame))
+        return True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, ACK_TIMEOUT_MS)
+        log.debug("raft link up", peer=self.peer)
+        assert self._events is not None
+        self._events.connected(self.peer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._lost.set()
+        assert self._events is not None
+        if not self._closing:
+            silent = isinstance(exc, TimeoutError)
+            log.debug("raft link down", peer=self.peer, cause=repr(exc))
+            self._events.disconnected(self.peer, broken=not silent)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._transport is not None:
+            self._transport.abort()
