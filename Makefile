@@ -1,0 +1,66 @@
+# Two commands matter: `make demo` and `make test`. Both build .venv on their own, from
+# Python 3.11+, make and a package registry; nothing else has to be there.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long bench chaos rows lint types layers docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## build .venv from the lock file
+
+# The lock is exported and installed by hash, so that a registry mirror set for pip
+# (PIP_INDEX_URL) serves the same files. --no-deps: the export names every package already.
+$(READY): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraft needs Python 3.11 or newer; say make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+	@mkdir -p build
+	$(BIN)/uv export --quiet --frozen --all-groups --no-emit-project --output-file build/requirements.txt
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
+	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r build/requirements.txt
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
+	  $(BIN)/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## three nodes, 336,776 flights, one of the nodes killed on the way
+	$(BIN)/python -m examples.flights
+
+test: $(READY) ## everything that runs in minutes
+	@rm -f build/rows.json
+	$(BIN)/python -m pytest -n $(JOBS) -m "not long"
+
+test-long: $(READY) ## more seeds, longer runs
+	$(BIN)/python -m pytest -n $(JOBS) -m long
+
+bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
+	$(BIN)/python -m benchmarks
+
+chaos: $(READY) ## faults on purpose, checked
+	$(BIN)/kraft chaos run --all
+
+rows: $(READY) ## feature rows that no passing test names (run `make test` first)
+	@$(BIN)/python -m tests.rows
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+docs: $(READY) ## generated pages: CONFIG.md, APIS.md
+	$(BIN)/python -m kraft.config > docs/CONFIG.md
+	$(BIN)/python -m kraft.api.table > docs/APIS.md
+
+clean: ## remove what make built, .venv included
+	rm -rf $(VENV) build demo-data bench-results

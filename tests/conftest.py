@@ -1,0 +1,106 @@
+"""What every test may ask for: free ports, Apache Kafka's jars, a real cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.cluster import cluster as cluster  # a fixture: real nodes
+from tests.rows import RowRecorder
+
+# A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable.
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+KAFKA_VERSION = "4.1.0"
+KAFKA_ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
+
+
+@pytest.fixture(scope="session")
+def free_ports() -> Callable[[int], list[int]]:
+    """Ask for n ports of the loopback that nobody listens on, below the kernel's ephemeral range
+    (a client's outgoing connection must not take one before the server binds it)."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    # Workers search in bands of their own, and a run starts where its pid says.
+    band = range(12_000 + worker % 8 * 2_500, 12_000 + (worker % 8 + 1) * 2_500)
+    cursor = os.getpid() * 37 % len(band)
+
+    def take(count: int) -> list[int]:
+        nonlocal cursor
+        found: list[int] = []
+        for _ in range(len(band)):
+            port = band[cursor % len(band)]
+            cursor += 1
+            if _is_free(port):
+                found.append(port)
+                if len(found) == count:
+                    return found
+        raise RuntimeError(f"no {count} free ports in {band}")
+
+    return take
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """A folder with Apache Kafka's jars: KRAFT_KAFKA_JARS, or fetched once from Maven Central."""
+    if shutil.which("java") is None:
+        pytest.skip("no java on PATH")
+    if named := os.environ.get("KRAFT_KAFKA_JARS"):
+        if not list(Path(named).glob("kafka-clients-*.jar")):
+            pytest.skip(f"KRAFT_KAFKA_JARS={named} holds no kafka-clients jar")
+        return Path(named)
+    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    cache = caches / "kraft" / f"kafka-tools-{KAFKA_VERSION}"
+    if not (cache / ".complete").exists():
+        _fetch_jars(cache)
+    return cache
+
+
+def _fetch_jars(target: Path) -> None:
+    """Let Maven resolve Kafka's jars and all that they need into one folder."""
+    if shutil.which("mvn") is None:
+        pytest.skip("no mvn on PATH and KRAFT_KAFKA_JARS is not set")
+    scratch = target.with_name(f"{target.name}.{os.getpid()}")
+    scratch.mkdir(parents=True)
+    dependencies = "".join(
+        f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{KAFKA_VERSION}</version></dependency>"
+        for artifact in KAFKA_ARTIFACTS
+    )
+    (scratch / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>kraft</groupId><artifactId>jars</artifactId>"
+        f"<version>1</version><dependencies>{dependencies}</dependencies></project>"
+    )
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=."],
+        cwd=scratch, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        shutil.rmtree(scratch)
+        pytest.skip(f"mvn could not fetch Apache Kafka: {(done.stdout + done.stderr).strip()[-300:]}")
+    (scratch / ".complete").touch()
+    if target.exists():  # another worker was faster
+        shutil.rmtree(scratch)
+    else:
+        scratch.rename(target)
