@@ -19,7 +19,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import structlog
 
@@ -132,8 +132,8 @@ class _Link(asyncio.Protocol):
         return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
