@@ -58,7 +58,7 @@ class RaftDriver:
             self._raft.receive(peer, frame)
         except ValueError:
             raise
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, it must stop the node, not the timer
             self._fail(e)
             return
         self.wake()
@@ -90,7 +90,7 @@ class RaftDriver:
         try:
             self._raft.tick(self._loop.time() if now is None else now)
             delay = self._raft.next_tick_in()
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, it must stop the node, not the timer
             self._fail(e)
             return
         if self._due:  # something woke us from inside the tick

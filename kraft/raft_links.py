@@ -16,12 +16,11 @@ does not sit out TCP's doubled retransmission timers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
-
-import structlog
 
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
@@ -32,7 +31,7 @@ CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
 WRITE_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class RaftEvents(Protocol):
@@ -138,7 +137,7 @@ class _Link(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, ACK_TIMEOUT_MS)
-        log.debug("raft link up", peer=self.peer)
+        log.debug("raft link to %d is up", self.peer)
         assert self._events is not None
         self._events.connected(self.peer)
 
@@ -148,7 +147,7 @@ class _Link(asyncio.Protocol):
         assert self._events is not None
         if not self._closing:
             silent = isinstance(exc, TimeoutError)
-            log.debug("raft link down", peer=self.peer, cause=repr(exc))
+            log.debug("raft link to %d is down: %r", self.peer, exc)
             self._events.disconnected(self.peer, broken=not silent)
 
     async def close(self) -> None:
