@@ -1,0 +1,336 @@
+"""Kafka's flexible encoding, for what is stored: metadata records, control records, commands.
+
+A struct is a frozen dataclass whose annotations name the codec of each field, so that one
+declaration is the type, the table and the documentation at once:
+
+    @dataclass(frozen=True, slots=True)
+    class TopicRecord:
+        name: String
+        topic_id: Uuid
+
+`Schema.of(TopicRecord)` turns it into a reader and writer. `Annotated[..., since(2)]` says the
+version that brought the field, `Annotated[..., tag(0)]` puts it into the tagged section (written
+only where it differs from its default). Structs nest as `tuple[Inner, ...]`.
+
+    bytes of a struct:  field* | uvarint number of tags | (uvarint tag | uvarint size | field)*
+    string, bytes, array:  uvarint (length + 1), 0 for null | contents
+    uvarint: 7 bits a byte, least significant first;  varint: zigzag of it
+
+Lowest floor; nothing here knows which records exist. Malformed input raises `ValueError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
+from uuid import UUID
+
+T = TypeVar("T")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Reader:
+    """A position in a buffer. Reading past the end raises `ValueError`."""
+
+    __slots__ = ("buf", "end", "pos")
+
+    def __init__(self, buf: Buffer, pos: int = 0) -> None:
+        self.buf = memoryview(buf)
+        self.pos = pos
+        self.end = len(buf)
+
+    def take(self, length: int) -> memoryview:
+        pos = self.pos
+        if length < 0 or pos + length > self.end:
+            raise ValueError(f"needs {length} bytes at {pos}, has {self.end - pos}")
+        self.pos = pos + length
+        return self.buf[pos : pos + length]
+
+    def uvarint(self) -> int:
+        result = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result
+        raise ValueError("varint is longer than 10 bytes")
+
+    def varint(self) -> int:
+        raw = self.uvarint()
+        return (raw >> 1) ^ -(raw & 1)
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.pos
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """`value` >= 0."""
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Zigzag: small numbers of either sign are short."""
+    write_uvarint(out, (value << 1) ^ (value >> 63))
+
+
+class Codec(Protocol):
+    """How one kind of value is written and read. `version` is that of the whole record."""
+
+    def write(self, out: bytearray, value: Any, version: int) -> None: ...
+
+    def read(self, reader: Reader, version: int) -> Any: ...
+
+
+class _Fixed:
+    """A big-endian number of fixed width."""
+
+    def __init__(self, fmt: str) -> None:
+        self._struct = struct.Struct(">" + fmt)
+
+    def write(self, out: bytearray, value: Any, version: int) -> None:
+        out += self._struct.pack(value)
+
+    def read(self, reader: Reader, version: int) -> Any:
+        return self._struct.unpack(reader.take(self._struct.size))[0]
+
+
+class _Uuid:
+    """Sixteen bytes."""
+
+    def write(self, out: bytearray, value: UUID, version: int) -> None:
+        out += value.bytes
+
+    def read(self, reader: Reader, version: int) -> UUID:
+        return UUID(bytes=bytes(reader.take(16)))
+
+
+class _CompactBytes:
+    """Length + 1, then the bytes; 0 is null."""
+
+    def write(self, out: bytearray, value: bytes | None, version: int) -> None:
+        if value is None:
+            out.append(0)
+            return
+        write_uvarint(out, len(value) + 1)
+        out += value
+
+    def read(self, reader: Reader, version: int) -> bytes | None:
+        length = reader.uvarint()
+        return None if length == 0 else bytes(reader.take(length - 1))
+
+
+class _CompactString:
+    """As bytes, in UTF-8."""
+
+    def write(self, out: bytearray, value: str | None, version: int) -> None:
+        _BYTES.write(out, None if value is None else value.encode(), version)
+
+    def read(self, reader: Reader, version: int) -> str | None:
+        data = _BYTES.read(reader, version)
+        return None if data is None else data.decode()
+
+
+class _NotNull:
+    """Refuses the null that the encoding has room for but the field has not."""
+
+    def __init__(self, inner: Codec) -> None:
+        self._inner = inner
+
+    def write(self, out: bytearray, value: Any, version: int) -> None:
+        if value is None:
+            raise ValueError("null where the field must have a value")
+        self._inner.write(out, value, version)
+
+    def read(self, reader: Reader, version: int) -> Any:
+        value = self._inner.read(reader, version)
+        if value is None:
+            raise ValueError("null where the field must have a value")
+        return value
+
+
+class _Array:
+    """Number of elements + 1, then the elements; 0 is null."""
+
+    def __init__(self, element: Codec) -> None:
+        self._element = element
+
+    def write(self, out: bytearray, value: tuple[Any, ...] | None, version: int) -> None:
+        if value is None:
+            out.append(0)
+            return
+        write_uvarint(out, len(value) + 1)
+        for item in value:
+            self._element.write(out, item, version)
+
+    def read(self, reader: Reader, version: int) -> tuple[Any, ...] | None:
+        count = reader.uvarint() - 1
+        if count < 0:
+            return None
+        if count > reader.remaining:  # every element takes a byte at least
+            raise ValueError(f"array claims {count} elements, {reader.remaining} bytes follow")
+        return tuple(self._element.read(reader, version) for _ in range(count))
+
+
+_BYTES: Final = _CompactBytes()
+_STRING: Final = _CompactString()
+_INT32: Final = _Fixed("i")
+_UUID: Final = _Uuid()
+
+Int8 = Annotated[int, _Fixed("b")]
+Int16 = Annotated[int, _Fixed("h")]
+UInt16 = Annotated[int, _Fixed("H")]
+Int32 = Annotated[int, _INT32]
+Int64 = Annotated[int, _Fixed("q")]
+Float64 = Annotated[float, _Fixed("d")]
+Bool = Annotated[bool, _Fixed("?")]
+Uuid = Annotated[UUID, _UUID]
+String = Annotated[str, _NotNull(_STRING)]
+NullableString = Annotated[str | None, _STRING]
+Bytes = Annotated[bytes, _NotNull(_BYTES)]
+NullableBytes = Annotated[bytes | None, _BYTES]
+Int32s = Annotated[tuple[int, ...], _NotNull(_Array(_INT32))]
+NullableInt32s = Annotated[tuple[int, ...] | None, _Array(_INT32)]
+Uuids = Annotated[tuple[UUID, ...], _NotNull(_Array(_UUID))]
+NullableUuids = Annotated[tuple[UUID, ...] | None, _Array(_UUID)]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The field exists from this version of its record on."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The field is in the tagged section under this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One row of a schema."""
+
+    name: str
+    codec: Codec
+    since: int
+    tag: int | None
+    default: Any
+
+    def default_value(self, owner: str) -> Any:
+        if self.default is dataclasses.MISSING:
+            raise ValueError(f"{owner}.{self.name} has no default")
+        return self.default
+
+
+class Schema(Generic[T]):
+    """Reader and writer of one dataclass, derived from its annotations."""
+
+    def __init__(self, cls: type[T]) -> None:
+        self.cls = cls
+        hints = typing.get_type_hints(cls, include_extras=True)
+        fields = [_field(cls, f, hints[f.name]) for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        self._plain = [f for f in fields if f.tag is None]
+        self._tagged = sorted((f for f in fields if f.tag is not None), key=lambda f: f.tag or 0)
+        self._by_tag = {f.tag: f for f in self._tagged}
+
+    @staticmethod
+    def of(cls: type[Any]) -> Schema[Any]:
+        """The schema of `cls`, built once."""
+        schema = _SCHEMAS.get(cls)
+        if schema is None:
+            schema = _SCHEMAS[cls] = Schema(cls)
+        return schema
+
+    def write(self, out: bytearray, value: T, version: int) -> None:
+        """Append `value` as of `version`; fields that came later are left out."""
+        for field in self._plain:
+            if field.since <= version:
+                field.codec.write(out, getattr(value, field.name), version)
+        tagged = [
+            (field, item)
+            for field in self._tagged
+            if field.since <= version and (item := getattr(value, field.name)) != field.default
+        ]
+        write_uvarint(out, len(tagged))
+        for field, item in tagged:
+            body = bytearray()
+            field.codec.write(body, item, version)
+            write_uvarint(out, field.tag or 0)
+            write_uvarint(out, len(body))
+            out += body
+
+    def read(self, reader: Reader, version: int) -> T:
+        """Take one struct from `reader`; unknown tags are skipped, absent fields get defaults."""
+        values: dict[str, Any] = {}
+        for field in self._plain:
+            if field.since <= version:
+                values[field.name] = field.codec.read(reader, version)
+            else:
+                values[field.name] = field.default_value(self.cls.__name__)
+        for _ in range(reader.uvarint()):
+            tag, size = reader.uvarint(), reader.uvarint()
+            body = Reader(reader.take(size))
+            known = self._by_tag.get(tag)
+            if known is not None and known.since <= version:
+                values[known.name] = known.codec.read(body, version)
+        return self.cls(**values)
+
+
+_SCHEMAS: Final[dict[type[Any], Schema[Any]]] = {}
+
+
+def _field(cls: type[Any], field: dataclasses.Field[Any], hint: Any) -> _Field:
+    codec: Codec | None = None
+    since, tag = 0, None
+    base = hint
+    if typing.get_origin(hint) is Annotated:
+        base, *notes = typing.get_args(hint)
+        for note in notes:
+            if isinstance(note, Since):
+                since = note.version
+            elif isinstance(note, Tag):
+                tag = note.number
+            else:
+                codec = note
+    codec = codec or _struct_codec(base)
+    if codec is None:
+        raise TypeError(f"{cls.__name__}.{field.name}: no codec for {hint!r}")
+    return _Field(field.name, codec, since, tag, field.default)
+
+
+def _struct_codec(hint: Any) -> Codec | None:
+    """Codec of a nested struct or of a tuple of structs (or of annotated items)."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return Schema.of(hint)
+    args = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple and len(args) == 2 and args[1] is Ellipsis:
+        element = args[0]
+        if typing.get_origin(element) is Annotated:
+            inner: Codec | None = typing.get_args(element)[1]
+        else:
+            inner = _struct_codec(element)
+        return _NotNull(_Array(inner)) if inner is not None else None
+    return None
+
+
+def decode_with(read: Callable[[Reader], T], buf: Buffer) -> T:
+    """Run `read` over the whole of `buf`: whatever is wrong with the bytes is a `ValueError`."""
+    reader = Reader(buf)
+    try:
+        value = read(reader)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise ValueError(f"malformed: {e}") from e
+    if reader.remaining:
+        raise ValueError(f"{reader.remaining} bytes left over")
+    return value
