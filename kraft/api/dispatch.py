@@ -1,0 +1,161 @@
+"""From a frame to its handler, and from what the handler gave to the bytes of the reply.
+
+    frame -> header -> row of the table -> message -> handler -> dict -> header + body
+                   \\-> raw handler (Produce, Fetch, Raft) --------> header + buffers
+
+Trouble on the way:
+* no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
+  (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
+* `BrokerError`: the API's own error response;
+* a broken invariant or a failed disk: the node stops;
+* anything else is our bug: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+
+from kraft.api.row import ApiRow, Response
+from kraft.context import NodeContext, RequestContext, Role
+from kraft.net.connection import Buffers, ProtocolError
+from kraft.net.server import Peer, Reply
+from kraft.wire.bridge import MalformedMessage, Message, decode_request, encode_response
+from kraft.wire.header import (
+    API_VERSIONS,
+    MalformedHeader,
+    RequestHeader,
+    read_request_header,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode, FatalError
+from metadata_quorum.invariants import InvariantViolation
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Serves the frames of all listeners of one node."""
+
+    def __init__(self, node: NodeContext, rows: Mapping[int, ApiRow], roles: Mapping[str, Role]) -> None:
+        """`roles` tells for each listener's name what it serves."""
+        self._node = node
+        self._rows = {
+            name: {key: row for key, row in rows.items() if role in row.listeners}
+            for name, role in roles.items()
+        }
+        self._roles = dict(roles)
+        self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
+        self._tasks: dict[asyncio.Task[Buffers], None] = {}
+
+    def is_exclusive(self, frame: memoryview) -> bool:
+        """Whether the request in `frame` must run alone on its connection."""
+        return bytes(frame[:2]) in self._exclusive
+
+    def serve(self, peer: Peer, frame: memoryview) -> Reply:
+        """Start one request; see `kraft.net.server.Serve`."""
+        try:
+            header = read_request_header(frame)
+        except MalformedHeader as error:
+            raise ProtocolError(str(error)) from None
+        ctx, refusal = self._context(peer, header)
+        if refusal is not None:
+            return refusal
+        body = frame[header.body :]
+        if ctx.row.raw is not None:
+            return self._serve_raw(ctx, body)
+        try:
+            request = decode_request(header.api_key, header.version, body)
+        except MalformedMessage as error:
+            raise ProtocolError(str(error)) from None
+        return self.answer(ctx, request)
+
+    def answer(self, ctx: RequestContext, request: Message) -> Reply:
+        """Run the handler of a decoded request (also one that came in an envelope)."""
+        assert ctx.row.handler is not None
+        try:
+            result = ctx.row.handler(self._node, ctx, request)
+        except Exception as error:  # noqa: BLE001
+            return _reply(ctx, self._error_response(ctx, request, error))
+        if result is None or isinstance(result, Mapping):
+            return _reply(ctx, result)
+        task = self._node.loop.create_task(self._finish(ctx, request, result))
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    async def close(self) -> None:
+        """Give up the requests that still wait."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _finish(
+        self, ctx: RequestContext, request: Message, result: Awaitable[Response | None]
+    ) -> Buffers:
+        try:
+            response = await result
+        except Exception as error:  # noqa: BLE001
+            response = self._error_response(ctx, request, error)
+        return _reply(ctx, response)
+
+    def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
+        assert ctx.row.raw is not None
+        try:
+            return ctx.row.raw(self._node, ctx, body)
+        except ProtocolError:
+            raise
+        except (MalformedMessage, MalformedHeader) as error:
+            raise ProtocolError(str(error)) from None
+        except Exception as error:
+            if isinstance(error, InvariantViolation | FatalError):
+                self._stop_node(error)
+            log.error("%s v%d failed", ctx.row.name, ctx.version, exc_info=error)
+            raise ProtocolError(f"{ctx.row.name} failed") from error
+
+    def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, Buffers | None]:
+        """The request's context; and the answer, where it is refused but the connection may go on."""
+        rows = self._rows[peer.listener]
+        row = rows.get(header.api_key)
+        if row is None:
+            raise ProtocolError(f"API {header.api_key} is not served on listener {peer.listener}")
+        ctx = RequestContext(
+            header.api_key,
+            header.version,
+            header.correlation_id,
+            header.client_id,
+            self._roles[peer.listener],
+            peer,
+            peer.principal,
+            row,
+            rows,
+        )
+        if row.answers(header.version):
+            return ctx, None
+        if header.api_key != API_VERSIONS:
+            raise ProtocolError(f"{row.name} has no version {header.version} here (UNSUPPORTED_VERSION)")
+        ctx.version = 0
+        known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
+        response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
+        return ctx, _reply(ctx, response)
+
+    def _error_response(self, ctx: RequestContext, request: Message, error: Exception) -> Response:
+        if isinstance(error, BrokerError):
+            return ctx.row.on_error(request, error.code, error.message)
+        if isinstance(error, InvariantViolation | FatalError):
+            self._stop_node(error)
+        else:
+            log.error("%s v%d failed", ctx.row.name, ctx.version, exc_info=error)
+        return ctx.row.on_error(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+
+    def _stop_node(self, error: BaseException) -> None:
+        if self._node.on_fatal is None:
+            raise error
+        self._node.on_fatal(error)
+
+
+def _reply(ctx: RequestContext, response: Response | None) -> Buffers:
+    if response is None:
+        return ()
+    return ctx.framed((encode_response(ctx.api_key, ctx.version, response),))

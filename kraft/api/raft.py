@@ -1,0 +1,21 @@
+"""Raft frames from the other voters: checked for coming from this quorum, then handed to Raft."""
+
+from __future__ import annotations
+
+from kraft.context import NodeContext, RequestContext
+from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire import raft_frame
+
+
+def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
+    """No reply: Raft's own messages answer each other."""
+    try:
+        message = raft_frame.decode(body)
+        if message.cluster_id != node.cluster_id:
+            raise ProtocolError(f"a Raft frame of cluster {message.cluster_id}")
+        if message.target != node.node_id:
+            raise ProtocolError(f"a Raft frame for node {message.target}")
+        node.raft.receive(message.source, message.frame)
+    except ValueError as error:
+        raise ProtocolError(f"a malformed Raft frame: {error}") from None
+    return ()

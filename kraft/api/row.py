@@ -1,0 +1,56 @@
+"""One row of the API table: what the node knows about an API before it reads a message of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.context import NodeContext, RequestContext, Role
+from kraft.net.connection import Buffers
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import ErrorCode
+
+Response = Mapping[str, Any]
+Handler = Callable[[NodeContext, RequestContext, Message], Response | Awaitable[Response | None] | None]
+"""Answers a decoded message. None: no reply at all. May raise `BrokerError`."""
+
+RawHandler = Callable[[NodeContext, RequestContext, memoryview], Buffers | asyncio.Future[Buffers]]
+"""Answers a message that it reads by itself (Produce, Fetch, Raft), with the whole reply as
+`RequestContext.framed` makes it, no buffers for no reply, or a future of either."""
+
+OnError = Callable[[Message, ErrorCode, str], Response]
+"""The API's own response for a request that failed as a whole."""
+
+EVERYWHERE = frozenset({Role.BROKER, Role.CONTROLLER})
+BROKER = frozenset({Role.BROKER})
+CONTROLLER = frozenset({Role.CONTROLLER})
+
+
+def top_level_error(request: Message, code: ErrorCode, message: str) -> Response:
+    """For the many APIs whose response begins with an error code."""
+    return {"error_code": int(code), "error_message": message or None}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRow:
+    """An API that we answer; ranges of versions are those of Apache Kafka 4.1."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    listeners: frozenset[Role]
+    handler: Handler | None = None
+    raw: RawHandler | None = None
+    on_error: OnError = top_level_error
+    forwarded: bool = False
+    """A broker hands it on to the active controller, in an envelope."""
+    exclusive: bool = False
+    """Its replies may be large: one at a time per connection."""
+    internal: bool = False
+    """Ours, between nodes: not named in ApiVersions."""
+
+    def answers(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version

@@ -1,0 +1,54 @@
+"""ApiVersions: the first request of every client; derived from the API table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from kraft.api.row import ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+PRODUCE: Final = 0
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What a client may call itself and its version."""
+
+
+def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if ctx.version >= 3:
+        for word in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(word):
+                raise BrokerError(ErrorCode.INVALID_REQUEST)
+    finalized = node.image.features
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "api_keys": [_range(row) for row in ctx.apis.values() if not row.internal],
+        "supported_features": [
+            {"name": name, "min_version": low, "max_version": high}
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            if low > 0 or ctx.version >= 4  # older clients choke on a lowest level of 0
+        ],
+        "finalized_features_epoch": node.image.offset,
+        "finalized_features": [
+            {"name": name, "min_version_level": level, "max_version_level": level}
+            for name, level in finalized.items()
+        ],
+    }
+
+
+def _range(row: ApiRow) -> dict[str, Any]:
+    # Kafka 4 answers Produce from version 3 on, yet says 0: librdkafka before 2.11 takes a broker
+    # that lacks the old ones for one that knows no compression.
+    low = 0 if row.key == PRODUCE else row.min_version
+    return {"api_key": row.key, "min_version": low, "max_version": row.max_version}
+
+
+SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
+    "metadata.version": (7, 27),
+    "kraft.version": (0, 1),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+    "eligible.leader.replicas.version": (0, 1),
+}

@@ -1,0 +1,88 @@
+"""What a request handler is given: the node it runs in, and the request it answers.
+
+`kraft/node.py` fills a `NodeContext` once at the start; handlers reach everything through it, so they
+import none of the node's wiring. Whatever a role does not have is None (a broker-only node has no
+controller, a controller-only node no partitions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from kraft.net.connection import Buffers
+from kraft.wire.header import response_prefix
+
+if TYPE_CHECKING:
+    from kraft.api.row import ApiRow
+    from kraft.net.server import Peer
+    from metadata_quorum.image import MetadataImage
+
+JOIN_BELOW_BYTES: Final = 64 * 1024
+"""A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
+
+
+class Role(Enum):
+    """What a listener serves; the words are those of Kafka's message schemas."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """A node as its handlers see it."""
+
+    node_id: int
+    cluster_id: str
+    config: Any
+    loop: asyncio.AbstractEventLoop
+    random: random.Random
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    image: MetadataImage
+    """The newest committed metadata that this node has acted on."""
+    partitions: Any = None
+    controller: Any = None
+    controller_client: Any = None
+    """The way to the active controller, wherever it is."""
+    groups: Any = None
+    raft: Any = None
+    on_fatal: Callable[[BaseException], None] | None = None
+    """Stops the node: a broken invariant, or a disk that failed."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request, besides its message."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    role: Role
+    """Which kind of listener it came in by."""
+    connection: Peer
+    principal: str
+    row: ApiRow
+    apis: Mapping[int, ApiRow]
+    """What this listener answers."""
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+    def framed(self, body: Buffers) -> Buffers:
+        """The whole reply to this request around the buffers of its body."""
+        prefix = response_prefix(self.api_key, self.version, self.correlation_id, sum(map(len, body)))
+        if len(body) == 1 and len(body[0]) < JOIN_BELOW_BYTES:
+            return (prefix + body[0],)
+        return (prefix, *body)

@@ -1,0 +1,266 @@
+"""One connection's framing, order and limits, without any I/O.
+
+    bytes -> FrameReader -> frames -> Pipeline.next_frame -> (a handler) -> Slot
+    bytes <-------------------------- Pipeline.take_output <- replies, in the order of the requests
+
+Requests run as they arrive; a reply that is ready early waits in its slot until all before it have
+left. What a client may make us hold is bounded: by the length of a frame, which is judged before the
+frame is read; by the bytes and the number of requests without reply; and by replies it does not read.
+Beyond a bound nothing more is started, and nothing more is read from that connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_LENGTH: Final = struct.Struct(">i")
+
+SCRATCH_BYTES: Final = 256 * 1024
+"""What one read takes at most, unless it is into a large frame's own buffer."""
+
+SMALL_FRAME_BYTES: Final = 64 * 1024
+"""Up to here a frame never waits for the node's budget."""
+
+FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
+"""A frame up to here is received into one buffer of its size. A larger one gets this much at first and
+more as it really comes in: a claim of 100 MB alone makes us hold nothing like that."""
+
+Buffers = Sequence[bytes | bytearray | memoryview]
+
+
+class ProtocolError(Exception):
+    """The other end broke the rules of framing: its connection ends, with this one sentence."""
+
+
+class Budget:
+    """What all connections of a node together may hold in requests without reply.
+
+    Small requests are always let in, so that heartbeats flow; a large one waits until less than the
+    budget is used. So the whole may grow over it by one large frame.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def exhausted(self) -> bool:
+        return self.used_bytes >= self.max_bytes
+
+    def take(self, size: int) -> None:
+        self.used_bytes += size
+
+    def give_back(self, size: int) -> None:
+        self.used_bytes -= size
+        while self._waiting and not self.exhausted:
+            self._waiting.popleft()()
+
+    def wait(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once when there is room again."""
+        self._waiting.append(wake)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames: int32 length, then that many bytes.
+
+    Every frame is a writable buffer of its own, so whoever gets it may keep it or change it. Small
+    frames are copied out of the scratch buffer, which all connections share (its contents never
+    outlive one call of `received`); a frame that is not there yet is received where it will stay.
+    """
+
+    def __init__(self, max_frame_bytes: int, scratch: memoryview, budget: Budget) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = scratch
+        self._budget = budget
+        self._partial_length = b""
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        self.needs_budget = False
+        """A frame has begun that the node has no room for: read on after `resume` said yes."""
+
+    @property
+    def inside_frame(self) -> bool:
+        return self._frame is not None
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be received."""
+        if self._frame is None:
+            return self._scratch
+        held = len(self._frame)
+        if self._filled == held:
+            self._frame.extend(bytes(min(max(held, FIRST_BUFFER_BYTES), self._frame_bytes - held)))
+        return memoryview(self._frame)[self._filled :]
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """The frames that the `count` bytes just received have completed. To be exhausted before
+        the next call. Raises `ProtocolError` for a length that no frame may have."""
+        if self._frame is None:
+            yield from self._cut(self._take(count))
+            return
+        self._filled += count
+        if self._filled == self._frame_bytes:
+            frame, self._frame = self._frame, None
+            yield memoryview(frame)
+
+    def resume(self) -> bool:
+        """Whether the frame that waits for the budget may be read now."""
+        if self.needs_budget and not self._budget.exhausted:
+            self.needs_budget = False
+            self._budget.take(self._frame_bytes)
+        return not self.needs_budget
+
+    def close(self) -> None:
+        """Give back what an unfinished frame has taken."""
+        if self._frame is not None and not self.needs_budget:
+            self._budget.give_back(self._frame_bytes)
+        self._frame = None
+
+    def _take(self, count: int) -> memoryview:
+        if not self._partial_length:
+            return self._scratch[:count]
+        data = memoryview(self._partial_length + self._scratch[:count])
+        self._partial_length = b""
+        return data
+
+    def _cut(self, data: memoryview) -> Iterator[memoryview]:
+        pos, end = 0, len(data)
+        while end - pos >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, pos)
+            if not 0 < length <= self._max_frame_bytes:
+                allowed = f"1 to {self._max_frame_bytes} (socket.request.max.bytes)"
+                raise ProtocolError(f"a frame of {length} bytes; allowed are {allowed}")
+            start = pos + _LENGTH.size
+            pos = start + length
+            if pos > end:
+                self._begin(length, data[start:])
+                return
+            self._budget.take(length)
+            yield memoryview(bytearray(data[start:pos]))
+        self._partial_length = bytes(data[pos:])
+
+    def _begin(self, length: int, first: memoryview) -> None:
+        self._frame_bytes = length
+        self._filled = len(first)
+        self._frame = bytearray(first)
+        self.needs_budget = length > SMALL_FRAME_BYTES and self._budget.exhausted
+        if not self.needs_budget:
+            self._budget.take(length)
+            room = min(length, FIRST_BUFFER_BYTES) - len(first)
+            if room > 0:
+                self._frame.extend(bytes(room))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may make us hold."""
+
+    max_frame_bytes: int = 100 * 1024 * 1024
+    """socket.request.max.bytes"""
+    max_in_flight_bytes: int = 32 * 1024 * 1024
+    """Requests without reply, and replies that wait for an earlier one: one more request may be
+    started as long as neither has reached this."""
+    max_in_flight_requests: int = 4096
+
+
+class Slot:
+    """The place of one reply in the order of its connection."""
+
+    __slots__ = ("exclusive", "reply", "reply_bytes", "request_bytes")
+
+    def __init__(self, request_bytes: int, exclusive: bool) -> None:
+        self.request_bytes = request_bytes
+        self.exclusive = exclusive
+        self.reply: Buffers | None = None
+        self.reply_bytes = 0
+
+
+class Pipeline:
+    """Requests of one connection on their way: which may start, and which replies may leave.
+
+    `is_exclusive(frame)` tells requests whose replies may be large (Fetch): of those only one runs at
+    a time, and what came behind a waiting one waits too.
+    """
+
+    def __init__(self, limits: Limits, budget: Budget, is_exclusive: Callable[[memoryview], bool]) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._is_exclusive = is_exclusive
+        self._queued: deque[memoryview] = deque()
+        self._slots: deque[Slot] = deque()
+        self._running_bytes = 0
+        self._reply_bytes = 0
+        self._exclusive_running = False
+        self._closed = False
+        self.output_blocked = False
+        """Set while the other end does not read what we sent."""
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether more should be read from the connection."""
+        return not self._queued and self._may_start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is queued or running."""
+        return not self._queued and not self._slots
+
+    def enqueue(self, frame: memoryview) -> None:
+        """A frame has come in whole; the budget has counted it already."""
+        self._queued.append(frame)
+
+    def next_frame(self) -> tuple[memoryview, Slot] | None:
+        """The next request that may be started now, with the slot for its reply."""
+        if not self._queued or not self._may_start():
+            return None
+        exclusive = self._is_exclusive(self._queued[0])
+        if exclusive and self._exclusive_running:
+            return None
+        frame = self._queued.popleft()
+        slot = Slot(len(frame), exclusive)
+        self._exclusive_running = self._exclusive_running or exclusive
+        self._running_bytes += slot.request_bytes
+        self._slots.append(slot)
+        return frame, slot
+
+    def fill(self, slot: Slot, reply: Buffers) -> None:
+        """The request of that slot is done; an empty reply stands for none (acks=0)."""
+        if self._closed:
+            return
+        slot.reply = reply
+        slot.reply_bytes = sum(map(len, reply))
+        self._reply_bytes += slot.reply_bytes
+        self._running_bytes -= slot.request_bytes
+        if slot.exclusive:
+            self._exclusive_running = False
+        self._budget.give_back(slot.request_bytes)
+
+    def take_output(self) -> list[bytes | bytearray | memoryview]:
+        """All that may leave now."""
+        output: list[bytes | bytearray | memoryview] = []
+        while self._slots and (reply := self._slots[0].reply) is not None:
+            output.extend(reply)
+            self._reply_bytes -= self._slots.popleft().reply_bytes
+        return output
+
+    def close(self) -> None:
+        """The connection is gone: give back what it held."""
+        self._closed = True
+        held = self._running_bytes + sum(map(len, self._queued))
+        self._queued.clear()
+        self._slots.clear()
+        self._budget.give_back(held)
+
+    def _may_start(self) -> bool:
+        limit = self._limits.max_in_flight_bytes
+        return (
+            not self.output_blocked
+            and self._running_bytes < limit
+            and self._reply_bytes < limit
+            and len(self._slots) < self._limits.max_in_flight_requests
+        )

@@ -1,0 +1,280 @@
+"""Listeners and their connections: the only place where a node's sockets are served.
+
+    socket -> ServerConnection (BufferedProtocol) -> FrameReader, Pipeline -> `serve(peer, frame)`
+    socket <- transport.writelines <----------------- replies in order  <----- buffers or a future
+
+Bytes are received straight into the buffer where the frame will stay, and replies are handed to the
+transport as they are, gathered. A handler that has nothing to wait for costs no task and no future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from kraft.net.connection import (
+    SCRATCH_BYTES,
+    Budget,
+    Buffers,
+    FrameReader,
+    Limits,
+    Pipeline,
+    ProtocolError,
+    Slot,
+)
+
+log = logging.getLogger(__name__)
+
+HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
+"""Replies that the other end has not read yet; from here on nothing more is started for it."""
+
+STALLED_FRAME_S: Final = 10.0
+"""While other frames wait for the node's budget, one that got no byte for this long loses its place."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Who is at the other end of a connection, and what the handlers remember about it."""
+
+    listener: str
+    client_host: str
+    client_port: int
+    principal: str = "User:ANONYMOUS"
+    state: dict[str, Any] = field(default_factory=dict)
+    """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
+
+
+Reply = Buffers | asyncio.Future[Buffers]
+Serve = Callable[[Peer, memoryview], Reply]
+"""Takes one frame; returns the reply's buffers (none for no reply), or a future of them. Raises
+`ProtocolError` where the connection cannot go on."""
+
+OnClosed = Callable[[Peer, bool], None]
+"""Told when a connection is gone; True where the other end closed or lost it, False where we did."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What a node bears."""
+
+    connection: Limits = field(default_factory=Limits)
+    max_connections: int = 2**31 - 1
+    max_idle_s: float = 600.0
+    """connections.max.idle.ms"""
+    max_queued_bytes: int = 512 * 1024 * 1024
+    """queued.max.request.bytes: requests without reply, over all connections."""
+
+
+class Server:
+    """All listeners of a node."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serve: Serve,
+        is_exclusive: Callable[[memoryview], bool],
+        *,
+        limits: ServerLimits | None = None,
+        on_closed: OnClosed | None = None,
+    ) -> None:
+        self.loop = loop
+        self.serve = serve
+        self.is_exclusive = is_exclusive
+        self.limits = limits if limits is not None else ServerLimits()
+        self.on_closed = on_closed
+        self.budget = Budget(self.limits.max_queued_bytes)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
+        self._servers: list[asyncio.Server] = []
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def listen(self, listener: str, host: str | None, port: int) -> int:
+        """Serve a listener; returns its port (of interest where 0 was asked for)."""
+        server = await self.loop.create_server(
+            lambda: ServerConnection(self, listener), host, port, backlog=1024
+        )
+        self._servers.append(server)
+        if self._sweep is None:
+            self._schedule_sweep()
+        return cast(int, server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and end every connection at once."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+
+    def _schedule_sweep(self) -> None:
+        period = min(self.limits.max_idle_s / 10, STALLED_FRAME_S)
+        self._sweep = self.loop.call_later(period, self._close_idle)
+
+    def _close_idle(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            quiet_s = now - connection.last_active
+            if quiet_s > self.limits.max_idle_s and connection.idle:
+                connection.abort()
+            elif self.budget.exhausted and quiet_s > STALLED_FRAME_S and connection.blocks_budget:
+                log.warning("closing %s: it stalls inside a request while others wait", connection.name)
+                connection.abort()
+        self._schedule_sweep()
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self._listener = listener
+        limits = server.limits.connection
+        self._reader = FrameReader(limits.max_frame_bytes, server.scratch, server.budget)
+        self._pipeline = Pipeline(limits, server.budget, server.is_exclusive)
+        self._reading = True
+        self._closed_by_us = False
+        self._waits_for_budget = False
+        self._pumping = False
+        self.last_active = server.loop.time()
+
+    @property
+    def name(self) -> str:
+        return f"{self._peer.client_host}:{self._peer.client_port} ({self._listener})"
+
+    @property
+    def idle(self) -> bool:
+        return self._pipeline.idle
+
+    @property
+    def blocks_budget(self) -> bool:
+        return self._reader.inside_frame and not self._reader.needs_budget
+
+    def abort(self) -> None:
+        """End the connection now; what it was sent may be lost."""
+        self._closed_by_us = True
+        self._transport.abort()
+
+    # ---- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        self._peer = Peer(self._listener, host, port)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        connections = self._server.connections
+        connections[self] = None
+        if len(connections) > self._server.limits.max_connections:
+            log.warning("refusing %s: max.connections=%d", self.name, self._server.limits.max_connections)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.pop(self, None)
+        self._pipeline.close()
+        self._reader.close()
+        if self._server.on_closed is not None:
+            self._server.on_closed(self._peer, not self._closed_by_us)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._server.loop.time()
+        try:
+            for frame in self._reader.received(nbytes):
+                self._pipeline.enqueue(frame)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        self._pump()
+
+    def eof_received(self) -> bool:
+        return False  # a client that stopped sending has gone: close
+
+    def pause_writing(self) -> None:
+        self._pipeline.output_blocked = True
+
+    def resume_writing(self) -> None:
+        self._pipeline.output_blocked = False
+        self._pump()
+
+    # ---- requests and replies
+
+    def _pump(self) -> None:
+        """Start what may be started, send what may leave, read on or not."""
+        if self._pumping:  # a reply was refused or drained in the middle of it: the outer call goes on
+            return
+        self._pumping = True
+        try:
+            while (started := self._pipeline.next_frame()) is not None:
+                self._start(*started)
+                self._flush()
+        except ProtocolError as error:
+            self._refuse(error)
+        finally:
+            self._pumping = False
+        self._read_or_pause()
+
+    def _start(self, frame: memoryview, slot: Slot) -> None:
+        reply = self._server.serve(self._peer, frame)
+        if isinstance(reply, asyncio.Future):
+            if not reply.done():
+                reply.add_done_callback(lambda done: self._on_reply(slot, done))
+                return
+            reply = reply.result()
+        self._pipeline.fill(slot, reply)
+
+    def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
+        if self._transport.is_closing() or done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            self._refuse(error)
+            return
+        self._pipeline.fill(slot, done.result())
+        self._flush()
+        self._pump()
+
+    def _flush(self) -> None:
+        output = self._pipeline.take_output()
+        if not output or self._transport.is_closing():
+            return
+        self.last_active = self._server.loop.time()
+        if len(output) == 1:
+            self._transport.write(output[0])
+        else:
+            self._transport.writelines(output)
+
+    def _refuse(self, error: BaseException) -> None:
+        if isinstance(error, ProtocolError):
+            log.warning("closing %s: %s", self.name, error)
+        else:
+            log.error("closing %s after an unexpected error", self.name, exc_info=error)
+        self.abort()
+
+    # ---- back-pressure
+
+    def _read_or_pause(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._reader.needs_budget and not self._reader.resume() and not self._waits_for_budget:
+            self._waits_for_budget = True
+            self._server.budget.wait(self._budget_has_room)
+        reading = self._pipeline.wants_input and not self._reader.needs_budget
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _budget_has_room(self) -> None:
+        self._waits_for_budget = False
+        self._read_or_pause()

@@ -1,0 +1,123 @@
+"""Request and response headers, by hand: they stand before every message.
+
+Request   int32 length | int16 api_key | int16 version | int32 correlation_id
+          | int16 n, n bytes client_id (n = -1: null) | tagged fields, where the API is flexible
+Response  int32 length | int32 correlation_id | tagged fields, where the API is flexible
+          (but never for ApiVersions: a client that does not know us yet must read it)
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from kraft.wire.schemas import is_flexible, versions_of
+
+API_VERSIONS: Final = 18
+
+REQUEST_FIXED: Final = struct.Struct(
+    ">h"  # api_key
+    "h"  # version
+    "i"  # correlation_id
+    "h"  # length of client_id
+)
+RESPONSE_FIXED: Final = struct.Struct(
+    ">i"  # length of all that follows
+    "i"  # correlation_id
+)
+NO_TAGS: Final = b"\x00"
+
+
+class RequestHeader(NamedTuple):
+    """What a request says about itself; `body` is where its message starts."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+class MalformedHeader(ValueError):
+    """Bytes that are no request header."""
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a frame (without its length). A version that nobody knows is taken as flexible,
+    as Kafka does: only so can a newer client's ApiVersions request be answered."""
+    try:
+        api_key, version, correlation_id, length = REQUEST_FIXED.unpack_from(frame, 0)
+    except struct.error:
+        raise MalformedHeader(f"a request of {len(frame)} bytes is too short for a header") from None
+    pos = REQUEST_FIXED.size
+    client_id = None
+    if length >= 0:
+        if pos + length > len(frame):
+            raise MalformedHeader("the client id runs over the end of the request")
+        try:
+            client_id = str(frame[pos : pos + length], "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedHeader("the client id is no UTF-8") from None
+        pos += length
+    if request_is_flexible(api_key, version):
+        pos = _skip_tags(frame, pos)
+    return RequestHeader(api_key, version, correlation_id, client_id, pos)
+
+
+def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header of a request that we send, without the length before it."""
+    encoded = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(encoded)
+    header = REQUEST_FIXED.pack(api_key, version, correlation_id, length) + encoded
+    return header + NO_TAGS if request_is_flexible(api_key, version) else header
+
+
+def response_prefix(api_key: int, version: int, correlation_id: int, body_size: int) -> bytes:
+    """Length and header of a response whose body takes `body_size` bytes."""
+    if response_is_flexible(api_key, version):
+        return RESPONSE_FIXED.pack(5 + body_size, correlation_id) + NO_TAGS
+    return RESPONSE_FIXED.pack(4 + body_size, correlation_id)
+
+
+def response_body(api_key: int, version: int, frame: memoryview) -> int:
+    """Where the body starts in a response frame (without its length)."""
+    return _skip_tags(frame, 4) if response_is_flexible(api_key, version) else 4
+
+
+@lru_cache(maxsize=1024)  # bounded: strangers choose the keys
+def request_is_flexible(api_key: int, version: int) -> bool:
+    known = versions_of(api_key)
+    if not known:
+        return False
+    return is_flexible(api_key, min(max(version, known[0]), known[-1]))
+
+
+def response_is_flexible(api_key: int, version: int) -> bool:
+    return api_key != API_VERSIONS and request_is_flexible(api_key, version)
+
+
+def _skip_tags(frame: memoryview, pos: int) -> int:
+    count, pos = read_uvarint(frame, pos)
+    for _ in range(count):
+        _, pos = read_uvarint(frame, pos)
+        size, pos = read_uvarint(frame, pos)
+        pos += size
+        if pos > len(frame):
+            raise MalformedHeader("a tagged field runs over the end of the frame")
+    return pos
+
+
+def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes, seven bits a byte, lowest first; and where it ends."""
+    value = 0
+    try:
+        for shift in range(0, 35, 7):
+            byte = buf[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, pos
+    except IndexError:
+        raise MalformedHeader("a varint runs over the end of the frame") from None
+    raise MalformedHeader("a varint is longer than five bytes")

@@ -1,0 +1,225 @@
+"""Kafka's message schemas, as the package kio generated them, prepared for reading and writing.
+
+kio has one frozen dataclass per message, struct and version. A `StructPlan` holds, for one of them,
+how each field is called by Kafka, what it holds when nobody set it, and how its value is turned
+from plain Python (ints, strings, UUIDs, lists) into kio's and back. `bridge.py` uses the plans.
+
+Differences that the plans level out:
+* kio drops the `_ms` of names and gives timedelta and datetime; here they are ints again;
+* kio says None for the zero UUID; here it is `UUID(int=0)`;
+* kio's error codes are its own enum; here they are ints;
+* a field lives in some versions only: `default_in_any_version` finds what it holds elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+__all__ = [
+    "REQUEST",
+    "RESPONSE",
+    "ZERO_UUID",
+    "FieldPlan",
+    "MessageId",
+    "StructPlan",
+    "default_in_any_version",
+    "is_flexible",
+    "plan_for",
+    "versions_of",
+]
+
+REQUEST: Final = "request"
+RESPONSE: Final = "response"
+
+ZERO_UUID: Final = UUID(int=0)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Convert = Callable[[Any], Any]
+
+
+class FieldPlan(NamedTuple):
+    """One field of one struct in one version."""
+
+    name: str
+    """Kafka's name in snake case."""
+    kio_name: str
+    default: Any
+    """What it holds where nobody sets it, in our form."""
+    kio_default: Any
+    from_kio: Convert | None
+    to_kio: Convert | None
+    struct: StructPlan | None
+    """The plan of the nested struct, for structs and arrays of structs."""
+    is_array: bool
+
+
+class StructPlan:
+    """One struct in one version: the fields it has, and where it lies inside its message."""
+
+    def __init__(self, kio_class: type[Any], message: MessageId, path: tuple[str, ...]) -> None:
+        self.kio_class = kio_class
+        self.message = message
+        self.path = path
+        self.fields = tuple(_field_plan(field, message, path) for field in fields(kio_class))
+        self.names = frozenset(field.name for field in self.fields)
+
+
+class MessageId(NamedTuple):
+    """Which message, whatever the version."""
+
+    api_key: int
+    kind: str
+
+
+@cache
+def plan_for(message: MessageId, version: int) -> StructPlan:
+    """The plan of a whole message. Raises `KeyError` where kio has no such message or version."""
+    if version not in versions_of(message.api_key):
+        raise KeyError((message, version))
+    load = load_request_schema if message.kind == REQUEST else load_response_schema
+    return StructPlan(load(message.api_key, version), message, ())
+
+
+@cache
+def versions_of(api_key: int) -> tuple[int, ...]:
+    """All versions that kio can read and write, oldest first; empty for an unknown API."""
+    name = api_key_map.get(api_key)
+    return tuple(sorted(schema_name_map[name])) if name is not None else ()
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether that version has compact strings and tagged fields, in header and body."""
+    return bool(plan_for(MessageId(api_key, REQUEST), version).kio_class.__flexible__)
+
+
+@cache
+def default_in_any_version(message: MessageId, path: tuple[str, ...], name: str) -> Any:
+    """The default of a field that some version of the message has; `AttributeError` if none has.
+
+    The versions are loaded one after the other, newest first, until the name is found: loading
+    all of them beforehand would cost every start some hundred milliseconds.
+    """
+    for struct in _same_struct_in_all_versions(message, path):
+        for field in struct.fields:
+            if field.name == name:
+                return field.default
+    where = ".".join((f"{message.kind} {message.api_key}", *path))
+    raise AttributeError(f"no version of {where} has a field {name!r}")
+
+
+def _same_struct_in_all_versions(message: MessageId, path: tuple[str, ...]) -> Iterator[StructPlan]:
+    for version in reversed(versions_of(message.api_key)):
+        struct: StructPlan | None = plan_for(message, version)
+        for step in path:
+            assert struct is not None
+            struct = next((field.struct for field in struct.fields if field.name == step), None)
+            if struct is None:
+                break
+        if struct is not None:
+            yield struct
+
+
+def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) -> FieldPlan:
+    kind = classify_field(field)
+    kafka_type: str = field.metadata.get("kafka_type", "")
+    name = field.name.rstrip("_")
+    if kafka_type.startswith(("timedelta", "datetime")):
+        name += "_ms"
+    struct = None
+    if isinstance(kind, EntityField | EntityTupleField):
+        struct = StructPlan(kind.type_, message, (*path, name))
+    from_kio, to_kio = _CONVERSIONS.get(kafka_type, (None, None))
+    if kind.is_array and from_kio is not None:
+        from_kio, to_kio = _each(from_kio), _each(to_kio)
+    default = _default(field, kafka_type, struct, kind.is_array, from_kio)
+    kio_default = field.default
+    if kio_default is MISSING and struct is None:
+        kio_default = to_kio(default) if to_kio is not None and default is not None else default
+    return FieldPlan(name, field.name, default, kio_default, from_kio, to_kio, struct, is_array=kind.is_array)
+
+
+def _default(
+    field: Field[Any], kafka_type: str, struct: StructPlan | None, is_array: bool, from_kio: Convert | None
+) -> Any:
+    """Kafka's default: the schema's own one, else the type's empty value."""
+    if is_array:
+        return None if field.default is None else ()
+    if struct is not None:
+        # A nullable struct is null, any other holds its own fields' defaults; the bridge makes it.
+        return None if field.default is None or is_optional(field) else struct
+    if field.default is not MISSING:
+        return field.default if from_kio is None else from_kio(field.default)
+    return _EMPTY_VALUES[kafka_type]
+
+
+def _each(convert: Convert | None) -> Convert:
+    assert convert is not None
+
+    def convert_all(values: Any) -> Any:
+        return None if values is None else tuple(convert(value) for value in values)
+
+    return convert_all
+
+
+def _uuid_from_kio(value: UUID | None) -> UUID:
+    return ZERO_UUID if value is None else value
+
+
+def _uuid_to_kio(value: UUID) -> UUID | None:
+    return value if value.int else None
+
+
+def _millis_from_timedelta(value: timedelta) -> int:
+    return value // _MILLISECOND
+
+
+def _timedelta_from_millis(value: int) -> timedelta:
+    return timedelta(milliseconds=value)
+
+
+def _millis_from_datetime(value: datetime | None) -> int:
+    return -1 if value is None else (value - _EPOCH) // _MILLISECOND
+
+
+def _datetime_from_millis(value: int) -> datetime | None:
+    return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+
+
+_CONVERSIONS: Final[dict[str, tuple[Convert, Convert]]] = {
+    # kafka_type: (from kio, to kio)
+    "uuid": (_uuid_from_kio, _uuid_to_kio),
+    "error_code": (int, KioErrorCode),
+    "timedelta_i32": (_millis_from_timedelta, _timedelta_from_millis),
+    "timedelta_i64": (_millis_from_timedelta, _timedelta_from_millis),
+    "datetime_i64": (_millis_from_datetime, _datetime_from_millis),
+}
+
+_EMPTY_VALUES: Final[dict[str, Any]] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "uint16": 0,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "uuid": ZERO_UUID,
+    "error_code": 0,
+    "timedelta_i32": 0,
+    "timedelta_i64": 0,
+    "datetime_i64": 0,
+}
