@@ -1,0 +1,106 @@
+"""The committed offsets of one partition of `__consumer_offsets`: a position per group and partition.
+
+Pure. Changes come in through `replay`; commits, expiry and deletion only yield the records.
+The rules of expiry (offsets.retention.minutes) hang on what the group is doing: an offset ages
+from when the last member left, or from its commit where no membership is involved; nothing of a
+group that reads the topic expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
+from data_plane.coordinator.groups.records import OffsetRecord
+from data_plane.coordinator.groups.state_machine import ClassicGroup
+from data_plane.coordinator.groups.states import GroupState
+from data_plane.coordinator.machine import Instant
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+
+_NONE: dict[TopicPartition, CommittedOffset] = {}
+
+
+class Offsets:
+    """Group id -> partition -> offset."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._by_group
+
+    def groups(self) -> list[str]:
+        return list(self._by_group)
+
+    def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        return self._by_group.get(group_id, _NONE)
+
+    def replay(self, record: OffsetRecord) -> None:
+        if record.value is not None:
+            self._by_group.setdefault(record.group_id, {})[record.partition] = record.value
+            return
+        kept = self._by_group.get(record.group_id)
+        if kept is not None:
+            kept.pop(record.partition, None)
+            if not kept:
+                del self._by_group[record.group_id]
+
+    def expired(
+        self, group_id: str, group: ClassicGroup | None, retention_ms: int, at: Instant
+    ) -> Iterator[OffsetRecord]:
+        """Tombstones for what has outlived its use."""
+        for partition, kept in self.of(group_id).items():
+            if kept.expire_timestamp_ms >= 0:
+                over = at.now_ms >= kept.expire_timestamp_ms
+            else:
+                unused_since = _unused_since_ms(group, partition.topic, kept)
+                over = unused_since is not None and at.now_ms - unused_since >= retention_ms
+            if over:
+                yield OffsetRecord(group_id, partition, None)
+
+    def tombstones(self, group_id: str) -> list[OffsetRecord]:
+        """For a group that is deleted."""
+        return [OffsetRecord(group_id, partition, None) for partition in self.of(group_id)]
+
+    def of_topics(self, topics: Collection[str]) -> list[OffsetRecord]:
+        """Tombstones for topics that are gone."""
+        return [
+            OffsetRecord(group_id, partition, None)
+            for group_id, offsets in self._by_group.items()
+            for partition in offsets
+            if partition.topic in topics
+        ]
+
+
+def commit_records(
+    request: CommitOffsets, max_metadata_bytes: int, at: Instant
+) -> tuple[list[OffsetRecord], dict[TopicPartition, ErrorCode]]:
+    """What an admitted commit stores, and the answer per partition."""
+    records: list[OffsetRecord] = []
+    errors: dict[TopicPartition, ErrorCode] = {}
+    expires_at = at.now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    for wanted in request.offsets:
+        metadata = wanted.metadata or ""
+        if len(metadata.encode()) > max_metadata_bytes:
+            errors[wanted.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        value = CommittedOffset(
+            wanted.offset, wanted.leader_epoch, metadata, at.now_ms, expires_at, wanted.topic_id
+        )
+        records.append(OffsetRecord(request.group_id, wanted.partition, value))
+        errors[wanted.partition] = ErrorCode.NONE
+    return records, errors
+
+
+def _unused_since_ms(group: ClassicGroup | None, topic: str, kept: CommittedOffset) -> int | None:
+    """From when on the offset ages; None while it is in use."""
+    if group is None or not group.protocol_type:
+        return kept.commit_timestamp_ms
+    if group.state is GroupState.EMPTY:
+        return max(group.state_since_ms, kept.commit_timestamp_ms)
+    if group.state is GroupState.STABLE:
+        topics = group.subscribed_topics()
+        if topics is not None and topic not in topics:
+            return kept.commit_timestamp_ms
+    return None

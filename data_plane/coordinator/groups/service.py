@@ -1,0 +1,242 @@
+"""The groups coordinator of a broker: what kraft/api/groups.py calls.
+
+A group belongs to one partition of `__consumer_offsets`, chosen by Java's hash of its id; the
+broker that leads the partition coordinates the group. The publisher calls `become_leader` and
+`resign` as leadership moves. Every call may raise BrokerError: NOT_COORDINATOR where the
+partition is not led here, COORDINATOR_LOAD_IN_PROGRESS until it has been read.
+
+    api/groups -> GroupService -> runtime.Shard of the partition -> GroupTable
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+from uuid import UUID
+
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    DescribedGroup,
+    FetchOffsets,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    ListedGroup,
+    OffsetsReply,
+    SyncGroup,
+    SyncReply,
+)
+from data_plane.coordinator.groups.records import CoordinatorRecord
+from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
+from data_plane.coordinator.machine import Instant, Ticket
+from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+ReplyT = TypeVar("ReplyT")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupServiceConfig:
+    groups: GroupLimits = field(default_factory=GroupLimits)
+    shards: ShardLimits = field(default_factory=ShardLimits)
+    partitions: int = 50
+    """offsets.topic.num.partitions, until the topic itself is known"""
+    retention_check_interval: float = 600.0
+    """offsets.retention.check.interval.ms (seconds)"""
+
+
+class GroupService:
+    """All the shards of `__consumer_offsets` that this broker leads."""
+
+    def __init__(
+        self,
+        config: GroupServiceConfig,
+        log: PartitionLog,
+        loop: asyncio.AbstractEventLoop,
+        rng: random.Random,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._loop = loop
+        self._rng = rng
+        self._now_ms = now_ms
+        self.partitions = config.partitions
+        """How many partitions the topic has; the publisher sets it when it sees the topic."""
+        self._shards: dict[int, tuple[Shard[CoordinatorRecord], GroupTable]] = {}
+        self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
+
+    # --- leadership ----------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        return (java_string_hash(group_id) & 0x7FFFFFFF) % self.partitions
+
+    def become_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
+        held = self._shards.get(partition)
+        if held is not None:
+            if held[0].leader_epoch >= leader_epoch and held[0].phase is not Phase.FAILED:
+                return
+            held[0].close()
+        table = GroupTable(self._config.groups)
+        shard = Shard[CoordinatorRecord](
+            partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
+        )
+        self._shards[partition] = (shard, table)
+
+    def resign(self, partition: int) -> None:
+        """The partition is led elsewhere, or nowhere."""
+        held = self._shards.pop(partition, None)
+        if held is not None:
+            held[0].close()
+
+    async def loaded(self) -> None:
+        """Wait until no partition is loading."""
+        for shard, _ in list(self._shards.values()):
+            await shard.loaded()
+
+    def close(self) -> None:
+        self._sweep_timer.cancel()
+        for partition in list(self._shards):
+            self.resign(partition)
+
+    # --- membership ----------------------------------------------------------------------------
+
+    async def join(self, request: JoinGroup) -> JoinReply:
+        _check_group_id(request.group_id)
+        if not request.member_id:
+            request = replace(request, new_member_id=self._draw_member_id(request))
+        return await self._ask(
+            request.group_id, JoinReply, lambda table, ticket, at: table.join(request, ticket, at)
+        )
+
+    async def sync(self, request: SyncGroup) -> SyncReply:
+        _check_group_id(request.group_id)
+        return await self._ask(
+            request.group_id, SyncReply, lambda table, ticket, at: table.sync(request, ticket, at)
+        )
+
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatReply:
+        _check_group_id(request.group_id)
+        try:
+            return await self._ask(
+                request.group_id,
+                HeartbeatReply,
+                lambda table, ticket, at: table.heartbeat(request, ticket, at),
+            )
+        except BrokerError as e:
+            if e.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return HeartbeatReply(ErrorCode.NONE)  # its session begins anew after the load anyway
+
+    async def leave(self, request: LeaveGroup) -> LeaveReply:
+        _check_group_id(request.group_id)
+        return await self._ask(
+            request.group_id, LeaveReply, lambda table, ticket, at: table.leave(request, ticket, at)
+        )
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
+        return await self._ask(
+            request.group_id, CommitReply, lambda table, ticket, at: table.commit(request, ticket, at)
+        )
+
+    async def fetch_offsets(self, request: FetchOffsets) -> OffsetsReply:
+        return await self._ask(
+            request.group_id, OffsetsReply, lambda table, ticket, at: table.fetch(request, ticket, at)
+        )
+
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
+        """Raises BrokerError for a group that is unknown or whose members cannot be looked into."""
+        reply = await self._ask(
+            group_id, object, lambda table, ticket, at: table.delete_offsets(group_id, partitions, ticket, at)
+        )
+        if isinstance(reply, ErrorCode):
+            raise BrokerError(reply)
+        assert isinstance(reply, CommitReply)
+        return reply
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Their offsets go with them."""
+        for shard, table in self._active():
+            shard.run(lambda at, table=table: table.forget_topics(topics))  # type: ignore[misc]
+
+    # --- looking at groups, deleting them ------------------------------------------------------
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """Every group that is coordinated here. Raises while a partition is being loaded, for the
+        list would have holes."""
+        listed: list[ListedGroup] = []
+        for shard, table in list(self._shards.values()):
+            found = await shard.submit(table.list)
+            assert isinstance(found, tuple)
+            listed += found
+        return listed
+
+    async def describe_group(self, group_id: str) -> DescribedGroup:
+        return await self._ask(
+            group_id, DescribedGroup, lambda table, ticket, at: table.describe(group_id, ticket, at)
+        )
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        _check_group_id(group_id)
+        return await self._ask(
+            group_id, ErrorCode, lambda table, ticket, at: table.delete(group_id, ticket, at)
+        )
+
+    # --- inside --------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        group_id: str,
+        reply_type: type[ReplyT],
+        decide: Callable[[GroupTable, Ticket, Instant], GroupDecision],
+    ) -> ReplyT:
+        held = self._shards.get(self.partition_for(group_id))
+        if held is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        shard, table = held
+        reply = await shard.submit(lambda ticket, at: decide(table, ticket, at))
+        assert isinstance(reply, reply_type)
+        return reply
+
+    def _active(self) -> list[tuple[Shard[CoordinatorRecord], GroupTable]]:
+        return [held for held in self._shards.values() if held[0].phase is Phase.ACTIVE]
+
+    def _sweep(self) -> None:
+        """Expire offsets; come back at once where a shard's share of one sweep was not enough."""
+        more = False
+        for shard, table in self._active():
+            more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
+        delay = 0.1 if more else self._config.retention_check_interval
+        self._sweep_timer = self._loop.call_later(delay, self._sweep)
+
+    def _draw_member_id(self, request: JoinGroup) -> str:
+        """As Kafka's: a name for people, then a random uuid."""
+        unique = UUID(int=self._rng.getrandbits(128), version=4)
+        return f"{request.instance_id or request.client_id}-{unique}"
+
+
+def java_string_hash(text: str) -> int:
+    """java.lang.String.hashCode: over UTF-16 code units, in 32-bit two's complement (as unsigned)."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)

@@ -1,0 +1,66 @@
+"""The states of a classic group, the moves between them, and what an input can lead to.
+
+    EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE
+      members join, first       all have joined (or time      the leader's assignment
+      come a delay for more     is up): generation + 1,       is stored and handed out
+                                the leader is asked to assign
+
+Any change of members in COMPLETING_REBALANCE or STABLE goes back to PREPARING_REBALANCE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from data_plane.coordinator.groups.messages import Reply
+from data_plane.coordinator.groups.records import StoredGroup
+from data_plane.coordinator.machine import Ticket
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class GroupState(Enum):
+    """Values are Kafka's names in DescribeGroups and ListGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """What the configuration says about classic groups."""
+
+    initial_rebalance_delay: float = 3.0
+    """group.initial.rebalance.delay.ms: how long an empty group waits for more members (seconds)."""
+    new_member_timeout: float = 300.0
+    """How long a member that cannot send heartbeats yet may wait for its first join (seconds)."""
+    max_size: int = 2**31 - 1
+    """group.max.size: members."""
+
+
+@dataclass(slots=True)
+class Effects:
+    """What an input leads to. `store`: to be appended; its `replay` or `refused` must follow at
+    once. `replies` are given when all that has been appended before is replicated."""
+
+    store: StoredGroup | None = None
+    replies: list[tuple[Ticket, Reply]] = field(default_factory=list)

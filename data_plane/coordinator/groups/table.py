@@ -1,0 +1,270 @@
+"""All groups and offsets of one partition of `__consumer_offsets`: the groups coordinator's machine.
+
+Finds the group that a request is for, lets it decide, and turns its effects into records; knows
+when the next group wants to be ticked. Pure; one per runtime.Shard.
+
+    service -> runtime.Shard -> GroupTable -> ClassicGroup, Offsets
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from data_plane.coordinator.groups import records as codec
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    DescribedGroup,
+    FetchOffsets,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    ListedGroup,
+    OffsetsReply,
+    SyncGroup,
+    SyncReply,
+)
+from data_plane.coordinator.groups.offsets import Offsets, commit_records
+from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from data_plane.coordinator.groups.state_machine import ClassicGroup
+from data_plane.coordinator.groups.states import Effects, GroupRules, GroupState
+from data_plane.coordinator.machine import Decision, Instant, Replies, Ticket
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+
+GroupDecision = Decision[CoordinatorRecord]
+
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What the configuration says about groups and their offsets."""
+
+    rules: GroupRules = field(default_factory=GroupRules)
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_metadata_bytes: int = 4_096
+    """offset.metadata.max.bytes"""
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    """offsets.retention.minutes"""
+    max_records_per_sweep: int = 1_000
+    """So that a sweep is one batch of bounded size."""
+
+
+class GroupTable:
+    """Implements machine.Machine."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self._limits = limits
+        self._groups: dict[str, ClassicGroup] = {}
+        self._offsets = Offsets()
+        self._alarms: list[tuple[float, str]] = []
+        """When to look at which group. Entries are put off lazily: one may ring early."""
+        self._alarm_of: dict[str, float] = {}
+
+    # --- membership ----------------------------------------------------------------------------
+
+    def join(self, request: JoinGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+        limits = self._limits
+        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
+            reply = JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            return Decision(replies=[(ticket, reply)])
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                reply = JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                return Decision(replies=[(ticket, reply)])
+            group = self._groups[request.group_id] = ClassicGroup(request.group_id, limits.rules, at)
+        return self._decided(group, group.join(request, ticket, at))
+
+    def sync(self, request: SyncGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return Decision(replies=[(ticket, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+        return self._decided(group, group.sync(request, ticket, at))
+
+    def heartbeat(self, request: Heartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return Decision(replies=[(ticket, HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+        # A heartbeat only puts deadlines off, and alarms may ring early: no need to look at them.
+        return Decision(replies=list(group.heartbeat(request, ticket, at).replies))
+
+    def leave(self, request: LeaveGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            outcomes = tuple((identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members)
+            return Decision(replies=[(ticket, LeaveReply(ErrorCode.NONE, outcomes))])
+        return self._decided(group, group.leave(request, ticket, at))
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    def commit(self, request: CommitOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            refusal = group.check_commit(request, at)
+        else:
+            refusal = ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if refusal is not ErrorCode.NONE:
+            refusals = {wanted.partition: refusal for wanted in request.offsets}
+            return Decision(replies=[(ticket, CommitReply(refusals))])
+        records, errors = commit_records(request, self._limits.max_metadata_bytes, at)
+        return Decision(list(records), [(ticket, CommitReply(errors))])
+
+    def fetch(self, request: FetchOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
+        kept = self._offsets.of(request.group_id)
+        wanted = kept if request.partitions is None else request.partitions
+        return Decision(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}))])
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
+    ) -> GroupDecision:
+        """Refused per topic that the group reads."""
+        if not self._exists(group_id):
+            return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
+        group = self._groups.get(group_id)
+        in_use: frozenset[str] = frozenset()
+        if group is not None and group.state is not GroupState.EMPTY:
+            subscribed = group.subscribed_topics()
+            if subscribed is None:
+                return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
+            in_use = subscribed
+        kept = self._offsets.of(group_id)
+        errors = {
+            p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
+            for p in partitions
+        }
+        records: list[CoordinatorRecord] = [
+            OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in kept
+        ]
+        return Decision(records, [(ticket, CommitReply(errors))])
+
+    def expire(self, at: Instant) -> GroupDecision:
+        """One sweep: offsets past their retention, then groups that hold nothing any more."""
+        records: list[CoordinatorRecord] = []
+        for group_id in dict.fromkeys([*self._offsets.groups(), *self._groups]):
+            group = self._groups.get(group_id)
+            gone = list(self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at))
+            records += gone
+            empty = len(gone) == len(self._offsets.of(group_id))
+            if group is not None and group.is_idle and empty:
+                records.append(GroupRecord(group_id, None))
+            if len(records) >= self._limits.max_records_per_sweep:
+                break
+        return Decision(records)
+
+    def forget_topics(self, topics: Collection[str]) -> GroupDecision:
+        return Decision(list(self._offsets.of_topics(topics)))
+
+    # --- looking at groups, deleting them ------------------------------------------------------
+
+    def list(self, ticket: Ticket, at: Instant) -> GroupDecision:
+        listed = [ListedGroup(g.group_id, g.protocol_type, g.state.value) for g in self._groups.values()]
+        listed += [
+            ListedGroup(group_id, "", GroupState.EMPTY.value)
+            for group_id in self._offsets.groups()
+            if group_id not in self._groups
+        ]
+        return Decision(replies=[(ticket, tuple(listed))])
+
+    def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+        group = self._groups.get(group_id)
+        if group is not None:
+            described = group.describe()
+        elif group_id in self._offsets:
+            described = DescribedGroup(group_id, GroupState.EMPTY.value)
+        else:
+            described = DescribedGroup(group_id, GroupState.DEAD.value, error=ErrorCode.GROUP_ID_NOT_FOUND)
+        return Decision(replies=[(ticket, described)])
+
+    def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+        if not self._exists(group_id):
+            return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
+        group = self._groups.get(group_id)
+        if group is not None and group.state is not GroupState.EMPTY:
+            return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
+        records: list[CoordinatorRecord] = [*self._offsets.tombstones(group_id)]
+        if group is not None:
+            records.append(GroupRecord(group_id, None))
+        return Decision(records, [(ticket, ErrorCode.NONE)])
+
+    # --- machine.Machine -----------------------------------------------------------------------
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        return codec.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        return codec.decode(key, value)
+
+    def replay(self, record: CoordinatorRecord, at: Instant) -> Replies:
+        if isinstance(record, OffsetRecord):
+            self._offsets.replay(record)
+            return []
+        group = self._groups.get(record.group_id)
+        if record.value is None:
+            if group is not None:
+                del self._groups[record.group_id]
+                group.die(at)
+            return []
+        if group is None:
+            group = self._groups[record.group_id] = ClassicGroup(record.group_id, self._limits.rules, at)
+        effects = group.replay(record.value, at)
+        self._set_alarm(group)
+        return list(effects.replies)
+
+    def refused(self, records: Sequence[CoordinatorRecord], error: ErrorCode, at: Instant) -> Replies:
+        replies: Replies = []
+        for record in records:
+            group = self._groups.get(record.group_id)
+            if isinstance(record, GroupRecord) and group is not None:
+                replies += group.refused(error, at).replies
+                self._set_alarm(group)
+        return replies
+
+    def loaded(self, at: Instant) -> None:
+        for group in self._groups.values():
+            group.loaded(at)
+            self._set_alarm(group)
+
+    def next_deadline(self) -> float:
+        return self._alarms[0][0] if self._alarms else _NEVER
+
+    def tick(self, at: Instant) -> GroupDecision:
+        decision: GroupDecision = Decision()
+        ringing: list[tuple[float, str]] = []
+        while self._alarms and self._alarms[0][0] <= at.now:
+            ringing.append(heapq.heappop(self._alarms))
+        for due, group_id in ringing:
+            if self._alarm_of.get(group_id) != due:
+                continue  # superseded by an earlier one
+            del self._alarm_of[group_id]
+            group = self._groups.get(group_id)
+            if group is not None:
+                told = self._decided(group, group.tick(at))
+                decision.records += told.records
+                decision.replies += told.replies
+        return decision
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _exists(self, group_id: str) -> bool:
+        return group_id in self._groups or group_id in self._offsets
+
+    def _decided(self, group: ClassicGroup, effects: Effects) -> GroupDecision:
+        self._set_alarm(group)
+        decision: GroupDecision = Decision(replies=list(effects.replies))
+        if effects.store is not None:
+            decision.records.append(GroupRecord(group.group_id, effects.store))
+        return decision
+
+    def _set_alarm(self, group: ClassicGroup) -> None:
+        due = group.next_deadline()
+        if due < self._alarm_of.get(group.group_id, _NEVER):
+            self._alarm_of[group.group_id] = due
+            heapq.heappush(self._alarms, (due, group.group_id))

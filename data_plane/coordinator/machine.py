@@ -1,0 +1,69 @@
+"""What a coordinator's state machine looks like to the runtime that keeps it.
+
+A coordinator (groups now, transactions later) is one pure machine per partition of an internal
+topic. It judges inputs and yields a `Decision`: records, and replies that hold once those records
+are replicated. Its durable state changes in `replay` only, at load and live alike.
+
+    request -> service -> runtime.Shard -> Machine (decision) -> log -> Machine.replay -> replies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from metadata_quorum.errors import ErrorCode
+
+RecordT = TypeVar("RecordT")
+
+Ticket = int
+"""Names a request that waits for its answer; machines only carry it around."""
+
+NO_TICKET: Ticket = -1
+
+Replies = list[tuple[Ticket, object]]
+
+
+class Instant(NamedTuple):
+    """A moment, told once per input: `now` for timeouts, `now_ms` for what is stored."""
+
+    now: float
+    """Seconds, monotonic."""
+    now_ms: int
+    """Wall clock, since the epoch."""
+
+
+@dataclass(slots=True)
+class Decision(Generic[RecordT]):
+    """What an input leads to: records to append, all or none, and the replies that depend on them
+    (and on everything appended before)."""
+
+    records: list[RecordT] = field(default_factory=list)
+    replies: Replies = field(default_factory=list)
+
+
+class Machine(Protocol[RecordT]):
+    """The state of one partition of the internal topic."""
+
+    def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
+        """Key and value as they lie in the log."""
+
+    def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
+        """None for a record of a kind that is not this machine's."""
+
+    def replay(self, record: RecordT, at: Instant) -> Replies:
+        """Take what the log says. Live, the replies are those that waited for this record."""
+
+    def refused(self, records: Sequence[RecordT], error: ErrorCode, at: Instant) -> Replies:
+        """A decision's records could not be appended. The decision's own replies are turned into
+        errors by the runtime; these are the ones that the machine still kept."""
+
+    def loaded(self, at: Instant) -> None:
+        """Everything in the log has been replayed: time begins to run."""
+
+    def next_deadline(self) -> float:
+        """When `tick` is due (seconds, monotonic); infinity if never. May be early, never late."""
+
+    def tick(self, at: Instant) -> Decision[RecordT]:
+        """Let time pass."""

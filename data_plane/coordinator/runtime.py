@@ -1,0 +1,302 @@
+"""Keeps one coordinator machine over one partition of an internal topic.
+
+The partition's leader is the coordinator. Becoming leader, it reads the partition from its start
+to its end and replays every record (COORDINATOR_LOAD_IN_PROGRESS meanwhile), then serves. A
+decision's records are appended as any producer's, with acks=all; its replies are parked until the
+high watermark has passed everything appended so far, so that no answer ever shows what a new
+coordinator might not know. Losing leadership ends the shard: whoever waits hears NOT_COORDINATOR.
+
+    service -> Shard.submit -> Machine -> PartitionLog.append -> replay -> (HW passes) -> reply
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from data_plane.coordinator.machine import Decision, Instant, Machine, Replies, Ticket
+from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+RecordT = TypeVar("RecordT")
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionWriter(Protocol):
+    """The way into the internal topic's partitions."""
+
+    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+        """Append as the leader of that epoch under acks=all rules; return the offset behind the
+        batch. Raises BrokerError where this broker may not or cannot."""
+
+    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
+        """Call once the high watermark has reached `offset`; at once where it already has. Never,
+        if leadership is lost first: the shard is closed then."""
+
+
+class PartitionReader(Protocol):
+    """The way out of them, for loading."""
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """Log start and log end offset."""
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches, the first one holding `offset`; at least one, however large."""
+
+
+class PartitionLog(PartitionWriter, PartitionReader, Protocol):
+    """Both ways."""
+
+
+class Clock(Protocol):
+    """The node's time and its timers; an event loop is one."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
+class Phase(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLimits:
+    """Times in seconds, sizes in bytes."""
+
+    commit_timeout: float = 5.0
+    """offsets.commit.timeout.ms: how long a reply waits for replication."""
+    load_slice_bytes: int = 5 * 1024 * 1024
+    """offsets.load.buffer.size: what is read at a time while loading."""
+    load_turn_bytes: int = 64 * 1024
+    """How much is replayed before the loop gets its turn (some milliseconds' worth)."""
+
+
+class _Parked(NamedTuple):
+    until: int
+    """Offset that the high watermark must reach."""
+    deadline: float
+    ticket: Ticket
+    reply: object
+
+
+_AS_COORDINATOR: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What an append's error means to a client, who asked for no append."""
+
+
+class Shard(Generic[RecordT]):
+    """One partition's machine, from becoming leader to losing it."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        machine: Machine[RecordT],
+        log: PartitionLog,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        limits: ShardLimits,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.phase = Phase.LOADING
+        self._machine = machine
+        self._log = log
+        self._loop = loop
+        self._now_ms = now_ms
+        self._limits = limits
+        self._tickets = count()
+        self._waiting: dict[Ticket, asyncio.Future[object]] = {}
+        self._parked: deque[_Parked] = deque()
+        self._written = 0
+        """Offset behind the last record that the machine's state rests on."""
+        self._replicated = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loading = loop.create_task(self._load(), name=f"load-coordinator-{partition}")
+
+    # --- serving -------------------------------------------------------------------------------
+
+    async def submit(self, decide: Callable[[Ticket, Instant], Decision[RecordT]]) -> object:
+        """Let the machine judge one request and wait for its reply. Raises BrokerError."""
+        self.check_serving()
+        ticket = next(self._tickets)
+        answer = self._waiting[ticket] = self._loop.create_future()
+        try:
+            at = self._instant()
+            self._carry_out(decide(ticket, at), at)
+            return await answer
+        finally:
+            self._waiting.pop(ticket, None)
+
+    def run(self, decide: Callable[[Instant], Decision[RecordT]]) -> int:
+        """Work of the coordinator's own, which nobody waits for; the number of its records."""
+        at = self._instant()
+        decision = decide(at)
+        self._carry_out(decision, at)
+        return len(decision.records)
+
+    def check_serving(self) -> None:
+        if self.phase is Phase.LOADING:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.phase is not Phase.ACTIVE:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+
+    async def loaded(self) -> None:
+        """Wait until loading has ended, one way or the other."""
+        await asyncio.gather(self._loading, return_exceptions=True)
+
+    def close(self) -> None:
+        """Leadership is lost, or the node stops."""
+        self.phase = Phase.CLOSED
+        self._loading.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._parked.clear()
+        for ticket in list(self._waiting):
+            self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision[RecordT], at: Instant) -> None:
+        replies = decision.replies
+        if decision.records:
+            try:
+                self._append(decision.records, at)
+            except BrokerError as e:
+                code = _AS_COORDINATOR.get(e.code, e.code)
+                logger.warning("%d records for partition %d: %s", len(decision.records), self.partition, e)
+                replies = [(ticket, BrokerError(code)) for ticket, _ in replies]
+                replies += self._machine.refused(decision.records, code, at)
+            else:
+                for record in decision.records:
+                    replies += self._machine.replay(record, at)
+        self._park(replies, at)
+        self._arm_timer()
+
+    def _append(self, records: Sequence[RecordT], at: Instant) -> None:
+        pairs = [self._machine.encode(record) for record in records]
+        batch = encode_batch([Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs])
+        self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
+        self._await_replication()
+
+    def _await_replication(self) -> None:
+        offset = self._written
+        self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
+
+    def _on_replicated(self, offset: int) -> None:
+        self._replicated = max(self._replicated, offset)
+        while self._parked and self._parked[0].until <= self._replicated:
+            parked = self._parked.popleft()
+            self._answer(parked.ticket, parked.reply)
+
+    def _park(self, replies: Replies, at: Instant) -> None:
+        for ticket, reply in replies:
+            if self._written <= self._replicated or isinstance(reply, BrokerError):
+                self._answer(ticket, reply)
+            else:
+                deadline = at.now + self._limits.commit_timeout
+                self._parked.append(_Parked(self._written, deadline, ticket, reply))
+
+    def _answer(self, ticket: Ticket, reply: object) -> None:
+        future = self._waiting.get(ticket)
+        if future is None or future.done():
+            return  # whoever asked is gone
+        if isinstance(reply, BrokerError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def _instant(self) -> Instant:
+        return Instant(self._loop.time(), self._now_ms())
+
+    def _arm_timer(self) -> None:
+        """One timer for all. It may ring early, when what it was set for has been put off."""
+        due = self._machine.next_deadline()
+        if self._parked:
+            due = min(due, self._parked[0].deadline)
+        if due == float("inf") or self.phase is not Phase.ACTIVE:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        at = self._instant()
+        while self._parked and self._parked[0].deadline <= at.now:
+            self._answer(self._parked.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if self._machine.next_deadline() <= at.now:
+            self._carry_out(self._machine.tick(at), at)
+        self._arm_timer()
+
+    # --- loading -------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        try:
+            await self._replay_log()
+        except (BrokerError, ValueError, OSError) as e:
+            self.phase = Phase.FAILED
+            logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
+            return
+        self._machine.loaded(self._instant())
+        self.phase = Phase.ACTIVE
+        self._await_replication()
+        self._arm_timer()
+
+    async def _replay_log(self) -> None:
+        """From the start to the end; what lies above the high watermark too, for it will either be
+        replicated or leadership goes, and this shard with it."""
+        offset, end = self._log.bounds(self.partition)
+        self._written = end
+        while offset < end:
+            data = await self._log.read(self.partition, offset, self._limits.load_slice_bytes)
+            replayed = since_turn = 0
+            for position, header in iter_headers(data):
+                if header.next_offset > offset:
+                    offset = header.next_offset
+                    if not header.is_control:
+                        self._replay_batch(data, position)
+                replayed += header.size
+                since_turn += header.size
+                if since_turn >= self._limits.load_turn_bytes:
+                    since_turn = 0
+                    await asyncio.sleep(0)
+            if not replayed:
+                raise BrokerError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"nothing to read at offset {offset} of {end}"
+                )
+            await asyncio.sleep(0)
+
+    def _replay_batch(self, data: bytes, position: int) -> None:
+        at = self._instant()
+        for stored in decode_batch(data, position):
+            if stored.key is None:
+                continue
+            record = self._machine.decode(stored.key, stored.value)
+            if record is not None:
+                self._machine.replay(record, at)
