@@ -59,7 +59,7 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md
-	$(BIN)/python -m kraft.config > docs/CONFIG.md
+	$(BIN)/python -m kraft.config_docs > docs/CONFIG.md
 	$(BIN)/python -m kraft.api.table > docs/APIS.md
 
 clean: ## remove what make built, .venv included

@@ -1,0 +1,353 @@
+"""Every configuration key, one typed row each.
+
+The attribute's name is Kafka's key with underscores for dots (`replica_lag_time_max_ms` is
+`replica.lag.time.max.ms`), its annotation the type, `key(...)` the default, the bounds, how it may
+change and why it is there. Units are in the names: `_ms`, `_bytes`, `_minutes`. Names and defaults
+are Apache Kafka 4.1's; the few that differ say so, the few that are ours begin with `kraft.`.
+
+server.properties (`config.py`), DescribeConfigs and docs/CONFIG.md all derive from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+SECOND: Final = 1000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+"""Milliseconds, all four."""
+
+
+class Update(Enum):
+    """How a key may change while the node runs; the words of Kafka's documentation."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+READ_ONLY, PER_BROKER, CLUSTER_WIDE = Update
+
+
+class Required(Enum):
+    """The default of a key that has none."""
+
+    TOKEN = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """What a row says beside its name and type."""
+
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    update: Update
+    why: str
+
+
+def key(
+    default: object,
+    why: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] = (),
+    update: Update = READ_ONLY,
+) -> Any:
+    """One row of the table. Any: the annotation beside it is the type."""
+    rule = KeyRule(minimum, maximum, tuple(choices), update, why)
+    return field(default=default, metadata={"rule": rule})
+
+
+CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigKeys:
+    """The table. Values are set by `config.Config.from_properties`."""
+
+    # -- who this node is ---------------------------------------------------------------------
+    process_roles: tuple[str, ...] = key(
+        Required.TOKEN, "what this node does", choices=("broker", "controller")
+    )
+    node_id: int = key(Required.TOKEN, "the node's number, unique in the cluster", minimum=0)
+    broker_rack: str | None = key(None, "where the node stands; replicas are spread over racks")
+    log_dir: str | None = key(
+        None, "one directory for partitions; none by default, where Kafka has one that a reboot empties"
+    )
+    log_dirs: tuple[str, ...] = key((), "directories for partitions; beats log.dir")
+    metadata_log_dir: str | None = key(
+        None, "directory of the metadata log; the first of log.dirs if not set"
+    )
+
+    # -- listeners ----------------------------------------------------------------------------
+    listeners: str = key("PLAINTEXT://:9092", "NAME://HOST:PORT,...; an empty host means every interface")
+    advertised_listeners: str | None = key(None, "what clients and other nodes are told to connect to")
+    controller_listener_names: tuple[str, ...] = key(
+        (), "listeners of the controllers, Raft's frames included"
+    )
+    inter_broker_listener_name: str | None = key(None, "listener for fetches between brokers")
+    security_inter_broker_protocol: str = key(
+        "PLAINTEXT", "names the inter-broker listener where inter.broker.listener.name does not",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )  # fmt: skip
+    listener_security_protocol_map: str = key(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "how each named listener speaks", update=PER_BROKER,
+    )  # fmt: skip
+    kraft_http_port: int | None = key(None, "port of the console and metrics on 127.0.0.1; none if not set",
+                                      minimum=0, maximum=65535)  # fmt: skip
+
+    # -- connections --------------------------------------------------------------------------
+    max_connections: int = key(
+        INT_MAX, "connections on all listeners together", minimum=0, update=CLUSTER_WIDE
+    )
+    max_connections_per_ip: int = key(INT_MAX, "connections from one address", minimum=0, update=CLUSTER_WIDE)
+    connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
+    socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
+    socket_send_buffer_bytes: int = key(100 * KIB, "SO_SNDBUF; -1 leaves it to the system", minimum=-1)
+    socket_receive_buffer_bytes: int = key(100 * KIB, "SO_RCVBUF; -1 leaves it to the system", minimum=-1)
+    socket_listen_backlog_size: int = key(50, "connections that wait to be accepted", minimum=1)
+    socket_connection_setup_timeout_ms: int = key(
+        10 * SECOND, "first patience for a new connection to a node"
+    )
+    socket_connection_setup_timeout_max_ms: int = key(30 * SECOND, "longest patience for one")
+    queued_max_requests: int = key(500, "requests of one connection that may be unanswered", minimum=1)
+    queued_max_request_bytes: int = key(
+        256 * MIB, "bytes of unanswered requests per node, then reading pauses; Kafka's default has no bound",
+        minimum=-1,
+    )  # fmt: skip
+    request_timeout_ms: int = key(30 * SECOND, "patience with another node's answer")
+
+    # -- metadata quorum ----------------------------------------------------------------------
+    controller_quorum_voters: str = key("", "ID@HOST:PORT,... of every controller; the voters are fixed")
+    controller_quorum_election_timeout_ms: int = key(
+        1 * SECOND, "a candidate without majority tries again", minimum=1
+    )
+    controller_quorum_fetch_timeout_ms: int = key(
+        2 * SECOND, "a voter without a sign of the leader stands", minimum=1
+    )
+    controller_quorum_election_backoff_max_ms: int = key(
+        1 * SECOND, "longest pause after a lost vote", minimum=0
+    )
+    controller_quorum_request_timeout_ms: int = key(
+        2 * SECOND, "patience with a controller's answer", minimum=1
+    )
+    controller_quorum_retry_backoff_ms: int = key(20, "pause before asking a controller again", minimum=0)
+    controller_quorum_append_linger_ms: int = key(25, "accepted; commands are appended at once", minimum=0)
+    kraft_controller_link_grace_ms: int = key(
+        200, "a broker whose heartbeat connection broke is fenced unless it comes back within this: a killed "
+        "process is noticed by its closed socket, not by broker.session.timeout.ms", minimum=0,
+    )  # fmt: skip
+    broker_heartbeat_interval_ms: int = key(
+        2 * SECOND, "how often a broker tells the controller that it lives", minimum=1
+    )
+    broker_session_timeout_ms: int = key(
+        9 * SECOND, "a silent broker is fenced after this; nine seconds outlast any pause of a busy two-core "
+        "machine (swapping, a stalled disk), and killed brokers do not wait for it", minimum=1,
+    )  # fmt: skip
+    initial_broker_registration_timeout_ms: int = key(
+        1 * MINUTE, "patience with the first registration", minimum=1
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = key(
+        20 * MIB, "a snapshot after so many bytes", minimum=1
+    )
+    metadata_log_max_snapshot_interval_ms: int = key(
+        1 * HOUR, "a snapshot at least so often; 0 never", minimum=0
+    )
+    metadata_log_segment_bytes: int = key(1024 * MIB, "size of one file of the metadata log", minimum=8 * MIB)
+    metadata_max_retention_bytes: int = key(100 * MIB, "metadata behind the last snapshot is kept up to this")
+    metadata_max_idle_interval_ms: int = key(500, "accepted; an idle quorum writes nothing", minimum=0)
+    controlled_shutdown_enable: bool = key(True, "a stopping broker hands its leaders over first")
+    auto_leader_rebalance_enable: bool = key(True, "leaders go back to the preferred replica on their own")
+    leader_imbalance_check_interval_seconds: int = key(300, "how often that is looked at", minimum=1)
+
+    # -- topics -------------------------------------------------------------------------------
+    num_partitions: int = key(1, "partitions of a topic that names no number", minimum=1)
+    default_replication_factor: int = key(1, "copies of a topic that names no number", minimum=1)
+    auto_create_topics_enable: bool = key(True, "a client that asks for an unknown topic gets it made")
+    delete_topic_enable: bool = key(True, "whether topics can be deleted")
+    min_insync_replicas: int = key(
+        1, "acks=all is refused with fewer replicas in sync", minimum=1, update=CLUSTER_WIDE
+    )
+    unclean_leader_election_enable: bool = key(
+        False, "whether a replica that may lack acknowledged records may lead", update=CLUSTER_WIDE
+    )
+    message_max_bytes: int = key(
+        1_048_588, "largest batch: 1 MiB and its header", minimum=0, update=CLUSTER_WIDE
+    )
+    max_request_partition_size_limit: int = key(2000, "partitions in one DescribeTopicPartitions", minimum=1)
+
+    # -- replication --------------------------------------------------------------------------
+    replica_lag_time_max_ms: int = key(
+        30 * SECOND, "a follower not caught up for this long leaves the ISR", minimum=1
+    )
+    replica_fetch_max_bytes: int = key(1 * MIB, "bytes of one partition in a follower's fetch", minimum=0)
+    replica_fetch_response_max_bytes: int = key(10 * MIB, "bytes of a whole follower's fetch", minimum=0)
+    replica_fetch_min_bytes: int = key(1, "a follower's fetch waits for so much", minimum=0)
+    replica_fetch_wait_max_ms: int = key(500, "but not longer than this", minimum=0)
+    replica_fetch_backoff_ms: int = key(1 * SECOND, "pause after a failed fetch", minimum=0)
+    replica_socket_timeout_ms: int = key(30 * SECOND, "patience with a leader's answer", minimum=1)
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        5 * SECOND, "how often high watermarks are saved", minimum=1
+    )
+    replica_selector_class: str | None = key(None, "which replica a consumer reads from (KIP-392)")
+    num_replica_fetchers: int = key(1, "fetching connections per leader", minimum=1, update=CLUSTER_WIDE)
+    fetch_max_bytes: int = key(55 * MIB, "bytes of a consumer's fetch, whatever it asks for", minimum=1024)
+    max_incremental_fetch_session_cache_slots: int = key(
+        1000, "fetch sessions that are remembered", minimum=0
+    )
+
+    # -- log ----------------------------------------------------------------------------------
+    log_segment_bytes: int = key(
+        1024 * MIB, "a log file is closed at this size", minimum=1 * MIB, update=CLUSTER_WIDE
+    )
+    log_roll_hours: int = key(168, "or at this age", minimum=1)
+    log_roll_ms: int | None = key(None, "or at this age; beats log.roll.hours", update=CLUSTER_WIDE)
+    log_roll_jitter_hours: int = key(0, "spread of the age, so that not all files close at once", minimum=0)
+    log_roll_jitter_ms: int | None = key(None, "beats log.roll.jitter.hours", update=CLUSTER_WIDE)
+    log_retention_bytes: int = key(-1, "a partition keeps this much; -1 no bound", update=CLUSTER_WIDE)
+    log_retention_hours: int = key(168, "and for this long; -1 no bound")
+    log_retention_minutes: int | None = key(None, "beats log.retention.hours")
+    log_retention_ms: int | None = key(None, "beats log.retention.minutes", minimum=-1, update=CLUSTER_WIDE)
+    log_retention_check_interval_ms: int = key(5 * MINUTE, "how often old files are looked for", minimum=1)
+    log_segment_delete_delay_ms: int = key(
+        1 * MINUTE, "a deleted file stays this long for readers", minimum=0, update=CLUSTER_WIDE
+    )
+    log_cleanup_policy: tuple[str, ...] = key(
+        ("delete",), "how old records go: by age and size, or by key",
+        choices=("compact", "delete"), update=CLUSTER_WIDE,
+    )  # fmt: skip
+    log_index_interval_bytes: int = key(
+        4 * KIB, "one index entry per so many bytes", minimum=0, update=CLUSTER_WIDE
+    )
+    log_index_size_max_bytes: int = key(10 * MIB, "size of an index file", minimum=4, update=CLUSTER_WIDE)
+    log_flush_interval_messages: int = key(
+        LONG_MAX, "fsync after so many records", minimum=1, update=CLUSTER_WIDE
+    )
+    log_flush_interval_ms: int | None = key(None, "fsync at least so often", update=CLUSTER_WIDE)
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        1 * MINUTE, "how often recovery points are saved", minimum=0
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        1 * MINUTE, "how often start offsets are saved", minimum=0
+    )
+    log_message_timestamp_type: str = key(
+        "CreateTime",
+        "whose clock stamps a record",
+        choices=("CreateTime", "LogAppendTime"),
+        update=CLUSTER_WIDE,
+    )
+    log_message_timestamp_before_max_ms: int = key(
+        LONG_MAX, "how old a stamp may be", minimum=0, update=CLUSTER_WIDE
+    )
+    log_message_timestamp_after_max_ms: int = key(
+        1 * HOUR, "how far ahead it may be", minimum=0, update=CLUSTER_WIDE
+    )
+    log_preallocate: bool = key(False, "accepted; files grow as they are written", update=CLUSTER_WIDE)
+    log_dir_failure_timeout_ms: int = key(
+        30 * SECOND, "patience before a failed directory is given up", minimum=1
+    )
+    compression_type: str = key("producer", "codec of stored batches", choices=CODECS, update=CLUSTER_WIDE)
+    compression_gzip_level: int = key(-1, "effort of gzip", minimum=-1, maximum=9, update=CLUSTER_WIDE)
+    compression_lz4_level: int = key(9, "effort of lz4", minimum=1, maximum=17, update=CLUSTER_WIDE)
+    compression_zstd_level: int = key(3, "effort of zstd", minimum=-131_072, maximum=22, update=CLUSTER_WIDE)
+    log_cleaner_delete_retention_ms: int = key(
+        1 * DAY, "how long tombstones stay", minimum=0, update=CLUSTER_WIDE
+    )
+    log_cleaner_min_cleanable_ratio: float = key(
+        0.5, "share of uncompacted bytes", minimum=0, maximum=1, update=CLUSTER_WIDE
+    )
+    log_cleaner_min_compaction_lag_ms: int = key(
+        0, "age before a record is compacted", minimum=0, update=CLUSTER_WIDE
+    )
+    log_cleaner_max_compaction_lag_ms: int = key(
+        LONG_MAX, "age at which it must be", minimum=1, update=CLUSTER_WIDE
+    )
+
+    # -- producers ----------------------------------------------------------------------------
+    producer_id_expiration_ms: int = key(
+        1 * DAY, "a silent producer is forgotten", minimum=1, update=CLUSTER_WIDE
+    )
+
+    # -- groups -------------------------------------------------------------------------------
+    group_min_session_timeout_ms: int = key(
+        6 * SECOND, "shortest session that a member may ask for", minimum=1
+    )
+    group_max_session_timeout_ms: int = key(30 * MINUTE, "longest", minimum=1)
+    group_initial_rebalance_delay_ms: int = key(
+        3 * SECOND, "a new group waits this long for members", minimum=0
+    )
+    group_max_size: int = key(INT_MAX, "members of a group", minimum=1)
+    offset_metadata_max_bytes: int = key(4 * KIB, "text that a commit may carry", minimum=0)
+    offsets_topic_num_partitions: int = key(50, "partitions of __consumer_offsets", minimum=1)
+    offsets_topic_replication_factor: int = key(3, "copies of __consumer_offsets", minimum=1)
+    offsets_topic_segment_bytes: int = key(100 * MIB, "size of its files", minimum=1)
+    offsets_topic_compression_codec: int = key(0, "codec of its batches, by number", minimum=0, maximum=4)
+    offsets_retention_minutes: int = key(
+        10_080, "offsets of an empty group are kept for this long", minimum=1
+    )
+    offsets_retention_check_interval_ms: int = key(10 * MINUTE, "how often those are looked for", minimum=1)
+    offsets_commit_timeout_ms: int = key(5 * SECOND, "patience with the replication of a commit", minimum=1)
+    offsets_load_buffer_size: int = key(5 * MIB, "bytes read at once while offsets are loaded", minimum=1)
+
+
+TOPIC_KEYS: Final = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""A topic's key -> the broker's key that it falls back to."""
+
+NO_EFFECT: Final = (
+    # Threads: one loop owns the state here.
+    "num.network.threads", "num.io.threads", "background.threads", "num.recovery.threads.per.data.dir",
+    "num.replica.alter.log.dirs.threads", "group.coordinator.threads", "share.coordinator.threads",
+    # Purgatories and caches of the JVM broker.
+    "producer.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
+    "delete.records.purgatory.purge.interval.requests", "log.flush.scheduler.interval.ms",
+    "log.cleaner.enable", "log.cleaner.threads", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second",
+    "group.coordinator.append.linger.ms", "replica.socket.receive.buffer.bytes", "metadata.log.segment.ms",
+    "metadata.max.retention.ms", "controller.socket.timeout.ms", "metric.reporters", "metrics.num.samples",
+    "metrics.recording.level", "metrics.sample.window.ms",
+    # Parts of Kafka that are not here yet: topics that transactions and share groups would use.
+    "transaction.state.log.replication.factor", "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
+    "transaction.max.timeout.ms", "transactional.id.expiration.ms",
+    "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.num.partitions", "group.coordinator.rebalance.protocols",
+)  # fmt: skip
+"""Keys of Apache Kafka that a server.properties may carry without a warning: nothing here reads them."""
