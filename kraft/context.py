@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft.net.connection import Buffers
+from kraft.wire.bridge import Fields, Message
 from kraft.wire.header import response_prefix
+from metadata_quorum.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from kraft.api.row import ApiRow
@@ -33,6 +35,14 @@ class Role(Enum):
     CONTROLLER = "controller"
 
 
+class ControllerClient(Protocol):
+    """The way to the active controller, wherever it is."""
+
+    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+        """Ask it, and again where the controller has just moved. Raises `BrokerError`
+        (REQUEST_TIMED_OUT) where none has answered in time."""
+
+
 @dataclass(slots=True)
 class NodeContext:
     """A node as its handlers see it."""
@@ -48,12 +58,19 @@ class NodeContext:
     """The newest committed metadata that this node has acted on."""
     partitions: Any = None
     controller: Any = None
-    controller_client: Any = None
-    """The way to the active controller, wherever it is."""
+    controller_client: ControllerClient | None = None
     groups: Any = None
     raft: Any = None
     on_fatal: Callable[[BaseException], None] | None = None
     """Stops the node: a broken invariant, or a disk that failed."""
+    creating_topics: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """Topics that are just being created on demand."""
+
+    async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
+        """Ask the active controller in this node's own name."""
+        if self.controller_client is None:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, "this node knows no controller")
+        return await self.controller_client.request(api_key, version, fields)
 
 
 @dataclass(slots=True)
@@ -71,6 +88,8 @@ class RequestContext:
     row: ApiRow
     apis: Mapping[int, ApiRow]
     """What this listener answers."""
+    forwarded_for: str | None = None
+    """The client's host, where a broker has passed its request on."""
 
     @property
     def listener(self) -> str:
@@ -78,7 +97,7 @@ class RequestContext:
 
     @property
     def client_host(self) -> str:
-        return self.connection.client_host
+        return self.forwarded_for or self.connection.client_host
 
     def framed(self, body: Buffers) -> Buffers:
         """The whole reply to this request around the buffers of its body."""

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
 
+from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward
 from kraft.api.row import ApiRow, Response
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers, ProtocolError
@@ -68,6 +71,10 @@ class Dispatcher:
             request = decode_request(header.api_key, header.version, body)
         except MalformedMessage as error:
             raise ProtocolError(str(error)) from None
+        if ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node):
+            return self._start(self._forward(ctx, request, body))
+        if header.api_key == ENVELOPE:
+            return self._unwrap(ctx, request)
         return self.answer(ctx, request)
 
     def answer(self, ctx: RequestContext, request: Message) -> Reply:
@@ -79,10 +86,7 @@ class Dispatcher:
             return _reply(ctx, self._error_response(ctx, request, error))
         if result is None or isinstance(result, Mapping):
             return _reply(ctx, result)
-        task = self._node.loop.create_task(self._finish(ctx, request, result))
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return task
+        return self._start(self._finish(ctx, request, result))
 
     async def close(self) -> None:
         """Give up the requests that still wait."""
@@ -99,6 +103,47 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001
             response = self._error_response(ctx, request, error)
         return _reply(ctx, response)
+
+    def _start(self, work: Coroutine[Any, Any, Buffers]) -> asyncio.Task[Buffers]:
+        task = self._node.loop.create_task(work)
+        self._tasks[task] = None  # the loop itself holds its tasks by weak references only
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    async def _forward(self, ctx: RequestContext, request: Message, body: memoryview) -> Buffers:
+        try:
+            return await forward(self._node, ctx, body)
+        except Exception as error:  # noqa: BLE001
+            return _reply(ctx, self._error_response(ctx, request, error))
+
+    def _unwrap(self, ctx: RequestContext, envelope: Message) -> Reply:
+        """Answer the request inside an envelope, and wrap the answer."""
+        try:
+            frame = memoryview(envelope.request_data)
+            header = read_request_header(frame)
+            row = ctx.apis.get(header.api_key)
+            if row is None or not row.forwarded or not row.answers(header.version):
+                raise BrokerError(ErrorCode.INVALID_REQUEST)
+            if must_forward(self._node):
+                raise BrokerError(ErrorCode.NOT_CONTROLLER)
+            inner = replace(
+                ctx,
+                api_key=header.api_key,
+                version=header.version,
+                correlation_id=header.correlation_id,
+                client_id=header.client_id,
+                principal=decode_principal(envelope.request_principal or b""),
+                forwarded_for=decode_address(envelope.client_host_address),
+                row=row,
+            )
+            request = decode_request(header.api_key, header.version, frame, header.body)
+        except (MalformedHeader, MalformedMessage, BrokerError) as error:
+            code = error.code if isinstance(error, BrokerError) else ErrorCode.INVALID_REQUEST
+            return _reply(ctx, {"error_code": int(code), "response_data": None})
+        reply = self.answer(inner, request)
+        if isinstance(reply, asyncio.Future):
+            return self._start(_wrap_later(ctx, reply))
+        return _wrap(ctx, reply)
 
     def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
         assert ctx.row.raw is not None
@@ -159,3 +204,12 @@ def _reply(ctx: RequestContext, response: Response | None) -> Buffers:
     if response is None:
         return ()
     return ctx.framed((encode_response(ctx.api_key, ctx.version, response),))
+
+
+def _wrap(ctx: RequestContext, reply: Buffers) -> Buffers:
+    response_data = b"".join(reply)[4:]  # without its length
+    return _reply(ctx, {"error_code": int(ErrorCode.NONE), "response_data": response_data})
+
+
+async def _wrap_later(ctx: RequestContext, reply: asyncio.Future[Buffers]) -> Buffers:
+    return _wrap(ctx, await reply)

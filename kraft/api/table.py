@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.api import raft, versions
-from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow
+from kraft.api import metadata, raft, versions
+from kraft.api.row import BROKER, CONTROLLER, EVERYWHERE, ApiRow
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION
 
 _ROWS: Final = (
+    ApiRow(3, "Metadata", 0, 13, BROKER, metadata.handle_metadata, on_error=metadata.metadata_error),
     ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, versions.handle),
     ApiRow(
         RAFT_API_KEY, "Raft", RAFT_API_VERSION, RAFT_API_VERSION, CONTROLLER, raw=raft.handle, internal=True

@@ -1,0 +1,80 @@
+"""Topics that come into being because somebody asked for them.
+
+Metadata (and, for its own topics, FindCoordinator) asks; the creation runs in the background through
+the controller, at most once at a time per topic, and the asker is told LEADER_NOT_AVAILABLE, which
+makes every client come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kraft.context import NodeContext
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+log = logging.getLogger(__name__)
+
+CREATE_TOPICS: Final = 19
+CREATE_TOPICS_VERSION: Final = 7
+CREATE_TIMEOUT_MS: Final = 10_000
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_name(name: str) -> bool:
+    """Kafka's rule for the names of topics."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def unknown_topic_error(name: str) -> ErrorCode:
+    """What to say about a topic that does not exist."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def request_creation(node: NodeContext, names: Iterable[str]) -> Mapping[str, ErrorCode]:
+    """Have those topics created that may be; what to tell about each of them now."""
+    answers = {}
+    for name in names:
+        if not is_legal_name(name):
+            answers[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            continue
+        answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        if name not in node.creating_topics:
+            task = node.loop.create_task(_create(node, name))
+            node.creating_topics[name] = task
+    return answers
+
+
+async def _create(node: NodeContext, name: str) -> None:
+    request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
+    try:
+        response = await node.ask_controller(CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        for topic in response.topics:
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                code = ErrorCode(topic.error_code).name
+                log.warning(
+                    "topic %s was not created on demand: %s %s", name, code, topic.error_message or ""
+                )
+    except (BrokerError, OSError) as error:
+        log.warning("topic %s was not created on demand: %s", name, error)
+    finally:
+        node.creating_topics.pop(name, None)
+
+
+def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
+    config = node.config
+    if name == "__consumer_offsets":
+        return {
+            "name": name,
+            "num_partitions": config.offsets_topic_num_partitions,
+            "replication_factor": config.offsets_topic_replication_factor,
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "producer"},
+                {"name": "segment.bytes", "value": str(config.offsets_topic_segment_bytes)},
+            ],
+        }
+    return {"name": name, "num_partitions": -1, "replication_factor": -1}

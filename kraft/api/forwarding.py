@@ -1,0 +1,101 @@
+"""Requests that only the active controller may judge, sent on by whichever broker they reached.
+
+    client -> broker: forward -> Envelope -> controller: handle_envelope -> the wrapped request's handler
+    client <- broker <-------- response bytes as they are <---------------- its response
+
+The envelope carries the request as it came (header and body), who sent it, and from where; so the
+controller judges the client's own rights, and answers in the client's own version.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from typing import Final
+
+from kraft.api.row import Response
+from kraft.context import NodeContext, RequestContext
+from kraft.net.connection import Buffers
+from kraft.wire.bridge import Message
+from kraft.wire.header import read_uvarint, request_header, response_body
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+ENVELOPE: Final = 58
+ENVELOPE_VERSION: Final = 0
+
+_PRINCIPAL_VERSION: Final = struct.pack(">h", 0)
+
+
+def must_forward(node: NodeContext) -> bool:
+    """Whether the active controller is another node (or nobody knows who)."""
+    return node.controller is None or not node.controller.is_active
+
+
+async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
+    """The whole reply to a client's request, as the active controller gave it. Raises `BrokerError`
+    where no controller answered, or where it refused the envelope."""
+    header = request_header(ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id)
+    envelope = {
+        "request_data": header + bytes(body),
+        "request_principal": encode_principal(ctx.principal),
+        "client_host_address": _encode_address(ctx.client_host),
+    }
+    answer = await node.ask_controller(ENVELOPE, ENVELOPE_VERSION, envelope)
+    if answer.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(answer.error_code))
+    wrapped = memoryview(answer.response_data)
+    return ctx.framed((wrapped[response_body(ctx.api_key, ctx.version, wrapped) :],))
+
+
+def encode_principal(principal: str) -> bytes:
+    """Kafka's DefaultPrincipalData, version 0:
+    int16 version | compact string type | compact string name | bool by token | no tagged fields."""
+    kind, _, name = principal.partition(":")
+    words = b"".join(_compact_string(word) for word in (kind, name))
+    return _PRINCIPAL_VERSION + words + b"\x00\x00"
+
+
+def decode_principal(data: bytes) -> str:
+    """Raises `BrokerError` for what is no principal."""
+    view = memoryview(data)
+    try:
+        if bytes(view[:2]) != _PRINCIPAL_VERSION:
+            raise ValueError("an unknown version")
+        words, pos = [], 2
+        for _ in range(2):
+            length, pos = read_uvarint(view, pos)
+            words.append(str(view[pos : pos + length - 1], "utf-8"))
+            pos += length - 1
+    except ValueError as error:
+        raise BrokerError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from None
+    return ":".join(words)
+
+
+def _compact_string(text: str) -> bytes:
+    data = text.encode()
+    length = len(data) + 1
+    prefix = bytearray()
+    while length >= 0x80:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + data
+
+
+def _encode_address(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes(4)
+
+
+def decode_address(packed: bytes) -> str:
+    """The client's host in an envelope."""
+    try:
+        return str(ipaddress.ip_address(packed))
+    except ValueError:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "the client's address is none") from None
+
+
+def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "response_data": None}

@@ -1,0 +1,260 @@
+"""What clients ask about the cluster: Metadata, DescribeTopicPartitions, DescribeCluster.
+
+All of it is read from the newest metadata image of this broker. A topic that does not exist may be
+created by asking for it (`auto.create.topics.enable`): `auto_create.py` sees to that in the background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kraft.api import auto_create
+from kraft.api.row import Response
+from kraft.context import NodeContext, RequestContext, Role
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage, TopicImage
+from metadata_quorum.model import NO_EPOCH, NO_LEADER, ZERO_UUID, PartitionRegistration
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+OPERATIONS_NOT_ASKED: Final = -(2**31)
+# Bit n stands for Kafka's AclOperation n: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8,
+# CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
+TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    image = node.image
+    view = _View(image, ctx.listener, ctx.version)
+    wants_operations = request.include_topic_authorized_operations
+    topics = [
+        _with_operations(topic, wants_operations)
+        for topic in (
+            _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(node, view, request)
+        )
+    ]
+    return {
+        "brokers": [
+            {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+            for broker, endpoint in image.alive_brokers(ctx.listener)
+        ],
+        "cluster_id": node.cluster_id,
+        "controller_id": _any_broker(node, ctx),
+        "topics": topics,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    }
+
+
+def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "brokers": [],
+        "error_code": int(code),
+        "topics": [
+            {"error_code": int(code), "name": topic.name, "topic_id": topic.topic_id, "partitions": []}
+            for topic in request.topics or ()
+        ],
+    }
+
+
+def handle_describe_topic_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    """Topics in the order of their names, at most so many partitions, and where to go on."""
+    image = node.image
+    view = _View(image, ctx.listener, version=13)
+    names = (
+        sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics_by_name)
+    )
+    left = min(request.response_partition_limit, node.config.max_request_partition_size_limit)
+    first = 0
+    if request.cursor is not None:
+        if request.cursor.partition_index < 0:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = request.cursor.partition_index if names and names[0] == request.cursor.topic_name else 0
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_missing_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        numbers = [number for number in sorted(topic.partitions) if number >= first]
+        topics.append(
+            _with_operations(view.topic(topic, numbers[:left]), asked=True),
+        )
+        if len(numbers) > left:
+            cursor = {"topic_name": name, "partition_index": numbers[left]}
+            return {"topics": topics, "next_cursor": cursor}
+        left -= len(numbers)
+        first = 0
+    return {"topics": topics, "next_cursor": None}
+
+
+def describe_topic_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"topics": [{"error_code": int(code), "name": topic.name} for topic in request.topics]}
+
+
+def handle_describe_cluster(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = request.endpoint_type
+    if wanted not in (_BROKERS, _CONTROLLERS):
+        raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
+    served = _BROKERS if ctx.role is Role.BROKER else _CONTROLLERS
+    if wanted != served:
+        raise BrokerError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type "
+            + ("BROKER" if served == _BROKERS else "CONTROLLER")
+            + ", but we wanted an endpoint of type "
+            + ("BROKER" if wanted == _BROKERS else "CONTROLLER"),
+        )
+    if served == _BROKERS:
+        nodes = _describe_brokers(node.image, ctx.listener, with_fenced=request.include_fenced_brokers)
+        controller_id = _any_broker(node, ctx)
+    else:
+        nodes = _describe_controllers(node.image, ctx.listener)
+        controller_id = node.raft.leader_id
+    return {
+        "error_code": 0,
+        "endpoint_type": served,
+        "cluster_id": node.cluster_id,
+        "controller_id": controller_id,
+        "brokers": nodes,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    }
+
+
+def _describe_brokers(image: MetadataImage, listener: str, *, with_fenced: bool) -> list[dict[str, Any]]:
+    nodes = []
+    for broker_id in sorted(image.brokers):
+        broker = image.brokers[broker_id]
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None and (with_fenced or not broker.fenced):
+            nodes.append(
+                {
+                    "broker_id": broker_id,
+                    "host": endpoint.host,
+                    "port": endpoint.port,
+                    "rack": broker.rack,
+                    "is_fenced": broker.fenced,
+                }
+            )
+    return nodes
+
+
+def _describe_controllers(image: MetadataImage, listener: str) -> list[dict[str, Any]]:
+    return [
+        {"broker_id": controller_id, "host": endpoint.host, "port": endpoint.port, "rack": None}
+        for controller_id, controller in sorted(image.controllers.items())
+        for endpoint in controller.endpoints
+        if endpoint.name == listener
+    ]
+
+
+def _any_broker(node: NodeContext, ctx: RequestContext) -> int:
+    """The "controller" that clients are shown: any broker, for each one forwards to the real one."""
+    alive = node.image.alive_brokers(ctx.listener)
+    return node.random.choice(alive)[0].broker_id if alive else -1
+
+
+def _asks_for_all(ctx: RequestContext, request: Message) -> bool:
+    return request.topics is None or (ctx.version == 0 and not request.topics)
+
+
+def _every_topic(view: _View) -> Iterator[dict[str, Any]]:
+    for name in sorted(view.image.topics_by_name):
+        yield view.topic(view.image.topics_by_name[name])
+
+
+def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[dict[str, Any]]:
+    unknown: list[str] = []
+    seen: set[object] = set()
+    for wanted in request.topics:
+        by_id = wanted.topic_id != ZERO_UUID
+        key = wanted.topic_id if by_id else wanted.name
+        if key is None or (by_id and view.version < 12):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are named by id from version 12 on")
+        if key in seen:
+            continue
+        seen.add(key)
+        topic = view.image.topic(key)
+        if topic is not None:
+            yield view.topic(topic)
+        elif by_id:
+            yield {
+                "error_code": int(ErrorCode.UNKNOWN_TOPIC_ID),
+                "name": None if view.version >= 12 else "",
+                "topic_id": wanted.topic_id,
+            }
+        else:
+            unknown.append(key)
+    create = request.allow_auto_topic_creation and node.config.auto_create_topics_enable
+    errors: Mapping[str, ErrorCode] = auto_create.request_creation(node, unknown) if create else {}
+    for name in unknown:
+        yield _missing_topic(name, errors.get(name) or auto_create.unknown_topic_error(name))
+
+
+def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:
+    return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS}
+
+
+def _with_operations(topic: dict[str, Any], asked: bool) -> dict[str, Any]:
+    topic["topic_authorized_operations"] = TOPIC_OPERATIONS if asked else OPERATIONS_NOT_ASKED
+    return topic
+
+
+class _View:
+    """Topics of one image as the clients of one listener see them."""
+
+    def __init__(self, image: MetadataImage, listener: str, version: int) -> None:
+        self.image = image
+        self.version = version
+        self._reachable = {broker.broker_id for broker, _ in image.alive_brokers(listener)}
+
+    def topic(self, topic: TopicImage, numbers: Iterable[int] | None = None) -> dict[str, Any]:
+        if numbers is None:
+            numbers = sorted(topic.partitions)
+        return {
+            "error_code": 0,
+            "name": topic.name,
+            "topic_id": topic.id,
+            "is_internal": topic.name in INTERNAL_TOPICS,
+            "partitions": [self._partition(number, topic.partitions[number]) for number in numbers],
+        }
+
+    def _partition(self, number: int, partition: PartitionRegistration) -> dict[str, Any]:
+        code, leader, leader_epoch = ErrorCode.NONE, partition.leader, partition.leader_epoch
+        replicas: list[int] | tuple[int, ...] = partition.replicas
+        isr: list[int] | tuple[int, ...] = partition.isr
+        if leader not in self._reachable:
+            # A leader without this listener is told from version 6 on; before, it was just missing.
+            known = leader != NO_LEADER and self.image.is_active(leader) and self.version >= 6
+            code = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_LEADER
+        if self.version == 0:  # clients of that age believe every id they see to be reachable
+            replicas = [replica for replica in replicas if replica in self._reachable]
+            isr = [replica for replica in isr if replica in self._reachable]
+        return {
+            "error_code": int(code),
+            "partition_index": number,
+            "leader_id": leader,
+            "leader_epoch": leader_epoch if leader_epoch >= 0 else NO_EPOCH,
+            "replica_nodes": replicas,
+            "isr_nodes": isr,
+            "offline_replicas": [each for each in partition.replicas if not self._online(partition, each)],
+        }
+
+    def _online(self, partition: PartitionRegistration, replica: int) -> bool:
+        broker = self.image.brokers.get(replica)
+        return (
+            broker is not None
+            and replica in self._reachable
+            and broker.has_online_dir(partition.directory(replica))
+        )

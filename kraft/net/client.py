@@ -1,0 +1,209 @@
+"""The client's end of one connection to a node: requests out, answers in, many at a time.
+
+    await request(api_key, version, fields) -> Message          (kio's messages)
+    await exchange(api_key, version, body)  -> memoryview       (bodies read and written by the caller)
+
+For our own nodes among themselves, the command line and the Spark reader; users have their own clients.
+One `PeerClient` is one connection: when that ends, all that waits gets `ConnectionError`, and its owner
+makes a new one. A server answers in order, so answers find their requests by position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from kraft.net.connection import SCRATCH_BYTES, Budget, Buffers, FrameReader, ProtocolError
+from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
+from kraft.wire.header import API_VERSIONS, request_header, response_body
+from metadata_quorum.errors import ErrorCode
+
+_INT32: Final = struct.Struct(">i")
+
+MAX_RESPONSE_BYTES: Final = 2**31 - 1
+API_VERSIONS_VERSION: Final = 3
+
+OnLost = Callable[[bool], None]
+"""Told that the connection has ended; True where the other end closed or lost it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+
+class _Waiting(NamedTuple):
+    """A request whose answer is not here yet."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    answer: asyncio.Future[memoryview]
+
+
+class UnsupportedVersion(Exception):
+    """The other end answers no version of that API which we can speak."""
+
+
+class PeerClient(asyncio.BufferedProtocol):
+    """One connection, made by `PeerClient.connect`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        on_lost: OnLost | None = None,
+        scratch: memoryview | None = None,
+    ) -> None:
+        self._loop = loop
+        self._client_id = client_id
+        self._on_lost = on_lost
+        self._reader = FrameReader(
+            MAX_RESPONSE_BYTES,
+            scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
+            Budget(2**63),  # we asked for what comes in
+        )
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._next_correlation_id = 0
+        self._closed_by_us = False
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    async def connect(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        address: Address,
+        client_id: str,
+        *,
+        timeout_s: float = 5.0,
+        on_lost: OnLost | None = None,
+    ) -> PeerClient:
+        """Raises `OSError` (`TimeoutError` and refusals are such)."""
+        client = cls(loop, client_id, on_lost)
+        async with asyncio.timeout(timeout_s):
+            await loop.create_connection(lambda: client, address.host, address.port)
+        return client
+
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """End the connection; whatever waits gets `ConnectionError`."""
+        self._closed_by_us = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- requests
+
+    async def request(
+        self, api_key: int, version: int, fields: Fields, *, timeout_s: float = 30.0
+    ) -> Message:
+        """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the answer may still
+        come, and would be in the way), or `MalformedMessage`."""
+        body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
+        return decode_response(api_key, version, body)
+
+    async def exchange(self, api_key: int, version: int, body: Buffers, timeout_s: float) -> memoryview:
+        """Send a body of the caller's making; the answer's body."""
+        answer = self.send(api_key, version, body)
+        timer = self._loop.call_later(timeout_s, self._give_up, answer, timeout_s)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def send(self, api_key: int, version: int, body: Buffers) -> asyncio.Future[memoryview]:
+        """Send now; a future of the answer's body. Raises `ConnectionError`."""
+        correlation_id = self._write(api_key, version, body)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting.append(_Waiting(correlation_id, api_key, version, answer))
+        return answer
+
+    def send_one_way(self, api_key: int, version: int, body: Buffers) -> None:
+        """Send a request that gets no answer (acks=0). Raises `ConnectionError`."""
+        self._write(api_key, version, body)
+
+    async def negotiate(self, *, timeout_s: float = 10.0) -> None:
+        """Learn which versions the other end answers."""
+        software = {"client_software_name": "kraft", "client_software_version": "1"}
+        answer = await self.request(API_VERSIONS, API_VERSIONS_VERSION, software, timeout_s=timeout_s)
+        if answer.error_code != ErrorCode.NONE:
+            raise UnsupportedVersion(f"ApiVersions was answered with {ErrorCode(answer.error_code).name}")
+        self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    def version_of(self, api_key: int, lowest: int, highest: int) -> int:
+        """The newest version in that range that the other end answers too (after `negotiate`)."""
+        theirs = self._versions.get(api_key)
+        if theirs is not None:
+            version = min(highest, theirs[1])
+            if version >= max(lowest, theirs[0]):
+                return version
+        raise UnsupportedVersion(f"API {api_key} is not answered in versions {lowest} to {highest}")
+
+    def _write(self, api_key: int, version: int, body: Buffers) -> int:
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        header = request_header(api_key, version, correlation_id, self._client_id)
+        prefix = _INT32.pack(len(header) + sum(map(len, body))) + header
+        self._transport.writelines([prefix, *body])
+        return correlation_id
+
+    def _give_up(self, answer: asyncio.Future[memoryview], timeout_s: float) -> None:
+        if not answer.done():
+            answer.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
+            self.close()
+
+    # ---- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reader.close()
+        error = exc if isinstance(exc, OSError) else ConnectionResetError("the connection has ended")
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if not each.answer.done():
+                each.answer.set_exception(error)
+        if self._on_lost is not None:
+            self._on_lost(not self._closed_by_us)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._reader.received(nbytes):
+                self._take(frame)
+        except (ProtocolError, MalformedMessage, ValueError) as error:
+            self._fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def _take(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise ProtocolError("an answer that nobody waits for")
+        waiting = self._waiting.popleft()
+        if len(frame) < _INT32.size or _INT32.unpack_from(frame, 0)[0] != waiting.correlation_id:
+            self._waiting.appendleft(waiting)
+            raise ProtocolError("an answer to another request")
+        if not waiting.answer.done():
+            body = frame[response_body(waiting.api_key, waiting.version, frame) :]
+            waiting.answer.set_result(body)
+
+    def _fail(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if not each.answer.done():
+                each.answer.set_exception(ConnectionResetError(f"the other end broke the protocol: {error}"))
+        self.close()
