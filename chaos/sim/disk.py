@@ -1,0 +1,340 @@
+"""A disk that can lose power: page cache and durable image of every file, from a seed.
+
+It implements the `Disk` port of metadata_quorum/disk.py and stands below the same code as the real
+one. What it models:
+
+* `write_at` and `append` change the page cache; `sync` copies it to the durable image; names created,
+  renamed or removed become durable with `sync_dir` of their directory.
+* `kill()` is the death of the process: the page cache stays, every open handle is severed, so that a
+  `finally` of the dead node cannot write after its death.
+* `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced
+  change of a directory kept or dropped. Directories themselves are durable at once.
+* `fail(...)` plants an error; a failed fsync is reported once and its dirty pages are gone, though
+  reading still shows them, as on Linux. `capacity` bytes fill the disk: ENOSPC.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from metadata_quorum.disk import Buffer
+
+PAGE: Final = 4096
+
+
+@dataclass(slots=True)
+class Fault:
+    """An error waiting for the operation that it hits."""
+
+    operation: str
+    """append, write_at, read, truncate, sync, open, rename, remove or sync_dir."""
+    code: int
+    path_part: str
+    after: int
+    """Matching operations that still pass."""
+    count: int
+    """How often it strikes; then it is spent."""
+
+
+@dataclass(slots=True)
+class _Inode:
+    """A file's contents, whatever its name."""
+
+    cache: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    dirty: set[int] = field(default_factory=set)
+    """Page numbers that differ from the durable image."""
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """One unsynced change of a directory: `path` now means `inode`, or nothing."""
+
+    directory: str
+    bindings: tuple[tuple[str, _Inode | None], ...]
+    """A rename binds two names at once, all or nothing."""
+
+
+class SimFile:
+    """An open file of a `SimDisk`."""
+
+    __slots__ = ("_disk", "_generation", "_inode", "_path")
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._generation = disk.generation
+
+    def size(self) -> int:
+        return len(self._inode.cache)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)
+        self._check("append")
+        self._write(len(self._inode.cache), data)
+        return len(data)
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        self._check("write_at")
+        self._write(offset, bytes(data))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        cache = self._inode.cache
+        grown = max(0, offset + len(data) - len(cache))
+        room = self._disk.room()
+        if grown > room:
+            kept = max(0, len(data) - (grown - room))
+            self._put(offset, data[:kept])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        self._put(offset, data)
+
+    def _put(self, offset: int, data: bytes) -> None:
+        inode = self._inode
+        if offset > len(inode.cache):
+            inode.dirty.update(range(len(inode.cache) // PAGE, offset // PAGE + 1))
+            inode.cache.extend(bytes(offset - len(inode.cache)))
+        inode.cache[offset : offset + len(data)] = data
+        if data:
+            inode.dirty.update(range(offset // PAGE, (offset + len(data) - 1) // PAGE + 1))
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._check("read")
+        return bytes(self._inode.cache[offset : offset + length])
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        return self.read(offset, length)
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate")
+        inode = self._inode
+        if size < len(inode.cache):
+            inode.dirty.update(range(size // PAGE, len(inode.cache) // PAGE + 1))
+            del inode.cache[size:]
+        elif size > len(inode.cache):
+            self._put(size, b"")
+
+    def sync(self) -> None:
+        inode = self._inode
+        try:
+            self._check("sync")
+        except OSError:
+            inode.dirty.clear()
+            raise
+        self._disk.syncs += 1
+        for page in inode.dirty:
+            start = page * PAGE
+            piece = inode.cache[start : start + PAGE]
+            if len(inode.durable) < start:
+                inode.durable.extend(bytes(start - len(inode.durable)))
+            inode.durable[start : start + len(piece)] = piece
+        del inode.durable[len(inode.cache) :]
+        inode.dirty.clear()
+
+    def close(self) -> None:
+        pass
+
+    def _check(self, operation: str) -> None:
+        if self._generation != self._disk.generation:
+            raise OSError(errno.EBADF, "the process that opened this file is dead", self._path)
+        self._disk.strike(operation, self._path)
+
+
+class SimDisk:
+    """One machine's file system. A path is any string; directories are its prefixes."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        """Bytes that fit, None for no limit."""
+        self.generation = 0
+        """Grows with every kill; handles of an older one are severed."""
+        self.syncs = 0
+        """How many fsyncs there were; tests of batching read it."""
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._directories: set[str] = set()
+        self._unsynced: list[_NameChange] = []
+        self._faults: list[Fault] = []
+
+    # -- the port ------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        self.strike("open", path)
+        inode = self._names.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if os.path.dirname(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.dirname(path))
+            inode = _Inode()
+            self._bind(os.path.dirname(path), ((path, inode),))
+        return SimFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._directories
+
+    def list(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        below = (
+            name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)
+        )
+        return sorted({rest.split("/", 1)[0] for rest in below if rest})
+
+    def make_dirs(self, path: str) -> None:
+        path = path.rstrip("/")
+        while path and path not in self._directories:
+            self._directories.add(path)
+            path = os.path.dirname(path)
+
+    def remove(self, path: str) -> None:
+        self.strike("remove", path)
+        if path in self._names:
+            self._bind(os.path.dirname(path), ((path, None),))
+
+    def remove_tree(self, path: str) -> None:
+        prefix = path.rstrip("/") + "/"
+        for name in sorted(self._names):
+            if name.startswith(prefix) or name == path:
+                self._bind(os.path.dirname(name), ((name, None),))
+        self._directories = {d for d in self._directories if d != path and not d.startswith(prefix)}
+
+    def rename(self, source: str, target: str) -> None:
+        self.strike("rename", target)
+        if source in self._names:
+            inode = self._names[source]
+            self._bind(os.path.dirname(target), ((source, None), (target, inode)))
+            return
+        prefix = source.rstrip("/") + "/"
+        moved = [name for name in sorted(self._names) if name.startswith(prefix)]
+        if not moved and source not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        changes: list[tuple[str, _Inode | None]] = []
+        for name in moved:
+            changes += [(name, None), (target + "/" + name[len(prefix) :], self._names[name])]
+        self._bind(os.path.dirname(target), tuple(changes))
+        kept = {d for d in self._directories if d != source and not d.startswith(prefix)}
+        self._directories = kept | {
+            target + d[len(source) :] for d in self._directories if d == source or d.startswith(prefix)
+        }
+
+    def sync_dir(self, path: str) -> None:
+        self.strike("sync_dir", path)
+        self.syncs += 1
+        for change in self._unsynced:
+            if change.directory == path:
+                self._make_durable(change)
+        self._unsynced = [change for change in self._unsynced if change.directory != path]
+
+    def read_bytes(self, path: str) -> bytes:
+        file = self.open(path)
+        return file.read(0, file.size())
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        temporary = path + ".tmp"
+        self.remove(temporary)
+        file = self.open(temporary, create=True)
+        file.append([data])
+        file.sync()
+        self.rename(temporary, path)
+        self.sync_dir(os.path.dirname(path))
+
+    # -- faults ----------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """The process died: its handles with it, the page cache not."""
+        self.generation += 1
+
+    def power_loss(self, random: Random) -> None:
+        """The machine died. What was not synced is kept, dropped or torn, page by page."""
+        self.generation += 1
+        for change in self._unsynced:
+            if random.random() < 0.5:
+                self._make_durable(change)
+        self._unsynced.clear()
+        self._names = dict(self._durable_names)
+        settled: set[int] = set()
+        for name in sorted(self._names):
+            inode = self._names[name]
+            if id(inode) not in settled:
+                settled.add(id(inode))
+                _settle(inode, random)
+
+    def wipe(self) -> None:
+        """A new, empty disk."""
+        self.generation += 1
+        self._names.clear()
+        self._durable_names.clear()
+        self._directories.clear()
+        self._unsynced.clear()
+
+    def fail(self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1) -> None:
+        """Let an operation on a path that contains `path_part` raise OSError(code)."""
+        self._faults.append(Fault(operation, code, path_part, after, count))
+
+    def flip_bit(self, path: str, position: int) -> None:
+        """The medium decays."""
+        inode = self._names[path]
+        inode.cache[position] ^= 0x10
+        if position < len(inode.durable):
+            inode.durable[position] ^= 0x10
+
+    def room(self) -> int:
+        """Bytes that still fit."""
+        if self.capacity is None:
+            return 1 << 62
+        return max(0, self.capacity - sum(len(inode.cache) for inode in self._names.values()))
+
+    def strike(self, operation: str, path: str) -> None:
+        """Raise the planted error that hits this operation, if there is one."""
+        for fault in self._faults:
+            if fault.operation != operation or fault.path_part not in path or fault.count == 0:
+                continue
+            if fault.after:
+                fault.after -= 1
+                continue
+            fault.count -= 1
+            raise OSError(fault.code, os.strerror(fault.code), path)
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    def _bind(self, directory: str, bindings: tuple[tuple[str, _Inode | None], ...]) -> None:
+        for name, inode in bindings:
+            if inode is None:
+                self._names.pop(name, None)
+            else:
+                self._names[name] = inode
+        self._unsynced.append(_NameChange(directory, bindings))
+
+    def _make_durable(self, change: _NameChange) -> None:
+        for name, inode in change.bindings:
+            if inode is None:
+                self._durable_names.pop(name, None)
+            else:
+                self._durable_names[name] = inode
+
+
+def _settle(inode: _Inode, random: Random) -> None:
+    """After power loss the durable image, with some of the dirty pages, is all there is."""
+    image = bytearray(inode.durable)
+    keeps_length = random.random() < 0.5
+    for page in sorted(inode.dirty):
+        fate = random.random()
+        if fate < 0.4:
+            continue
+        start = page * PAGE
+        piece = inode.cache[start : start + PAGE]
+        if fate < 0.6 and len(piece) > 1:
+            piece = piece[: random.randrange(1, len(piece))]
+        if len(image) < start:
+            image.extend(bytes(start - len(image)))
+        image[start : start + len(piece)] = piece
+    if keeps_length and len(image) < len(inode.cache):
+        image.extend(bytes(len(inode.cache) - len(image)))
+    inode.cache = image
+    inode.durable = bytearray(image)
+    inode.dirty.clear()

@@ -1,0 +1,499 @@
+"""A quorum of 1, 3 or 5 voters in virtual time: every option and every fault drawn from one seed.
+
+Each voter is the real `SyncObjRaft` on a `SimDisk`; only the clock, the network and the disk are
+simulated. First come faults (kills, power loss, delay, loss, copies, one-way cuts, broken connections,
+lost disks), under which nothing unsafe may happen; then everything heals, and the quorum has to agree
+and to commit again within seconds.
+
+    w = World(seed, Options.from_seed(seed, voters=3)); w.run()      # raises Violation
+
+The checks carry the names of docs/ARCHITECTURE.md's invariants (M1-M7).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from chaos.sim.disk import SimDisk
+from metadata_quorum.raft.config import RaftConfig
+from metadata_quorum.raft.identity import Identity, format_voter
+from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.messages import Ack, AppendReply, VoteReply, decode
+from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.voter import SyncObjRaft
+
+CLUSTER: Final = "simulated-cluster"
+DIRECTORY: Final = "/quorum"
+FAST_LINK: Final = 0.003
+"""Seconds, one way, while nothing is wrong."""
+
+
+class Violation(AssertionError):
+    """An invariant did not hold, or the quorum did not come back after the heal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a seed decides before the run."""
+
+    voters: int
+    fault_seconds: float = 10.0
+    heal_seconds: float = 12.0
+    power_loss: bool = False
+    duplicates: float = 0.0
+    loss: float = 0.0
+    lingering: bool = False
+    """Frames of a replaced connection still arrive."""
+    wipes: bool = False
+    config: RaftConfig = field(default_factory=RaftConfig)
+
+    @staticmethod
+    def from_seed(seed: int, voters: int) -> Options:
+        random = Random(seed * 7919 + voters)
+        config = RaftConfig(
+            append_bytes=random.choice([40, 150, 65_536]),
+            appends_in_flight=random.choice([2, 8, 32]),
+            snapshot_entries=random.choice([15, 60, 100_000]),
+            snapshot_chunk_bytes=random.choice([64, 4096]),
+            proposal_timeout_ms=3000,
+        )
+        return Options(
+            voters=voters,
+            power_loss=random.random() < 0.6,
+            duplicates=random.choice([0.0, 0.0, 0.1]),
+            loss=random.choice([0.0, 0.0, 0.05]),
+            lingering=random.random() < 0.5,
+            wipes=random.random() < 0.3,
+            config=config,
+        )
+
+
+class History:
+    """The replicated state machine: a list of commands, and its hash."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self._world = world
+        self._node_id = node_id
+        self.values: list[bytes] = []
+        self.digest = 0
+        self.index = 0
+
+    def apply(self, index: int, term: int, command: bytes) -> object:
+        if index <= self.index:
+            raise Violation(f"voter {self._node_id} applies {index} after {self.index}")
+        self.index = index
+        self.values.append(command)
+        self.digest = zlib.crc32(command, self.digest)
+        self._world.applied(self._node_id, index, term, self.digest)
+        return len(self.values)
+
+    def snapshot(self) -> bytes:
+        return b"\n".join([str(self.digest).encode(), *self.values])
+
+    def restore(self, data: bytes, index: int, term: int) -> None:
+        digest, *self.values = data.split(b"\n")
+        self.digest = int(digest)
+        self.index = index
+
+    def became_leader(self, term: int) -> None:
+        self._world.leads(self._node_id, term)
+
+    def lost_leadership(self, term: int) -> None:
+        pass
+
+
+class _Link:
+    def __init__(self, world: World, source: int) -> None:
+        self._world = world
+        self._source = source
+
+    def send(self, peer: int, frame: bytes) -> bool:
+        return self._world.send(self._source, peer, frame)
+
+
+@dataclass(slots=True)
+class Node:
+    """A living voter."""
+
+    raft: SyncObjRaft
+    machine: History
+    tick_at: float = float("inf")
+    commit_seen: int = 0
+    term_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What a dead voter has on its disk."""
+
+    base: int
+    terms: tuple[int, ...]
+
+    def holds(self, index: int, term: int) -> bool:
+        position = index - self.base
+        return position < 0 or (
+            position < len(self.terms) and (position == 0 or self.terms[position] == term)
+        )
+
+
+class World:
+    """The quorum, its network, and who watches it."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.options = options
+        self.random = Random(seed)
+        self.now = 1000.0
+        self.ids = list(range(1, options.voters + 1))
+        self.nodes: dict[int, Node] = {}
+        self.disks = {i: SimDisk() for i in self.ids}
+        self.acked: list[bytes] = []
+        self.events = 0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._counter = itertools.count()
+        self._values = itertools.count()
+        self._incarnation = itertools.count(1)
+        self._latency = {(a, b): FAST_LINK for a in self.ids for b in self.ids if a != b}
+        self._last_arrival: dict[tuple[int, int, int], float] = {}
+        self._epoch = dict.fromkeys(itertools.combinations(self.ids, 2), 0)
+        self._up = dict.fromkeys(self._epoch, False)
+        self._cut: set[tuple[int, int]] = set()
+        self._down: dict[int, _Holding] = {}
+        self._wiped: set[int] = set()
+        """Voters whose disk was lost in this run; what they held before is not counted in M6."""
+        self._quiet = False
+        self._leaders: dict[int, int] = {}
+        self._committed: dict[int, tuple[int, int]] = {}
+        """Index -> (term of the entry, term in which it was first seen committed)."""
+        self._commit_checked = 1
+        self._histories: dict[int, tuple[int, int]] = {}
+        self._votes: dict[tuple[UUID, int], int] = {}
+        self._identities: dict[int, UUID] = {}
+        for i in self.ids:
+            self._format(i)
+            self.start(i)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def at(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now + delay, next(self._counter), action))
+
+    def run_until(self, end: float) -> None:
+        while self._queue and self._queue[0][0] <= end:
+            when, _, action = heapq.heappop(self._queue)
+            self.now = max(self.now, when)
+            self.events += 1
+            action()
+        self.now = end
+
+    def run(self) -> None:
+        """Faults, heal, convergence."""
+        self.at(0.3, self._client)
+        self.at(1.0, self._fault)
+        self.run_until(self.now + self.options.fault_seconds)
+        self.heal()
+        self.converge()
+
+    # -- voters ----------------------------------------------------------------------------------------
+
+    def _format(self, node_id: int) -> None:
+        incarnation = UUID(int=next(self._incarnation))
+        self._identities[node_id] = incarnation
+        format_voter(self.disks[node_id], DIRECTORY, Identity(CLUSTER, node_id, incarnation))
+
+    def start(self, node_id: int) -> None:
+        """Start the voter's process."""
+        if node_id in self.nodes:
+            return
+        self._down.pop(node_id, None)
+        machine = History(self, node_id)
+        raft = SyncObjRaft(
+            node_id,
+            self.ids,
+            CLUSTER,
+            self.disks[node_id],
+            DIRECTORY,
+            _Link(self, node_id),
+            machine,
+            lambda: self.now,
+            Random(self.random.getrandbits(32)),
+            self.options.config,
+        )
+        node = self.nodes[node_id] = Node(raft, machine)
+        self._check_start(node_id, node)
+        for peer in self.ids:
+            if peer != node_id:
+                self._reconnect_later(node_id, peer, 0.02)
+        self._schedule(node)
+
+    def kill(self, node_id: int, *, power: bool) -> None:
+        """SIGKILL, or the machine's power."""
+        if self.nodes.pop(node_id, None) is None:
+            return
+        if power:
+            self.disks[node_id].power_loss(self.random)
+        else:
+            self.disks[node_id].kill()
+        journal = RaftJournal(self.disks[node_id], DIRECTORY)
+        self._down[node_id] = _Holding(journal.base_index, tuple(entry[2] for entry in journal[:]))
+        for peer in self.ids:
+            if peer != node_id:
+                self._break(node_id, peer, broken=True)
+
+    def _schedule(self, node: Node) -> None:
+        delay = node.raft.next_tick_in()
+        if delay > 0:
+            delay += self.random.random() * 0.01
+        if self.now + delay < node.tick_at:
+            node.tick_at = self.now + delay
+            self.at(delay, lambda: self._tick(node))
+
+    def _tick(self, node: Node) -> None:
+        if self.nodes.get(node.raft.node_id) is not node or self.now < node.tick_at:
+            return
+        node.tick_at = float("inf")
+        node.raft.tick(self.now)
+        self._check(node)
+        self._schedule(node)
+
+    # -- network ---------------------------------------------------------------------------------------
+
+    def send(self, source: int, target: int, frame: bytes) -> bool:
+        self._check_frame(source, frame)
+        pair = (min(source, target), max(source, target))
+        if not self._up[pair]:
+            return False
+        link = (source, target)
+        if link in self._cut or (not self._quiet and self.random.random() < self.options.loss):
+            return True
+        epoch = self._epoch[pair]
+        arrival = self.now + self._latency[link] * (0.5 + self.random.random())
+        arrival = max(arrival, self._last_arrival.get((*link, epoch), 0.0) + 1e-6)
+        self._last_arrival[(*link, epoch)] = arrival
+        self.at(arrival - self.now, lambda: self._arrive(source, target, epoch, frame))
+        if not self._quiet and self.random.random() < self.options.duplicates:
+            late = arrival - self.now + self.random.random() * 2
+            self.at(late, lambda: self._arrive(source, target, epoch, frame))
+        return True
+
+    def _arrive(self, source: int, target: int, epoch: int, frame: bytes) -> None:
+        node = self.nodes.get(target)
+        pair = (min(source, target), max(source, target))
+        if node is None or (source, target) in self._cut:
+            return
+        if epoch != self._epoch[pair] and (self._quiet or not self.options.lingering):
+            return
+        node.raft.receive(source, frame)
+        self._check(node)
+        self._schedule(node)
+
+    def _break(self, a: int, b: int, *, broken: bool) -> None:
+        pair = (min(a, b), max(a, b))
+        if not self._up[pair]:
+            return
+        self._up[pair] = False
+        self._epoch[pair] += 1
+        for me, peer in (pair, pair[::-1]):
+            if me in self.nodes:
+                self.nodes[me].raft.disconnected(peer, broken=broken)
+                self._schedule(self.nodes[me])
+
+    def _reconnect_later(self, a: int, b: int, delay: float) -> None:
+        pair = (min(a, b), max(a, b))
+
+        def connect() -> None:
+            if self._up[pair] or not set(pair) <= self.nodes.keys():
+                return
+            if {pair, pair[::-1]} & self._cut:
+                self._reconnect_later(a, b, 0.1)
+                return
+            self._up[pair] = True
+            self._epoch[pair] += 1
+            for me, peer in (pair, pair[::-1]):
+                self.nodes[me].raft.connected(peer)
+                self._schedule(self.nodes[me])
+
+        self.at(delay * (0.5 + self.random.random()), connect)
+
+    # -- load and faults -------------------------------------------------------------------------------
+
+    def _client(self) -> None:
+        if self._quiet:
+            return
+        node = self.nodes.get(self.random.choice(self.ids))
+        if node is not None:
+            for _ in range(self.random.randint(1, 5)):
+                self.propose(node)
+        self.at(self.random.random() * 0.1, self._client)
+
+    def propose(self, node: Node) -> None:
+        value = b"v%d" % next(self._values)
+
+        def done(applied: Applied) -> None:
+            if applied.outcome is Outcome.COMMITTED:
+                self.acked.append(value)
+
+        node.raft.propose(value, done)
+        self._schedule(node)
+
+    def _fault(self) -> None:
+        if self._quiet:
+            return
+        random = self.random
+        kind = random.random()
+        a, b = random.sample(self.ids, 2) if len(self.ids) > 1 else (self.ids[0], self.ids[0])
+        if a == b:
+            self._kill_and_restart(a)
+        elif kind < 0.25:
+            self._latency[a, b] = random.choice([FAST_LINK, 0.05, 0.2, 0.6, 1.5])
+        elif kind < 0.5:
+            self._break(a, b, broken=random.random() < 0.7)
+            self._reconnect_later(a, b, random.random() * 0.3)
+        elif kind < 0.65:
+            self._cut.add((a, b))
+            if random.random() < 0.5:
+                self._cut.add((b, a))
+        elif kind < 0.78:
+            self._cut.clear()
+        elif len(self._down) < (len(self.ids) - 1) // 2:
+            self._kill_and_restart(a)
+        self.at(random.random() * 0.4, self._fault)
+
+    def _kill_and_restart(self, node_id: int) -> None:
+        if node_id not in self.nodes:
+            return
+        self.kill(node_id, power=self.options.power_loss and self.random.random() < 0.5)
+        # One disk is lost at most: more would be more than the claim tolerates.
+        if self.options.wipes and not self._wiped and len(self.ids) > 1 and self.random.random() < 0.3:
+            self._wiped.add(node_id)
+            self.disks[node_id].wipe()
+            self._format(node_id)
+            self._down[node_id] = _Holding(1, (0,))
+        self.at(self.random.random() * 2, lambda: self.start(node_id))
+
+    # -- healing ---------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Nothing is wrong from now on."""
+        self._quiet = True
+        self._cut.clear()
+        for link in self._latency:
+            self._latency[link] = FAST_LINK
+        for i in self.ids:
+            self.start(i)
+        for a, b in self._epoch:
+            self._reconnect_later(a, b, 0.05)
+
+    def converge(self) -> None:
+        """One leader, one log, one state, everything acknowledged in it, and a new command commits."""
+        end = self.now + self.options.heal_seconds
+        before = len(self.acked)
+        while self.now < end:
+            self.run_until(self.now + 0.1)
+            if len(self.acked) == before:
+                for node in list(self.nodes.values()):
+                    if node.raft.is_leader:
+                        self.propose(node)
+            elif self._agreed():
+                break
+        else:
+            raise Violation(f"LIVENESS: not converged {self.options.heal_seconds} s after the heal")
+        missing = set(self.acked) - set(self.nodes[self.ids[0]].machine.values)
+        if missing:
+            raise Violation(f"acknowledged commands lost: {sorted(missing)}")
+        values = self.nodes[self.ids[0]].machine.values
+        if len(values) != len(set(values)):
+            raise Violation("a command was applied twice")
+        for i in self.ids:
+            self._check_start(i, self.nodes[i])
+
+    def _agreed(self) -> bool:
+        states = [node.raft.state() for node in self.nodes.values()]
+        heads = {(s.term, s.leader_id, s.commit_index, s.last_index) for s in states}
+        digests = {node.machine.digest for node in self.nodes.values()}
+        return len(heads) == 1 and len(digests) == 1 and not any(n.raft.is_mute for n in self.nodes.values())
+
+    # -- checks ----------------------------------------------------------------------------------------
+
+    def leads(self, node_id: int, term: int) -> None:
+        """M1, M2: called when a voter begins to lead."""
+        if self._leaders.setdefault(term, node_id) != node_id:
+            raise Violation(f"M1: {self._leaders[term]} and {node_id} lead term {term}")
+        journal = self.nodes[node_id].raft._journal
+        for index, (entry_term, commit_term) in self._committed.items():
+            if commit_term < term and index > journal.base_index and journal.term_at(index) != entry_term:
+                raise Violation(
+                    f"M2: leader {node_id} of term {term} lacks committed ({index}, {entry_term})"
+                )
+
+    def applied(self, node_id: int, index: int, term: int, digest: int) -> None:
+        """M3."""
+        if self._histories.setdefault(index, (term, digest)) != (term, digest):
+            raise Violation(f"M3: voter {node_id} applied another history at {index}")
+
+    def _check(self, node: Node) -> None:
+        raft = node.raft
+        core, journal = raft._core, raft._journal
+        if core.term < node.term_seen or core.commit_index < node.commit_seen:
+            raise Violation(f"M4: term or commit of voter {raft.node_id} went back")
+        node.term_seen = core.term
+        vote = core.voted_for
+        if vote is not None:
+            key = (self._identities[raft.node_id], core.term)
+            if self._votes.setdefault(key, vote) != vote:
+                raise Violation(f"M4: voter {raft.node_id} voted twice in term {core.term}")
+        if core.is_leader and core.commit_index > journal.durable_index:
+            raise Violation(f"M5: leader {raft.node_id} commits {core.commit_index} before it is durable")
+        for index in range(max(node.commit_seen, journal.base_index) + 1, core.commit_index + 1):
+            term = journal.term_at(index)
+            assert term is not None
+            if index not in self._committed:
+                self._committed[index] = (term, core.term)
+                self._check_majority(index, term)
+            elif self._committed[index][0] != term:
+                raise Violation(f"M3: voter {raft.node_id} commits {index} of another term")
+        node.commit_seen = core.commit_index
+
+    def _check_majority(self, index: int, term: int) -> None:
+        """M6."""
+        holders = sum(holding.holds(index, term) for holding in self._down.values())
+        for node in self.nodes.values():
+            journal = node.raft._journal
+            held = index < journal.base_index or journal.term_at(index) == term
+            holders += held and index <= journal.durable_index
+        if holders + len(self._wiped) <= len(self.ids) // 2:
+            raise Violation(f"M6: ({index}, {term}) is committed and on {holders} disks only")
+
+    def _check_frame(self, source: int, frame: bytes) -> None:
+        """M5: what an answer or a vote says is on the device when it leaves."""
+        message = decode(frame).message
+        journal = self.nodes[source].raft._journal
+        if isinstance(message, AppendReply) and message.ack == Ack.MATCHED:
+            if message.next_index - 1 > journal.durable_index:
+                raise Violation(f"M5: voter {source} acknowledges {message.next_index - 1} from memory")
+        elif isinstance(message, VoteReply) and journal._pending:
+            raise Violation(f"M5: voter {source} votes before the vote is durable")
+
+    def _check_start(self, node_id: int, node: Node) -> None:
+        """M7: the log starts where the snapshot ends."""
+        names = [
+            n for n in self.disks[node_id].list(DIRECTORY) if n.startswith("snapshot-") and ".tmp" not in n
+        ]
+        start = int(names[-1].removeprefix("snapshot-")) if names else 1
+        if node.raft._journal.base_index != start:
+            raise Violation(
+                f"M7: log of voter {node_id} starts at {node.raft._journal.base_index}, not {start}"
+            )
+
+
+def run_seed(seed: int, voters: int) -> World:
+    """One run; the world, for whoever wants to look at it."""
+    world = World(seed, Options.from_seed(seed, voters))
+    world.run()
+    return world

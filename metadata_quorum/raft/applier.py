@@ -1,0 +1,123 @@
+"""Committed entries into the state machine, and its snapshots.
+
+PySyncObj calls in commit order, once per entry. A rolling hash of everything applied travels with
+the leader's messages and with snapshots: two voters that applied different histories find out at the
+next heartbeat and stop (invariant M3).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import OrderedDict
+from typing import Final
+
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.invariants import InvariantViolation, invariant
+from metadata_quorum.raft.journal import GENESIS, RaftJournal
+from metadata_quorum.raft.messages import EntryKind
+from metadata_quorum.raft.port import StateMachine
+from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
+
+_POSITION: Final = struct.Struct(">QQ")
+_REMEMBERED: Final = 1024
+"""Entries whose hash is kept for comparison with the leader's."""
+
+
+class Applier:
+    """The state machine, and how far it is."""
+
+    def __init__(self, machine: StateMachine, journal: RaftJournal, store: SnapshotStore) -> None:
+        self._machine = machine
+        self._journal = journal
+        self._store = store
+        self.index = GENESIS[1]
+        """The last entry applied."""
+        self.digest = 0
+        """Rolling hash of all entries up to `index`."""
+        self._digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
+        self._expected: tuple[int, int] | None = None
+        self._load()
+
+    def apply(self, command: bytes) -> object:
+        """The next entry; the proposer's answer. A state machine that raises is broken: the node stops,
+        and the entry is not applied again."""
+        index = self.index + 1
+        term = self._journal.term_at(index)
+        invariant(term is not None, "RAFT_LOG_DENSE", ("apply", index))
+        assert term is not None
+        self._move_to(index, zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest)))
+        if command[0] != EntryKind.COMMAND:
+            return None
+        try:
+            return self._machine.apply(index, term, command[1:])
+        except Exception as e:
+            raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"index {index}: {e!r}") from e
+
+    def compare(self, index: int, digest: int) -> None:
+        """The leader applied up to `index` and has this hash; so must we, now or when we get there."""
+        known = self._digests.get(index)
+        if known is not None:
+            invariant(known == digest, "M3", ("applied history differs from the leader's at", index))
+        elif index > self.index:
+            self._expected = (index, digest)
+
+    def take_snapshot(self) -> None:
+        """Save the state, then forget the log that led to it."""
+        term = self._journal.term_at(self.index)
+        invariant(term is not None, "RAFT_LOG_DENSE", ("snapshot", self.index))
+        assert term is not None
+        snapshot = Snapshot.of(self.index, term, self.digest, self._machine.snapshot())
+        self._keep(snapshot)
+
+    def install(self, snapshot: Snapshot) -> None:
+        """A leader's snapshot replaces the state. On the device first."""
+        invariant(snapshot.index > self._journal.getRaftCommitIndex(), "M4", ("snapshot", snapshot.index))
+        self._keep(snapshot)
+        self._restore(snapshot)
+
+    def latest_snapshot(self) -> Snapshot:
+        """To be sent to a follower that needs what the log no longer holds."""
+        snapshot = self._store.latest()
+        if snapshot is None:
+            raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
+        return snapshot
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._store.save(snapshot)
+        self._journal.trim_to(snapshot.index, snapshot.term)
+        self._store.prune(snapshot.index)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        try:
+            self._machine.restore(snapshot.data, snapshot.index, snapshot.term)
+        except Exception as e:
+            raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"snapshot {snapshot.index}: {e!r}") from e
+        self._digests.clear()
+        self._move_to(snapshot.index, snapshot.digest)
+
+    def _move_to(self, index: int, digest: int) -> None:
+        self.index, self.digest = index, digest
+        self._digests[index] = digest
+        if len(self._digests) > _REMEMBERED:
+            self._digests.popitem(last=False)
+        if self._expected is not None and self._expected[0] <= index:
+            if self._expected[0] == index:
+                invariant(self._expected[1] == digest, "M3", ("applied history differs at", index))
+            self._expected = None
+
+    def _load(self) -> None:
+        """At the start: the newest snapshot, and the journal trimmed to it if a crash came between."""
+        snapshot = self._store.latest()
+        base = self._journal.base_index
+        if snapshot is None or snapshot.index < base:
+            if base > GENESIS[1]:
+                raise FatalError(
+                    ExitCode.QUORUM_DISK_LOST,
+                    f"the metadata log starts at {base}, and the snapshot before it is missing. Format this "
+                    "voter again (kraft storage format) to let it rejoin.",
+                )
+            return
+        if snapshot.index > base:
+            self._journal.trim_to(snapshot.index, snapshot.term)
+        self._restore(snapshot)

@@ -1,0 +1,132 @@
+"""The follower's side: entries and snapshots from the leader, and what is answered.
+
+receive -> judge_append (pure) -> journal -> answer in the outbox -> (fsync) -> leader
+"""
+
+from __future__ import annotations
+
+from metadata_quorum.invariants import invariant
+from metadata_quorum.raft.admission import Admission, nonce_entry
+from metadata_quorum.raft.applier import Applier
+from metadata_quorum.raft.config import RaftConfig
+from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.log_matching import Mismatch, judge_append
+from metadata_quorum.raft.messages import (
+    Ack,
+    Admit,
+    Append,
+    AppendReply,
+    MalformedFrame,
+    Rejoin,
+    SnapshotChunk,
+    SnapshotReply,
+)
+from metadata_quorum.raft.outbox import Outbox
+from metadata_quorum.raft.snapshots import IncomingSnapshot
+from metadata_quorum.raft.syncobj import Core
+
+
+class Following:
+    """Takes what a leader sends."""
+
+    def __init__(
+        self,
+        node_id: int,
+        config: RaftConfig,
+        core: Core,
+        journal: RaftJournal,
+        applier: Applier,
+        admission: Admission,
+        outbox: Outbox,
+    ) -> None:
+        self._node_id = node_id
+        self._config = config
+        self._core = core
+        self._journal = journal
+        self._applier = applier
+        self._admission = admission
+        self._outbox = outbox
+        self._incoming: IncomingSnapshot | None = None
+        self._learned_commit = 0
+
+    @property
+    def commit_index(self) -> int:
+        """What is known to be committed; PySyncObj hears of it at the next tick."""
+        return max(self._core.commit_index, self._learned_commit)
+
+    def is_stale(self, peer: int, message: Append | SnapshotChunk) -> bool:
+        """Whether the sender no longer leads; it is told so, or it would never learn that this voter
+        has moved on to a higher term."""
+        if message.term < self._core.term:
+            self._answer(peer, message.seq, Ack.STALE, 0)
+            return True
+        invariant(
+            not (self._core.is_leader and message.term == self._core.term),
+            "M1",
+            ("second leader", peer, "in term", message.term),
+        )
+        return False
+
+    def append(self, peer: int, message: Append) -> None:
+        """Entries, a heartbeat, or news of a commit, from the leader of this term."""
+        verdict = judge_append(self._journal, self.commit_index, message)
+        if isinstance(verdict, Mismatch):
+            self._answer(peer, message.seq, Ack.REWIND, verdict.next_index)
+            return
+        if verdict.cut_from is not None:
+            self._journal.cut_from(verdict.cut_from)
+        for command, index, term in verdict.new:
+            self._journal.add(command, index, term)
+        self._learned_commit = max(self._learned_commit, verdict.commit_index)
+        if message.commit_index <= verdict.last_verified:
+            self._applier.compare(message.commit_index, message.digest)
+        self._answer(peer, message.seq, Ack.MATCHED, verdict.last_verified + 1)
+        if self._admission.mute and not message.entries:
+            self._outbox.put(peer, Rejoin(self._core.term, self._admission.nonce))
+
+    def commit(self) -> None:
+        """Hand what was learned to PySyncObj, which applies it; once per tick, after the fsync."""
+        if self._learned_commit > self._core.commit_index:
+            self._core.commit_to(self._learned_commit)
+
+    def snapshot_chunk(self, peer: int, chunk: SnapshotChunk) -> None:
+        """A piece of a snapshot. Only its own index is ever acknowledged."""
+        if chunk.total > self._config.max_snapshot_bytes:
+            raise MalformedFrame(f"snapshot {chunk.index} claims {chunk.total} bytes")
+        if chunk.index <= self.commit_index:
+            self._incoming = None
+            self._answer(peer, chunk.seq, Ack.MATCHED, chunk.index + 1)
+            return
+        if self._incoming is None or not self._incoming.is_of(chunk):
+            self._incoming = IncomingSnapshot(chunk)
+        incoming, self._incoming = self._incoming, None
+        snapshot = incoming.take(chunk)
+        if snapshot is None:
+            self._incoming = incoming
+            self._outbox.put(peer, SnapshotReply(self._core.term, chunk.seq, chunk.index, incoming.wanted))
+            return
+        invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", snapshot.index))
+        self._applier.install(snapshot)
+        self._core.restored_to(snapshot.index)
+        self._answer(peer, chunk.seq, Ack.MATCHED, snapshot.index + 1)
+
+    def admit(self, peer: int, message: Admit) -> bool:
+        """The leader found our nonce in all other logs; True if that lets this voter count."""
+        ours = nonce_entry(self._node_id, self._admission.nonce)
+        position = message.index - self._journal.base_index
+        if (
+            not self._admission.mute
+            or message.term != self._core.term
+            or message.nonce != self._admission.nonce
+            or not 0 < position < len(self._journal)
+            or self._journal[position][0] != ours
+        ):
+            return False
+        # A vote of this term may have been given before the disk was lost.
+        if self._core.voted_for is None:
+            self._core.record_vote(peer)
+        return True
+
+    def _answer(self, peer: int, seq: int, ack: Ack, next_index: int) -> None:
+        counts = not self._admission.mute
+        self._outbox.put(peer, AppendReply(self._core.term, seq, ack, next_index, counts))

@@ -1,0 +1,83 @@
+"""Who this voter is: the marker that `kraft storage format` leaves in the quorum's directory.
+
+A voter that lost its disk forgot its votes and what it acknowledged; if it took part as before,
+a committed record could be lost. So it refuses to start without its marker, and each formatting
+draws a new incarnation: the others see that this is not the voter they knew, and the voter itself
+stays mute until admission.py lets it count.
+
+File `voter.properties`, text:
+
+    version=1
+    cluster.id=...
+    node.id=...
+    incarnation.id=...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.raft.journal import RaftJournal
+
+FILE_NAME: Final = "voter.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One formatting of one voter."""
+
+    cluster_id: str
+    node_id: int
+    incarnation: UUID
+
+
+def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster: bool = False) -> None:
+    """Prepare an empty directory for this voter.
+
+    As a rule a formatted voter counts once it has heard from all others that the quorum is as new as
+    itself, or, where the quorum is older, once it has caught up. `new_cluster` vouches that no voter
+    of this quorum ever ran, so that it can begin with a majority; use it for all of its voters.
+    """
+    disk.make_dirs(directory)
+    for name in disk.list(directory):
+        disk.remove_tree(f"{directory}/{name}")
+        disk.remove(f"{directory}/{name}")
+    RaftJournal.create(disk, directory, admitted=new_cluster)
+    text = (
+        f"version=1\ncluster.id={identity.cluster_id}\nnode.id={identity.node_id}\n"
+        f"incarnation.id={identity.incarnation}\n"
+    )
+    disk.write_atomic(f"{directory}/{FILE_NAME}", text.encode())
+
+
+def is_formatted(disk: Disk, directory: str) -> bool:
+    """Whether the directory carries a marker."""
+    return disk.exists(f"{directory}/{FILE_NAME}")
+
+
+def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> Identity:
+    """The marker, checked against the configuration; `FatalError` where they disagree."""
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        raise FatalError(
+            ExitCode.QUORUM_DISK_LOST,
+            f"{directory} is not formatted as a voter's directory. If its disk was lost or replaced, or if "
+            "this voter is new, format it (kraft storage format).",
+        )
+    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    found = dict(line.split("=", 1) for line in lines if "=" in line)
+    try:
+        identity = Identity(found["cluster.id"], int(found["node.id"]), UUID(found["incarnation.id"]))
+    except (KeyError, ValueError) as e:
+        raise FatalError(ExitCode.QUORUM_DISK_LOST, f"{path} is not readable: {e}") from e
+    if (identity.cluster_id, identity.node_id) != (cluster_id, node_id):
+        raise FatalError(
+            ExitCode.WRONG_CLUSTER,
+            f"{directory} belongs to voter {identity.node_id} of cluster {identity.cluster_id}, not to voter "
+            f"{node_id} of cluster {cluster_id}.",
+        )
+    return identity

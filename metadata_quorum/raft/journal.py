@@ -1,0 +1,349 @@
+"""The voter's durable state in one append-only file: log entries, term and vote, commit index.
+
+PySyncObj calls it as its journal; `voter.py` calls `sync` before any message leaves that depends
+on what was written. One file in one order means that power loss can only cut a tail off: a
+vote never survives without the log it was judged by, a commit index never without its entries.
+
+The file is a row of frames, one per `sync` (big-endian):
+
+     0  4s   magic "KRJ1"
+     4  u32  CRC-32 of everything behind it, to the end of the frame
+     8  u32  length of the body
+    12  u64  position of this frame in the file
+    20  u64  durable: how many bytes of the file were known to be on the device before this frame
+    28  ...  body: records, each a kind byte and its fields
+
+A frame that does not check out is the torn tail of a power loss, and is cut off, unless a later
+frame proves that those bytes had been durable: then the device lost data, and the voter refuses to
+start rather than forget a vote or an acknowledged entry.
+
+The log's first element is a stand-in for everything that the snapshot covers (`base_index`,
+`base_term`); it is never applied and never sent. Trimming writes a whole new file and renames it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Final, overload
+from uuid import UUID
+
+from metadata_quorum.disk import Disk, File
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.invariants import invariant
+from metadata_quorum.raft.messages import EntryKind, LogEntry
+
+FILE_NAME: Final = "journal"
+NOBODY: Final = -1
+
+_MAGIC: Final = b"KRJ1"
+_FRAME: Final = struct.Struct(">4sIIQQ")
+_CRC_STARTS: Final = 8
+
+_BASE: Final = 1  # u64 index, u64 term          everything up to here is in the snapshot
+_TERM: Final = 2  # u64 term, i32 voted for      (-1: nobody)
+_ENTRY: Final = 3  # u64 index, u64 term, u32 length, command
+_CUT: Final = 4  # u64 index                     entries from here on are gone
+_COMMIT: Final = 5  # u64 index
+_ADMITTED: Final = 6  # u16 count, then per peer i32 voter, 16s incarnation (see admission.py)
+
+_BASE_FIELDS: Final = struct.Struct(">BQQ")
+_TERM_FIELDS: Final = struct.Struct(">BQi")
+_ENTRY_FIELDS: Final = struct.Struct(">BQQI")
+_INDEX_FIELDS: Final = struct.Struct(">BQ")
+_ADMITTED_FIELDS: Final = struct.Struct(">BH")
+_PEER_FIELDS: Final = struct.Struct(">i16s")
+
+GENESIS: Final[LogEntry] = (bytes([EntryKind.NO_OP]), 1, 0)
+"""PySyncObj's first entry, the same in every log."""
+
+
+class RaftJournal:
+    """The log as a list of entries, and the file behind it."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Opens and recovers. `FatalError` where the file is missing or damaged."""
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._entries: list[LogEntry] = [GENESIS]
+        self._term = 0
+        self._voted_for = NOBODY
+        self._commit = GENESIS[1]
+        self._admitted: Mapping[int, UUID] | None = None
+        self._pending: list[bytes] = []
+        self._durable_index = 0
+        if not disk.exists(self._path):
+            raise FatalError(
+                ExitCode.QUORUM_DISK_LOST,
+                f"{self._path} is missing although this voter was formatted: its part of the metadata "
+                "log is lost. Format it again (kraft storage format) to let it rejoin.",
+            )
+        self._recover(disk.read_bytes(self._path))
+        self._file: File = disk.open(self._path)
+        self._durable_bytes = self._file.size()
+        self._durable_index = self.last_index
+
+    @staticmethod
+    def create(disk: Disk, directory: str, *, admitted: bool) -> None:
+        """Write the journal of a voter that knows nothing yet."""
+        body = _INDEX_FIELDS.pack(_COMMIT, GENESIS[1])
+        if admitted:
+            body += _pack_admitted({})
+        disk.write_atomic(f"{directory}/{FILE_NAME}", _pack_frame(body, position=0, durable=0))
+
+    # -- what PySyncObj asks for -------------------------------------------------------------
+
+    def add(self, command: bytes, index: int, term: int) -> None:
+        """Append one entry."""
+        invariant(index == self.last_index + 1, "RAFT_LOG_DENSE", (index, self.last_index))
+        self._entries.append((command, index, term))
+        self._pending.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
+
+    @overload
+    def __getitem__(self, item: int) -> LogEntry: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[LogEntry]: ...
+    def __getitem__(self, item: int | slice) -> LogEntry | list[LogEntry]:
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def setRaftCommitIndex(self, index: int) -> None:
+        """Note a commit. What is committed is on the device first (invariant M5)."""
+        if index == self._commit:
+            return
+        invariant(index > self._commit, "M4", ("commit goes back", self._commit, index))
+        self.sync()
+        invariant(index <= self._durable_index, "M5", ("commit", index, "durable", self._durable_index))
+        self._commit = index
+        self._pending.append(_INDEX_FIELDS.pack(_COMMIT, index))
+
+    def getRaftCommitIndex(self) -> int:
+        return self._commit
+
+    def setCurrentTerm(self, term: int, voted_for: int | None) -> None:
+        """Note term and vote; `sync` makes them durable before any message tells of them."""
+        vote = NOBODY if voted_for is None else voted_for
+        invariant(term >= self._term, "M4", ("term goes back", self._term, term))
+        invariant(
+            term > self._term or self._voted_for in (NOBODY, vote),
+            "M4",
+            ("vote changes within term", term, self._voted_for, vote),
+        )
+        self._term, self._voted_for = term, vote
+        self._pending.append(_TERM_FIELDS.pack(_TERM, term, vote))
+
+    def getCurrentTerm(self) -> int:
+        return self._term
+
+    def getVotedForNodeId(self) -> int | None:
+        return None if self._voted_for == NOBODY else self._voted_for
+
+    def onOneSecondTimer(self) -> None:
+        """PySyncObj flushes its metadata here; ours is durable before it matters."""
+
+    def _destroy(self) -> None:
+        self._file.close()
+
+    # -- what the voter asks for -------------------------------------------------------------
+
+    @property
+    def base_index(self) -> int:
+        return self._entries[0][1]
+
+    @property
+    def last_index(self) -> int:
+        return self._entries[-1][1]
+
+    @property
+    def last_term(self) -> int:
+        return self._entries[-1][2]
+
+    @property
+    def durable_index(self) -> int:
+        """Entries up to here are on the device."""
+        return self._durable_index
+
+    @property
+    def admitted(self) -> Mapping[int, UUID] | None:
+        """None while this voter is mute; else the incarnations it started the quorum with."""
+        return self._admitted
+
+    def term_at(self, index: int) -> int | None:
+        """The term of the entry at `index` (or of the snapshot's last); None outside the log."""
+        position = index - self._entries[0][1]
+        return self._entries[position][2] if 0 <= position < len(self._entries) else None
+
+    def entries_from(self, index: int, max_bytes: int, max_count: int) -> tuple[LogEntry, ...]:
+        """Entries from `index` on, one at least, as many as fit."""
+        taken: list[LogEntry] = []
+        size = 0
+        start = index - self._entries[0][1]
+        for position in range(start, min(len(self._entries), start + max_count)):
+            entry = self._entries[position]
+            size += len(entry[0])
+            if taken and size > max_bytes:
+                break
+            taken.append(entry)
+        return tuple(taken)
+
+    def cut_from(self, index: int) -> None:
+        """Drop the entries from `index` on: they conflict with the leader's."""
+        invariant(index > self._commit, "M4", ("truncation at", index, "commit", self._commit))
+        del self._entries[index - self.base_index :]
+        self._durable_index = min(self._durable_index, self.last_index)
+        self._pending.append(_INDEX_FIELDS.pack(_CUT, index))
+
+    def admit(self, peers: Mapping[int, UUID]) -> None:
+        """This voter counts from now on."""
+        self._admitted = dict(peers)
+        self._pending.append(_pack_admitted(self._admitted))
+
+    def sync(self) -> None:
+        """Put everything that was noted so far on the device, with one write and one fsync."""
+        if not self._pending:
+            return
+        body = b"".join(self._pending)
+        frame = _pack_frame(body, position=self._file.size(), durable=self._durable_bytes)
+        self._file.append([frame])
+        self._file.sync()
+        self._pending.clear()
+        self._durable_bytes = self._file.size()
+        self._durable_index = self.last_index
+
+    def trim_to(self, index: int, term: int) -> None:
+        """A durable snapshot covers everything up to `index`: keep what follows it, if the log
+        really goes through (index, term), else nothing."""
+        if self.term_at(index) == term:
+            kept = self._entries[index - self.base_index + 1 :]
+        else:
+            invariant(index > self._commit, "M4", ("snapshot conflicts below commit", index, self._commit))
+            kept = []
+        self._entries = [(GENESIS[0], index, term), *kept]
+        self._commit = max(self._commit, index)
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        parts = [
+            _BASE_FIELDS.pack(_BASE, self.base_index, self._entries[0][2]),
+            _TERM_FIELDS.pack(_TERM, self._term, self._voted_for),
+        ]
+        if self._admitted is not None:
+            parts.append(_pack_admitted(self._admitted))
+        for command, index, term in self._entries[1:]:
+            parts.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
+        parts.append(_INDEX_FIELDS.pack(_COMMIT, self._commit))
+        self._file.close()
+        self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0))
+        self._file = self._disk.open(self._path)
+        self._pending.clear()
+        self._durable_bytes = self._file.size()
+        self._durable_index = self.last_index
+
+    # -- recovery ------------------------------------------------------------------------------
+
+    def _recover(self, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            body = _frame_body(data, position)
+            if body is None:
+                self._judge_tail(data, position)
+                break
+            for record in _records(body, self._path):
+                self._replay(record)
+            position += _FRAME.size + len(body)
+        if position == 0:
+            raise self._damaged(0)
+        if position < len(data):
+            file = self._disk.open(self._path)
+            file.truncate(position)
+            file.sync()
+            file.close()
+        self._term = max(self._term, self.last_term)
+        if self._commit > self.last_index:
+            raise self._damaged(position)
+
+    def _judge_tail(self, data: bytes, bad: int) -> None:
+        """Returns if what starts at `bad` is a torn tail; raises if it had been durable once."""
+        at = data.find(_MAGIC, bad + 1)
+        while at != -1:
+            if _frame_body(data, at) is not None and _FRAME.unpack_from(data, at)[4] > bad:
+                raise self._damaged(bad)
+            at = data.find(_MAGIC, at + 1)
+
+    def _replay(self, record: tuple[int, tuple[int, ...], bytes]) -> None:
+        kind, fields, payload = record
+        if kind == _BASE:
+            self._entries = [(GENESIS[0], fields[0], fields[1])]
+        elif kind == _TERM:
+            self._term, self._voted_for = fields
+        elif kind == _ENTRY:
+            if fields[0] != self.last_index + 1:
+                raise self._damaged(fields[0])
+            self._entries.append((payload, fields[0], fields[1]))
+        elif kind == _CUT:
+            del self._entries[fields[0] - self.base_index :]
+        elif kind == _COMMIT:
+            self._commit = fields[0]
+        else:
+            peers = _PEER_FIELDS.iter_unpack(payload)
+            self._admitted = {peer: UUID(bytes=incarnation) for peer, incarnation in peers}
+
+    def _damaged(self, position: int) -> FatalError:
+        return FatalError(
+            ExitCode.QUORUM_DISK_LOST,
+            f"{self._path} is damaged at {position} in a part that had been written safely: this voter "
+            "may have forgotten votes or entries. Format it again (kraft storage format) to let it rejoin.",
+        )
+
+
+def _pack_admitted(peers: Mapping[int, UUID]) -> bytes:
+    listed = b"".join(_PEER_FIELDS.pack(peer, peers[peer].bytes) for peer in sorted(peers))
+    return _ADMITTED_FIELDS.pack(_ADMITTED, len(peers)) + listed
+
+
+def _pack_frame(body: bytes, *, position: int, durable: int) -> bytes:
+    head = _FRAME.pack(_MAGIC, 0, len(body), position, durable)
+    crc = zlib.crc32(body, zlib.crc32(head[_CRC_STARTS:]))
+    return _FRAME.pack(_MAGIC, crc, len(body), position, durable) + body
+
+
+def _frame_body(data: bytes, at: int) -> bytes | None:
+    """The body of the frame at `at`, None if there is no whole one."""
+    if at + _FRAME.size > len(data):
+        return None
+    magic, crc, length, position, _ = _FRAME.unpack_from(data, at)
+    end = at + _FRAME.size + length
+    if magic != _MAGIC or position != at or end > len(data):
+        return None
+    if zlib.crc32(memoryview(data)[at + _CRC_STARTS : end]) != crc:
+        return None
+    return data[at + _FRAME.size : end]
+
+
+def _records(body: bytes, path: str) -> Iterator[tuple[int, tuple[int, ...], bytes]]:
+    """(kind, fields, payload) of each record in a frame whose CRC is right."""
+    at = 0
+    while at < len(body):
+        kind = body[at]
+        payload = b""
+        if kind == _ENTRY:
+            _, *fields, length = _ENTRY_FIELDS.unpack_from(body, at)
+            at += _ENTRY_FIELDS.size
+            payload = body[at : at + length]
+            at += length
+        elif kind == _ADMITTED:
+            _, count = _ADMITTED_FIELDS.unpack_from(body, at)
+            fields = []
+            at += _ADMITTED_FIELDS.size
+            payload = body[at : at + count * _PEER_FIELDS.size]
+            at += len(payload)
+        else:
+            layout = {_BASE: _BASE_FIELDS, _TERM: _TERM_FIELDS}.get(kind, _INDEX_FIELDS)
+            if kind > _ADMITTED:
+                raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} was written by a newer version of kraft")
+            _, *fields = layout.unpack_from(body, at)
+            at += layout.size
+        yield kind, tuple(fields), payload

@@ -1,0 +1,64 @@
+"""The leader's view of one follower: where its log stands, and what it was sent.
+
+Sending is optimistic: `next_index` moves on with each message, answers come later. An answer that
+asks to go back counts only if it speaks of a message sent after the last such step back (`floor`):
+older ones would undo the progress made since, for ever if the link is slow.
+
+Pure; voter.py sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from metadata_quorum.raft.snapshots import OutgoingSnapshot
+
+_FIRST: Final = 1
+
+
+@dataclass(slots=True)
+class Follower:
+    """One follower, as its leader knows it in this term."""
+
+    next_index: int
+    seq: int = 0
+    """Of the last message sent."""
+    answered_seq: int = 0
+    floor: int = _FIRST
+    """Requests to go back that answer an older message are void."""
+    commit_sent: int = 0
+    """The highest commit index that it was told."""
+    mute_index: int | None = None
+    """What it holds, while it says that its answers do not count; else None."""
+    transfer: OutgoingSnapshot | None = None
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    @property
+    def in_flight(self) -> int:
+        """Messages without an answer."""
+        return self.seq - self.answered_seq
+
+    def answered(self, seq: int) -> None:
+        self.answered_seq = max(self.answered_seq, min(seq, self.seq))
+
+    def advanced_to(self, next_index: int) -> None:
+        """It holds everything below `next_index`."""
+        self.next_index = max(self.next_index, next_index)
+
+    def rewind(self, seq: int, next_index: int) -> bool:
+        """Go back to `next_index`, unless the answer is older than the last step back."""
+        if seq < self.floor:
+            return False
+        self.next_index = next_index
+        self.floor = self.seq + 1
+        self.transfer = None
+        return True
+
+    def reconnected(self, next_index: int) -> None:
+        """A new connection: what was on the way is lost."""
+        self.answered_seq = self.seq
+        self.rewind(self.floor, next_index)

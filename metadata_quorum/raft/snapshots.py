@@ -1,0 +1,155 @@
+"""Snapshots of the state machine: on disk, and on their way from the leader to a follower.
+
+A snapshot stands for the log up to (index, term). It is on the device before the journal is
+trimmed, so at every moment snapshot and journal together are the whole history. A snapshot that
+does not check out stops the voter: leading with an empty state would be worse.
+
+File `snapshot-<index>`, big-endian:
+
+     0  4s   magic "KRS1"
+     4  u64  index of the last command in it
+    12  u64  term of that command
+    20  u32  rolling hash of all commands up to index (invariant M3)
+    24  u64  length of the state
+    32  u32  CRC-32 of the state
+    36  ...  the state, as StateMachine.snapshot gave it
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.raft.messages import MalformedFrame, SnapshotChunk
+
+_HEADER: Final = struct.Struct(">4sQQIQI")
+_MAGIC: Final = b"KRS1"
+_PREFIX: Final = "snapshot-"
+_TEMPORARY: Final = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole state after the command at `index`."""
+
+    index: int
+    term: int
+    digest: int
+    data: bytes
+    crc: int
+
+    @staticmethod
+    def of(index: int, term: int, digest: int, data: bytes) -> Snapshot:
+        return Snapshot(index, term, digest, data, zlib.crc32(data))
+
+
+class SnapshotStore:
+    """The snapshots in a voter's directory; one at rest, two for a moment."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Durable on return."""
+        head = _HEADER.pack(
+            _MAGIC, snapshot.index, snapshot.term, snapshot.digest, len(snapshot.data), snapshot.crc
+        )
+        self._disk.write_atomic(self._path(snapshot.index), head + snapshot.data)
+
+    def latest(self) -> Snapshot | None:
+        """The newest one, None where none was ever taken; `FatalError` if it is damaged."""
+        names = self._names()
+        return self._load(f"{self._directory}/{names[-1]}") if names else None
+
+    def prune(self, keep: int) -> None:
+        """Remove those older than the one at `keep`."""
+        for name in self._names():
+            if name < _name(keep):
+                self._disk.remove(f"{self._directory}/{name}")
+
+    def _load(self, path: str) -> Snapshot:
+        raw = self._disk.read_bytes(path)
+        if len(raw) >= _HEADER.size:
+            magic, index, term, digest, length, crc = _HEADER.unpack_from(raw)
+            data = raw[_HEADER.size :]
+            if magic == _MAGIC and length == len(data) and crc == zlib.crc32(data):
+                return Snapshot(index, term, digest, data, crc)
+        raise FatalError(
+            ExitCode.QUORUM_DISK_LOST,
+            f"the metadata snapshot {path} is damaged. Format this voter again "
+            "(kraft storage format) to let it rejoin.",
+        )
+
+    def _names(self) -> list[str]:
+        return [
+            name
+            for name in self._disk.list(self._directory)
+            if name.startswith(_PREFIX) and not name.endswith(_TEMPORARY)
+        ]
+
+    def _path(self, index: int) -> str:
+        return f"{self._directory}/{_name(index)}"
+
+
+def _name(index: int) -> str:
+    return f"{_PREFIX}{index:020d}"
+
+
+@dataclass(slots=True)
+class OutgoingSnapshot:
+    """The leader's side of one transfer: a chunk, its answer, the next chunk."""
+
+    snapshot: Snapshot
+    offset: int = 0
+    seq: int = 0
+    """Of the chunk in flight; answers to older ones are stale copies."""
+
+    def chunk(self, term: int, seq: int, max_bytes: int) -> SnapshotChunk:
+        """The piece that the follower wants next."""
+        self.seq = seq
+        s = self.snapshot
+        data = s.data[self.offset : self.offset + max_bytes]
+        return SnapshotChunk(
+            term=term, seq=seq, index=s.index, index_term=s.term, digest=s.digest, crc=s.crc,
+            total=len(s.data), offset=self.offset, data=data,
+        )  # fmt: skip
+
+
+class IncomingSnapshot:
+    """The follower's side: pieces of one snapshot, taken in order."""
+
+    def __init__(self, first: SnapshotChunk) -> None:
+        self._identity = _identity(first)
+        self._data = bytearray()
+
+    def is_of(self, chunk: SnapshotChunk) -> bool:
+        """Whether the piece belongs to the snapshot that is being put together."""
+        return _identity(chunk) == self._identity
+
+    @property
+    def wanted(self) -> int:
+        """Offset of the next piece."""
+        return len(self._data)
+
+    def take(self, chunk: SnapshotChunk) -> Snapshot | None:
+        """Add the piece if it is the next one; the snapshot, if that completes it.
+
+        `MalformedFrame` where the pieces do not give what the leader announced.
+        """
+        if chunk.offset == len(self._data):
+            self._data += chunk.data
+        if len(self._data) < chunk.total:
+            return None
+        data = bytes(self._data)
+        if len(data) != chunk.total or zlib.crc32(data) != chunk.crc:
+            raise MalformedFrame(f"snapshot {chunk.index} arrived damaged")
+        return Snapshot(chunk.index, chunk.index_term, chunk.digest, data, chunk.crc)
+
+
+def _identity(chunk: SnapshotChunk) -> tuple[int, int, int, int]:
+    return (chunk.index, chunk.index_term, chunk.crc, chunk.total)

@@ -1,0 +1,418 @@
+"""One voter: implements the Raft port on the tamed PySyncObj.
+
+    propose ──> proposals ──┐                        ┌──> applier ──> state machine, on_done
+                            ├─> journal ─> core ─────┤
+    receive ──> following ──┘   (fsync)  (PySyncObj) └──> leading ──> outbox ──> link
+            └─> elections, admission
+
+`receive` and `propose` only take in; `tick` does the work of one turn in one order: elections,
+proposals into the journal, one fsync, PySyncObj's tick (count, apply), sending, a second fsync if
+something was written meanwhile, messages out, proposers told.
+
+A broken invariant or a failed disk ends the voter for good: the first exception is kept and raised
+again by every later call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.raft.admission import Admission
+from metadata_quorum.raft.applier import Applier
+from metadata_quorum.raft.config import RaftConfig
+from metadata_quorum.raft.election import Elections, Votes
+from metadata_quorum.raft.following import Following
+from metadata_quorum.raft.identity import read_identity
+from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.leading import Leading
+from metadata_quorum.raft.messages import (
+    Admit,
+    Append,
+    AppendReply,
+    EntryKind,
+    Hello,
+    MalformedFrame,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    Rejoin,
+    SnapshotChunk,
+    SnapshotReply,
+    VoteReply,
+    VoteRequest,
+    decode,
+)
+from metadata_quorum.raft.outbox import Outbox
+from metadata_quorum.raft.port import Applied, QuorumState, RaftLink, StateMachine
+from metadata_quorum.raft.proposals import Proposals
+from metadata_quorum.raft.snapshots import SnapshotStore
+from metadata_quorum.raft.syncobj import Core
+
+_MS: Final = 0.001
+_COMMAND: Final = bytes([EntryKind.COMMAND])
+
+
+class SyncObjRaft:
+    """See metadata_quorum/raft/port.py for what each method promises."""
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: list[int],
+        cluster_id: str,
+        disk: Disk,
+        directory: str,
+        link: RaftLink,
+        machine: StateMachine,
+        now: Callable[[], float],
+        random: Random,
+        config: RaftConfig | None = None,
+    ) -> None:
+        """Recovers from `directory`; `FatalError` where that is not this voter's, or is damaged."""
+        if node_id not in voters:
+            raise ValueError(f"node {node_id} is not among the voters {voters}")
+        config = config or RaftConfig()
+        self.node_id = node_id
+        self._others = sorted(set(voters) - {node_id})
+        self._majority = (len(self._others) + 1) // 2 + 1
+        self._config = config
+        self._machine = machine
+        self._now = now
+        self._failure: Exception | None = None
+        self._connected: set[int] = set()
+        self._incarnations: dict[int, UUID] = {}
+        self._retired: set[UUID] = set()
+        self._led_term = -1
+        self._ask_at = now()
+        self._work = True
+
+        identity = read_identity(disk, directory, cluster_id, node_id)
+        self._journal = RaftJournal(disk, directory)
+        self._applier = Applier(machine, self._journal, SnapshotStore(disk, directory))
+        self._proposals = Proposals()
+        self._outbox = Outbox(link, identity.incarnation, self._journal)
+        self._core = Core(node_id, self._others, self._journal, self, config, now())
+        self._admission = Admission(self._others, random.getrandbits(63) + 1, self._journal.admitted)
+        self._elections = Elections(config, random, now(), alone=not self._others)
+        self._votes = Votes()
+        self._following = Following(
+            node_id, config, self._core, self._journal, self._applier, self._admission, self._outbox
+        )
+        self._leading = Leading(
+            node_id,
+            config,
+            self._core,
+            self._journal,
+            self._applier,
+            self._outbox,
+            self._connected.__contains__,
+        )
+        if self._admission.bootstrapped is not None:  # no other voters: nobody has to vouch
+            self._admit({})
+
+    # -- the port: what is known -------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        return self._core.is_leader and self._failure is None
+
+    @property
+    def leader_id(self) -> int:
+        return self._core.leader_id
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether this voter's disk is new and it does not count yet (see admission.py)."""
+        return self._admission.mute
+
+    def state(self) -> QuorumState:
+        leading = self._core.is_leader
+        contact = self._core.last_contact if leading else {}
+        return QuorumState(
+            leader_id=self._core.leader_id,
+            term=self._core.term,
+            commit_index=self._core.commit_index,
+            last_index=self._journal.last_index,
+            match_index=self._leading.match_index() if leading else {},
+            last_contact={**contact, self.node_id: self._now()} if leading else {},
+        )
+
+    # -- the port: what comes in -------------------------------------------------------------------
+
+    def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
+        self._work = True
+        if not self.is_leader or len(command) > self._config.max_command_bytes:
+            self._proposals.refuse(on_done)
+            return
+        deadline = self._now() + self._config.proposal_timeout_ms * _MS
+        self._proposals.submit(_COMMAND + command, self._core.term, deadline, on_done)
+
+    def receive(self, peer: int, frame: bytes) -> None:
+        if peer not in self._others:
+            raise MalformedFrame(f"{peer} is not a voter of this quorum")
+        incarnation, message = decode(frame)
+        with self._at_work():
+            if self._is_current(peer, incarnation):
+                self._dispatch(peer, message, self._now())
+
+    def connected(self, peer: int) -> None:
+        with self._at_work():
+            self._connected.add(peer)
+            self._core.set_connected(peer, up=True)
+            self._leading.reconnected(peer)
+            self._say_hello(peer)
+            if peer == self._core.leader_id:
+                self._elections.leader_link_back(self._now())
+            elif self._core.leader_id == -1:
+                self._elections.hurry(self._now())
+
+    def disconnected(self, peer: int, *, broken: bool) -> None:
+        with self._at_work():
+            self._connected.discard(peer)
+            self._core.set_connected(peer, up=False)
+            if broken and peer == self._core.leader_id:
+                self._elections.leader_link_broken(self._now())
+
+    # -- the port: time ----------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        with self._at_work():
+            self._work = False
+            self._seek_leadership(now)
+            self._append_proposals()
+            self._journal.sync()
+            self._following.commit()
+            self._core.run_tick(now)
+            if self._core.is_leader:
+                self._leading.replicate(now)
+            self._proposals.expire(now)
+            if self._applier.index - self._journal.base_index >= self._config.snapshot_entries:
+                self._applier.take_snapshot()
+            self._outbox.flush()
+            self._proposals.deliver()
+
+    def next_tick_in(self) -> float:
+        if self._work or self._outbox or self._proposals.busy:
+            return 0.0
+        due = self._proposals.next_deadline
+        if self._core.is_leader:
+            due = min(due, self._leading.heartbeat_at)
+        else:
+            due = min(due, self._ask_at if self._admission.mute else self._elections.due_at)
+        return max(0.0, due - self._now())
+
+    def close(self) -> None:
+        """Open proposals end; nothing is sent any more."""
+        self._failure = self._failure or FatalError(ExitCode.USAGE, "this voter is closed.")
+        self._proposals.leadership_lost()
+        self._journal._destroy()
+        self._proposals.deliver()
+
+    # -- elections ---------------------------------------------------------------------------------
+
+    def _seek_leadership(self, now: float) -> None:
+        if self._core.is_leader:
+            return
+        if self._admission.mute:
+            self._ask_for_vouching(now)
+        elif now >= self._elections.due_at:
+            self._core.forget_leader()
+            term = self._core.term + 1
+            round_ = self._elections.ask(now, term, self.node_id)
+            request = PreVoteRequest(term, round_, self._journal.last_index, self._journal.last_term)
+            for peer in self._others:
+                self._outbox.put(peer, request)
+            if self._elections.won(self._majority):
+                self._core.start_election()
+
+    def _on_pre_vote_request(self, peer: int, message: PreVoteRequest, now: float) -> None:
+        if self._admission.mute:
+            return
+        if peer == self._core.leader_id and message.term > self._core.term:
+            # Who asks for votes does not lead.
+            self._core.forget_leader()
+            self._elections.hurry(now)
+        theirs = (message.last_term, message.last_index)
+        granted = (
+            message.term > self._core.term
+            and theirs >= (self._journal.last_term, self._journal.last_index)
+            and not self._core.is_leader
+            and not self._elections.sticks(now)
+        )
+        self._outbox.put(peer, PreVoteReply(self._core.term, message.round, granted))
+
+    def _on_pre_vote_reply(self, peer: int, message: PreVoteReply) -> None:
+        if message.term > self._core.term:
+            self._core.adopt_term(message.term)
+        elif message.granted and self._elections.granted(
+            message.round, peer, self._core.term + 1, self._majority
+        ):
+            self._core.start_election()
+
+    def _on_vote_request(self, peer: int, message: VoteRequest) -> None:
+        if not self._admission.mute:
+            self._core.vote_requested(peer, message.term, message.last_index, message.last_term)
+
+    def _on_vote_reply(self, peer: int, message: VoteReply) -> None:
+        # A copy of a vote is not another vote.
+        if message.term == self._core.term and self._votes.counts(message.term, peer):
+            self._core.vote_given(peer, message.term)
+
+    # -- admission ---------------------------------------------------------------------------------
+
+    def _is_current(self, peer: int, incarnation: UUID) -> bool:
+        """False for what a voter said before it lost its disk."""
+        if incarnation in self._retired:
+            return False
+        known = self._incarnations.get(peer)
+        if known != incarnation:
+            if known is not None:
+                self._retired.add(known)
+                self._leading.reincarnated(peer)
+            self._incarnations[peer] = incarnation
+        return True
+
+    def _say_hello(self, peer: int) -> None:
+        question = self._admission.nonce if self._admission.mute else 0
+        self._outbox.put(peer, self._hello(question, echo=0, vouch=False))
+
+    def _hello(self, nonce: int, *, echo: int, vouch: bool) -> Hello:
+        return Hello(self._core.term, self._core.leader_id, nonce, echo, self._admission.mute, vouch)
+
+    def _ask_for_vouching(self, now: float) -> None:
+        if now >= self._ask_at:
+            self._ask_at = now + self._config.heartbeat_ms * _MS
+            for peer in self._others:
+                self._say_hello(peer)
+
+    def _on_hello(self, peer: int, incarnation: UUID, message: Hello, now: float) -> None:
+        if peer == self._core.leader_id and message.leader_id != peer and message.term >= self._core.term:
+            self._core.forget_leader()  # it was restarted, and does not lead any more
+            self._elections.hurry(now)
+        if message.nonce:
+            vouch = self._admission.vouches_for(peer, incarnation)
+            self._outbox.put(peer, self._hello(0, echo=message.nonce, vouch=vouch))
+        if message.vouch and message.echo == self._admission.nonce:
+            self._admission.vouched(peer, incarnation)
+            bootstrapped = self._admission.bootstrapped
+            if bootstrapped is not None:
+                self._admit(bootstrapped)
+
+    def _admit(self, peers: Mapping[int, UUID]) -> None:
+        self._journal.admit(peers)
+        self._admission.admitted_with(peers)
+        self._elections.hurry(self._now())
+
+    # -- dispatch ----------------------------------------------------------------------------------
+
+    def _dispatch(self, peer: int, message: Message, now: float) -> None:
+        match message:
+            case Append() | SnapshotChunk():
+                self._on_leader(peer, message, now)
+            case AppendReply():
+                self._leading.append_reply(peer, message, now)
+            case SnapshotReply():
+                self._leading.snapshot_reply(peer, message, now)
+            case PreVoteRequest():
+                self._on_pre_vote_request(peer, message, now)
+            case PreVoteReply():
+                self._on_pre_vote_reply(peer, message)
+            case VoteRequest():
+                self._on_vote_request(peer, message)
+            case VoteReply():
+                self._on_vote_reply(peer, message)
+            case Hello():
+                self._on_hello(peer, self._incarnations[peer], message, now)
+            case Rejoin():
+                self._leading.rejoin(peer, message)
+            case Admit():
+                if self._following.admit(peer, message):
+                    self._admit({})
+
+    def _on_leader(self, peer: int, message: Append | SnapshotChunk, now: float) -> None:
+        if self._following.is_stale(peer, message):
+            return
+        self._core.follow(peer, message.term)
+        self._elections.heard_leader(now)
+        if isinstance(message, Append):
+            self._following.append(peer, message)
+        else:
+            self._following.snapshot_chunk(peer, message)
+
+    def _append_proposals(self) -> None:
+        if not self._core.is_leader:
+            return
+        for proposal in self._proposals.take(self._core.term):
+            index = self._journal.last_index + 1
+            self._journal.add(proposal.command, index, self._core.term)
+            self._proposals.appended(index, proposal)
+
+    # -- hooks of the core -------------------------------------------------------------------------
+
+    def ask_for_vote(self, peer: int, term: int, last_index: int, last_term: int) -> None:
+        """PySyncObj became a candidate."""
+        self._outbox.put(peer, VoteRequest(term, last_index, last_term))
+
+    def give_vote(self, peer: int, term: int) -> None:
+        """PySyncObj voted for `peer`."""
+        self._elections.voted(self._now())
+        self._outbox.put(peer, VoteReply(term))
+
+    def apply_entry(self, command: bytes) -> object:
+        """PySyncObj applies the next committed entry."""
+        result = self._applier.apply(command)
+        index = self._applier.index
+        term = self._journal.term_at(index)
+        assert term is not None
+        self._proposals.applied(index, term, result)
+        return result
+
+    def leadership_won(self) -> None:
+        """PySyncObj counted a majority of votes, and put its no-op into the log."""
+        self._led_term = self._core.term
+        self._leading.won(self._others)
+        self._work = True
+        self._machine.became_leader(self._led_term)
+
+    def leadership_lost(self) -> None:
+        """Deposed, or without a majority's answers for too long."""
+        self._elections.voted(self._now())
+        self._proposals.leadership_lost()
+        self._proposals.deliver()
+        self._machine.lost_leadership(self._led_term)
+
+    # -- failure -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Around everything that changes state."""
+        if self._failure is not None:
+            raise self._failure
+        self._work = True
+        self._core.read_clock(self._now())
+        try:
+            yield
+        except MalformedFrame:
+            raise
+        except OSError as e:
+            self._failure = FatalError(
+                ExitCode.DISK_FAILED, f"the metadata log's disk failed: {e}. Nothing more is acknowledged."
+            )
+            raise self._failure from e
+        except (FatalError, InvariantViolation) as e:
+            self._failure = e
+            raise
+        except Exception as e:
+            self._failure = InvariantViolation("RAFT_NEVER_RAISES", repr(e))
+            raise self._failure from e
