@@ -150,11 +150,12 @@ class Shard(Generic[RecordT]):
             self._waiting.pop(ticket, None)
 
     def run(self, decide: Callable[[Instant], Decision[RecordT]]) -> int:
-        """Work of the coordinator's own, which nobody waits for; the number of its records."""
+        """Work of the coordinator's own, which nobody waits for; how many records were appended."""
         at = self._instant()
         decision = decide(at)
+        before = self._written
         self._carry_out(decision, at)
-        return len(decision.records)
+        return len(decision.records) if self._written > before else 0
 
     def check_serving(self) -> None:
         if self.phase is Phase.LOADING:

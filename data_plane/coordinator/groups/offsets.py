@@ -63,14 +63,12 @@ class Offsets:
         """For a group that is deleted."""
         return [OffsetRecord(group_id, partition, None) for partition in self.of(group_id)]
 
-    def of_topics(self, topics: Collection[str]) -> list[OffsetRecord]:
+    def of_topics(self, topics: Collection[str]) -> Iterator[OffsetRecord]:
         """Tombstones for topics that are gone."""
-        return [
-            OffsetRecord(group_id, partition, None)
-            for group_id, offsets in self._by_group.items()
-            for partition in offsets
-            if partition.topic in topics
-        ]
+        for group_id, offsets in self._by_group.items():
+            for partition in offsets:
+                if partition.topic in topics:
+                    yield OffsetRecord(group_id, partition, None)
 
 
 def commit_records(

@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -170,7 +171,9 @@ class GroupService:
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Their offsets go with them."""
         for shard, table in self._active():
-            shard.run(lambda at, table=table: table.forget_topics(topics))  # type: ignore[misc]
+            forget = partial(table.forget_topics, topics)
+            while shard.run(forget):
+                pass
 
     # --- looking at groups, deleting them ------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from data_plane.coordinator.groups import records as codec
 from data_plane.coordinator.groups.messages import (
@@ -159,8 +160,9 @@ class GroupTable:
                 break
         return Decision(records)
 
-    def forget_topics(self, topics: Collection[str]) -> GroupDecision:
-        return Decision(list(self._offsets.of_topics(topics)))
+    def forget_topics(self, topics: Collection[str], at: Instant) -> GroupDecision:
+        """One batch of it; to be repeated until nothing is left."""
+        return Decision([*islice(self._offsets.of_topics(topics), self._limits.max_records_per_sweep)])
 
     # --- looking at groups, deleting them ------------------------------------------------------
 

@@ -1,0 +1,109 @@
+"""Looking at groups and deleting them: ListGroups, DescribeGroups, DeleteGroups."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from data_plane.coordinator.groups.messages import DescribedGroup
+from data_plane.coordinator.groups.states import GroupState
+from kraft.api.groups import coordinator
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+_CLASSIC: Final = "classic"
+
+_OPERATIONS_NOT_ASKED: Final = -(2**31)
+_GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+"""Bits of AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+
+_FIRST_TO_MISS_GROUPS: Final = 6
+"""DescribeGroups: an unknown group is an error; before, it is a dead one."""
+
+
+async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    states = {state.lower() for state in request.states_filter or ()}
+    types = {kind.lower() for kind in request.types_filter or ()}
+    listed = [] if types and _CLASSIC not in types else await coordinator(node).list_groups()
+    return {
+        "error_code": 0,
+        "groups": [
+            {
+                "group_id": group_id,
+                "protocol_type": protocol_type,
+                "group_state": state,
+                "group_type": _CLASSIC,
+            }
+            for group_id, protocol_type, state in listed
+            if not states or state.lower() in states
+        ],
+    }
+
+
+def list_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "groups": []}
+
+
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
+    groups = []
+    for group_id in request.groups:
+        try:
+            described = await coordinator(node).describe_group(group_id)
+        except BrokerError as error:
+            described = DescribedGroup(group_id, "", error=error.code)
+        groups.append(_described(described, ctx.version, operations))
+    return {"groups": groups}
+
+
+def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
+    dead = [DescribedGroup(group_id, "", error=code) for group_id in request.groups]
+    return {"groups": [_described(group, _FIRST_TO_MISS_GROUPS, _OPERATIONS_NOT_ASKED) for group in dead]}
+
+
+def _described(group: DescribedGroup, version: int, operations: int) -> dict[str, Any]:
+    missing = group.error is ErrorCode.GROUP_ID_NOT_FOUND
+    error = ErrorCode.NONE if missing and version < _FIRST_TO_MISS_GROUPS else group.error
+    return {
+        "error_code": int(error),
+        "error_message": f"Group {group.group_id} not found." if missing else None,
+        "group_id": group.group_id,
+        "group_state": GroupState.DEAD.value if missing else group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": operations if group.error is ErrorCode.NONE else _OPERATIONS_NOT_ASKED,
+    }
+
+
+async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    results = []
+    for group_id in request.groups_names:
+        try:
+            outcome = await coordinator(node).delete_group(group_id)
+        except BrokerError as error:
+            outcome = error.code
+        results.append({"group_id": group_id, "error_code": int(outcome)})
+    return {"results": results}
+
+
+def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"results": [{"group_id": group_id, "error_code": int(code)} for group_id in request.groups_names]}
+
+
+ROWS: Final = (
+    ApiRow(15, "DescribeGroups", 0, 6, BROKER, handle_describe, on_error=describe_error),
+    ApiRow(16, "ListGroups", 0, 5, BROKER, handle_list, on_error=list_error),
+    ApiRow(42, "DeleteGroups", 0, 2, BROKER, handle_delete, on_error=delete_error),
+)

@@ -1,0 +1,219 @@
+"""Being in a group: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+Turns requests of any version into what data_plane/coordinator/groups/service.py is asked, and its
+answers into responses. The coordinator of a group is the leader of its partition of
+`__consumer_offsets`; the first who looks for one has that topic created.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from data_plane.coordinator.groups.messages import (
+    NO_GENERATION,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MemberIdentity,
+    MemberProtocol,
+    SyncGroup,
+)
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, java_string_hash
+from kraft.api import auto_create
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+_GROUP_KEY: Final = 0
+
+_FIRST_WITH_KEYS: Final = 4
+"""FindCoordinator: many keys at once."""
+_FIRST_TO_KNOW_ID: Final = 4
+"""JoinGroup: a newcomer is told its id first (KIP-394)."""
+_FIRST_TO_SKIP_ASSIGNMENT: Final = 9
+"""JoinGroup: a leader can be told to leave the assignment alone."""
+_FIRST_WITHOUT_PROTOCOL: Final = 7
+"""JoinGroup: the response may have no protocol; before, it is an empty one."""
+_FIRST_TO_LEAVE_TOGETHER: Final = 3
+"""LeaveGroup: many members at once."""
+
+
+def coordinator(node: NodeContext) -> GroupService:
+    """This broker's groups. Raises `BrokerError` where it has none (yet)."""
+    if not isinstance(node.groups, GroupService):
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return node.groups
+
+
+# ---- FindCoordinator ---------------------------------------------------------------------------------
+
+
+def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
+    found = [_find(node, ctx, request.key_type, key) for key in keys]
+    if ctx.version >= _FIRST_WITH_KEYS:
+        return {"coordinators": found}
+    return {name: value for name, value in found[0].items() if name != "key"}
+
+
+def find_coordinator_error(request: Message, code: ErrorCode, message: str) -> Response:
+    failed = _not_found("", code, message)
+    return {
+        "coordinators": [{**failed, "key": key} for key in request.coordinator_keys or ()],
+        **{name: value for name, value in failed.items() if name != "key"},
+    }
+
+
+def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> dict[str, Any]:
+    if key_type != _GROUP_KEY:
+        return _not_found(key, ErrorCode.INVALID_REQUEST, f"no coordinators for keys of type {key_type}")
+    topic = node.image.topic(OFFSETS_TOPIC)
+    if topic is None:
+        auto_create.request_creation(node, [OFFSETS_TOPIC])
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    number = (java_string_hash(key) & 0x7FFFFFFF) % len(topic.partitions)
+    partition = topic.partitions.get(number)
+    leader = None if partition is None else node.image.brokers.get(partition.leader)
+    endpoint = None if leader is None or leader.fenced else leader.endpoint(ctx.listener)
+    if leader is None or endpoint is None:
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    return {
+        "key": key,
+        "node_id": leader.broker_id,
+        "host": endpoint.host,
+        "port": endpoint.port,
+        "error_code": 0,
+        "error_message": "",
+    }
+
+
+def _not_found(key: str, code: ErrorCode, message: str) -> dict[str, Any]:
+    return {
+        "key": key,
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+        "error_code": int(code),
+        "error_message": message or code.name,
+    }
+
+
+# ---- JoinGroup ---------------------------------------------------------------------------------------
+
+
+async def handle_join(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        protocol_type=request.protocol_type,
+        protocols=tuple(MemberProtocol(each.name, bytes(each.metadata)) for each in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        instance_id=request.group_instance_id,
+        client_id=ctx.client_id or "",
+        client_host=f"/{ctx.client_host}",
+        requires_known_id=ctx.version >= _FIRST_TO_KNOW_ID,
+        can_skip_assignment=ctx.version >= _FIRST_TO_SKIP_ASSIGNMENT,
+    )
+    try:
+        reply = await coordinator(node).join(wanted)
+    except BrokerError as error:
+        reply = JoinReply(error.code, request.member_id)
+    no_protocol = None if ctx.version >= _FIRST_WITHOUT_PROTOCOL else ""
+    return {
+        "error_code": int(reply.error),
+        "generation_id": reply.generation,
+        "protocol_type": reply.protocol_type,
+        "protocol_name": no_protocol if reply.protocol_name is None else reply.protocol_name,
+        "leader": reply.leader,
+        "skip_assignment": reply.skip_assignment,
+        "member_id": reply.member_id,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in reply.members
+        ],
+    }
+
+
+def join_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "error_code": int(code),
+        "generation_id": NO_GENERATION,
+        "protocol_name": "",
+        "leader": "",
+        "member_id": request.member_id,
+        "members": [],
+    }
+
+
+# ---- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------
+
+
+async def handle_sync(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    reply = await coordinator(node).sync(
+        SyncGroup(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation=request.generation_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        )
+    )
+    return {
+        "error_code": int(reply.error),
+        "protocol_type": reply.protocol_type,
+        "protocol_name": reply.protocol_name,
+        "assignment": reply.assignment,
+    }
+
+
+def sync_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "assignment": b""}
+
+
+async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    reply = await coordinator(node).heartbeat(
+        Heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
+    )
+    return {"error_code": int(reply.error)}
+
+
+async def handle_leave(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    together = ctx.version >= _FIRST_TO_LEAVE_TOGETHER
+    leaving = (
+        tuple(MemberIdentity(each.member_id, each.group_instance_id) for each in request.members)
+        if together
+        else (MemberIdentity(request.member_id),)
+    )
+    reply = await coordinator(node).leave(LeaveGroup(request.group_id, leaving))
+    error = reply.error
+    if not together and error is ErrorCode.NONE:
+        error = reply.members[0][1]
+    return {
+        "error_code": int(error),
+        "members": [
+            {
+                "member_id": identity.member_id,
+                "group_instance_id": identity.instance_id,
+                "error_code": int(outcome),
+            }
+            for identity, outcome in reply.members
+        ],
+    }
+
+
+def error_code_only(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code)}
+
+
+ROWS: Final = (
+    ApiRow(10, "FindCoordinator", 0, 6, BROKER, handle_find_coordinator, on_error=find_coordinator_error),
+    ApiRow(11, "JoinGroup", 0, 9, BROKER, handle_join, on_error=join_error),
+    ApiRow(12, "Heartbeat", 0, 4, BROKER, handle_heartbeat, on_error=error_code_only),
+    ApiRow(13, "LeaveGroup", 0, 5, BROKER, handle_leave, on_error=error_code_only),
+    ApiRow(14, "SyncGroup", 0, 5, BROKER, handle_sync, on_error=sync_error),
+)
