@@ -1,0 +1,138 @@
+"""Leaders as their followers reach them: the `LeaderEndpoint` port over a socket.
+
+    fetch/fetcher -> SocketLeader.fetch -> Fetch v17 on one connection -> the leader's api/fetch
+    fetch/fetcher <- records as slices of the frame they came in <------- its answer
+
+The leader's address is looked up at every new connection, so a leader that came back elsewhere is
+found there. Whatever goes wrong with a connection ends as OSError or TimeoutError at the caller,
+and the next call makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from fetch.messages import FetchRequest, FetchResponse, LogBounds
+from kraft.net.client import Address, PeerClient
+from kraft.wire.bridge import MalformedMessage
+from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+FETCH_VERSION: Final = 17
+LIST_OFFSETS: Final = 2
+LIST_OFFSETS_VERSION: Final = 9
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+CONNECT_TIMEOUT_S: Final = 1.0
+
+FindLeader = Callable[[], Address | None]
+"""Where the leader is now; None where the metadata does not know it."""
+
+
+class SocketLeader:
+    """A leader, as one fetcher of broker `replica_id` sees it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        replica_id: int,
+        find: FindLeader,
+        *,
+        client_id: str,
+        timeout_s: float,
+    ) -> None:
+        """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
+        (replica.socket.timeout.ms)."""
+        self._loop = loop
+        self._replica_id = replica_id
+        self._find = find
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._client: PeerClient | None = None
+        self._connecting: asyncio.Task[PeerClient] | None = None
+        self._closed = False
+
+    def fetch(self, request: FetchRequest) -> Awaitable[FetchResponse]:
+        client = self._client
+        if client is not None and client.connected:
+            # Sent before we return: a second fetch may overtake no first one.
+            return self._answer(client, client.send(FETCH, FETCH_VERSION, self._body(request)), request)
+        return self._connect_and_fetch(request)
+
+    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+        start = await self._offset(topic, partition, current_leader_epoch, EARLIEST)
+        end = await self._offset(topic, partition, current_leader_epoch, LATEST)
+        return LogBounds(start, end)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._client is not None:
+            self._client.close()
+
+    @staticmethod
+    def _body(request: FetchRequest) -> tuple[bytes]:
+        return (write_fetch_request(FETCH_VERSION, request),)
+
+    async def _connect_and_fetch(self, request: FetchRequest) -> FetchResponse:
+        client = await self._connected()
+        return await self._answer(client, client.send(FETCH, FETCH_VERSION, self._body(request)), request)
+
+    async def _answer(
+        self, client: PeerClient, answer: asyncio.Future[memoryview], request: FetchRequest
+    ) -> FetchResponse:
+        patience = self._timeout_s + request.max_wait_ms / 1000
+        timer = self._loop.call_later(patience, client.close)
+        try:
+            return read_fetch_response(FETCH_VERSION, await answer)
+        except MalformedMessage as error:
+            client.close()
+            raise ConnectionResetError(str(error)) from None
+        finally:
+            timer.cancel()
+
+    async def _offset(self, topic: str, partition: int, epoch: int, timestamp: int) -> int:
+        client = await self._connected()
+        wanted = {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
+        fields = {
+            "replica_id": self._replica_id,
+            "isolation_level": 0,
+            "topics": [{"name": topic, "partitions": [wanted]}],
+        }
+        try:
+            answer = await client.request(
+                LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, timeout_s=self._timeout_s
+            )
+            found = answer.topics[0].partitions[0]
+        except (MalformedMessage, IndexError) as error:
+            client.close()
+            raise ConnectionResetError(str(error)) from None
+        if found.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(found.error_code), f"{topic}-{partition}")
+        return int(found.offset)
+
+    async def _connected(self) -> PeerClient:
+        if self._client is not None and self._client.connected:
+            return self._client
+        if self._closed:
+            raise ConnectionResetError("this endpoint is closed")
+        if self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect())
+        # Shielded: of two that wait for the connection, one may be cancelled.
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> PeerClient:
+        try:
+            address = self._find()
+            if address is None:
+                raise ConnectionRefusedError("the leader's address is not known yet")
+            self._client = await PeerClient.connect(
+                self._loop, address, self._client_id, timeout_s=CONNECT_TIMEOUT_S
+            )
+            return self._client
+        finally:
+            self._connecting = None
