@@ -1,0 +1,151 @@
+"""The log directories of a broker, and what lies in them when it starts.
+
+A directory holds one subdirectory per replica (`topic-partition`), the three offset checkpoints and
+`meta.properties`. Names of directories that are on their way out:
+  topic-0.<uuid>-delete   the partition was deleted; removed after file.delete.delay.ms, or at a start
+  topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
+
+One that fails (any OSError) goes offline as a whole until the node is started anew.
+Used by partitions.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from data_plane.log import checkpoints
+from data_plane.log.config import LogConfig
+from data_plane.log.files import PARTITION_METADATA
+from data_plane.log.log import Log, LogCorruptError
+from metadata_quorum.disk import Disk
+from metadata_quorum.model import ZERO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
+_LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
+
+
+class LogDir:
+    """One of `log.dirs`."""
+
+    def __init__(self, disk: Disk, path: str, directory_id: UUID = ZERO_UUID) -> None:
+        self.disk = disk
+        self.path = path
+        self.directory_id = directory_id
+        self.online = True
+        self.clean = False  # the last shutdown was a clean one
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._written: dict[str, bytes] = {}
+
+    def partition_path(self, tp: TopicPartition) -> str:
+        return f"{self.path}/{tp.topic}-{tp.partition}"
+
+    # --- start --------------------------------------------------------------------------------
+
+    def load(
+        self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int
+    ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, LogCorruptError]]:
+        """Open every log here; recovers them where the last shutdown was unclean. Those that are
+        corrupt in their middle are not opened, but named. Raises OSError."""
+        disk = self.disk
+        disk.make_dirs(self.path)
+        self.clean = checkpoints.read_clean_shutdown(disk, self.path) is not None
+        self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS)
+        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)
+        logs: dict[TopicPartition, tuple[Log, UUID]] = {}
+        corrupt: dict[TopicPartition, LogCorruptError] = {}
+        for name in disk.list(self.path):
+            leaving = _LEAVING.match(name)
+            if leaving:
+                if leaving[1] == "delete":
+                    disk.remove_tree(f"{self.path}/{name}")
+                continue
+            tp = self._partition_of(name)
+            if tp is None:
+                continue
+            topic_id = checkpoints.read_partition_metadata(disk, f"{self.path}/{name}/{PARTITION_METADATA}")
+            config = topic_configs.get(tp.topic, defaults)
+            try:
+                logs[tp] = (self.open_log(tp, topic_id, config, now_ms), topic_id or ZERO_UUID)
+            except LogCorruptError as e:
+                logger.error("%s stays offline: %s", tp, e)
+                corrupt[tp] = e
+        if self.clean:
+            checkpoints.remove_clean_shutdown(disk, self.path)
+        self.clean = False  # logs that are opened from now on are new
+        return logs, corrupt
+
+    def open_log(self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> Log:
+        """Open a replica's log, made where there is none. Raises OSError, LogCorruptError."""
+        return Log.open(
+            self.disk,
+            self.partition_path(tp),
+            config,
+            recovery_point=self._recovery_points.get(tp, 0),
+            log_start_offset=self._log_starts.get(tp, 0),
+            clean=self.clean,
+            now_ms=now_ms,
+            topic_id=topic_id,
+        )
+
+    def _partition_of(self, name: str) -> TopicPartition | None:
+        match = _PARTITION_DIR.match(name)
+        # The metadata quorum may keep its own log beside the partitions'.
+        if match is None or match[1] == "__cluster_metadata":
+            return None
+        return TopicPartition(match[1], int(match[2]))
+
+    def _offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
+        except checkpoints.CheckpointError as e:
+            # What it says can be found again, from the logs or from the leaders.
+            logger.warning("%s; going on without it", e)
+            return {}
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        recovery_points: Mapping[TopicPartition, int] | None = None,
+        log_starts: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Write those that changed since they were written last (blocks). Raises OSError."""
+        for name, offsets in (
+            (checkpoints.REPLICATION_OFFSETS, high_watermarks),
+            (checkpoints.RECOVERY_POINTS, recovery_points),
+            (checkpoints.LOG_START_OFFSETS, log_starts),
+        ):
+            if offsets is None:
+                continue
+            data = checkpoints.encode_offsets(offsets)
+            if self._written.get(name) != data:
+                self.disk.write_atomic(f"{self.path}/{name}", data)
+                self._written[name] = data
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The next start need not recover (blocks)."""
+        checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Its offsets in the checkpoints belong to a log that is gone."""
+        self.high_watermarks.pop(tp, None)
+        self._recovery_points.pop(tp, None)
+        self._log_starts.pop(tp, None)
+
+    def set_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str:
+        """Rename a replica's directory (its log must be closed); returns the new path."""
+        path = f"{self.path}/{tp.topic}-{tp.partition}.{tag.hex}-{suffix}"
+        self.disk.rename(self.partition_path(tp), path)
+        self.disk.sync_dir(self.path)
+        self.forget(tp)
+        return path

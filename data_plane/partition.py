@@ -1,0 +1,506 @@
+"""One replica of a partition: its log, and its part in replication.
+
+A partition leads (`leader` holds the rules of replica.py), follows, or waits to be told. All that
+happens to it is one synchronous call: an append, a follower's fetch, a change of role. What must
+follow from it happens in the same call: the high watermark rises, waiting produces are completed,
+fetch sessions are told, the controller is asked for another ISR through the host.
+
+Ways through here:
+  Produce          api/produce -> append_as_leader -> log; watchers wake the followers' fetches
+  follower's Fetch fetch/reader -> follower_fetched -> high watermark -> waits, watchers
+  own Fetch        fetch/fetcher -> append_as_follower, truncate_to
+  metadata         partitions.py -> become_leader, become_follower
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.log import AppendInfo, Log
+from data_plane.log.segment import LogSlice
+from data_plane.purgatory import OffsetWaits, Watchers
+from data_plane.replica import (
+    AlterPartitionItem,
+    AlterPartitionResult,
+    FetchClock,
+    IsrChange,
+    IsrOutcome,
+    LeaderState,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.invariants import invariant
+from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
+
+ALL_REPLICAS: Final = -1  # acks=all
+UNDEFINED_OFFSET: Final = -1
+
+# Timestamps with a meaning of their own in ListOffsets.
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of the broker that keeps it (partitions.py)."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def eligible(self) -> Mapping[int, int]:
+        """Brokers that may be in an ISR, and their epochs."""
+
+    @property
+    def lag_time_max(self) -> float:
+        """replica.lag.time.max.ms in seconds."""
+
+    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
+        """Send to the controller; the answer comes back through `isr_answered`."""
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        """Take the log directory of `partition` offline."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """An answer of ListOffsets; all -1 where no record fits."""
+
+    offset: int = UNDEFINED_OFFSET
+    timestamp: int = -1
+    leader_epoch: int = NO_EPOCH
+
+
+class Partition:
+    """One replica of a partition on this broker."""
+
+    __slots__ = (
+        "_host",
+        "flushing",
+        "high_watermark",
+        "hw_waits",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "low_waits",
+        "offline",
+        "partition_epoch",
+        "removed",
+        "topic_id",
+        "tp",
+        "watchers",
+    )
+
+    def __init__(
+        self, tp: TopicPartition, topic_id: UUID, log: Log, host: PartitionHost, high_watermark: int = 0
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self._host = host
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.leader: LeaderState | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.hw_waits = OffsetWaits()  # for the high watermark: acks=all, coordinators
+        self.low_waits = OffsetWaits()  # for the least log start of all replicas: DeleteRecords
+        self.watchers = Watchers()  # fetch sessions
+        self.offline = False
+        self.removed = False
+        self.flushing = False
+
+    def __repr__(self) -> str:
+        role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
+        return f"<Partition {self.tp} {role} epoch {self.leader_epoch} hw {self.high_watermark}>"
+
+    # --- role ---------------------------------------------------------------------------------
+
+    def become_leader(self, registration: PartitionRegistration, now: float) -> bool:
+        """Lead in the registration's epoch, or take newer state of it. True where the epoch is new."""
+        self._check_usable()
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        leader = self.leader
+        if leader is not None and registration.leader_epoch == self.leader_epoch:
+            if leader.take_metadata(registration, now):
+                self.partition_epoch = registration.partition_epoch
+                self._isr_committed(leader, now)
+            return False
+        epoch_start = self.log.log_end_offset
+        try:
+            # Opened even before the first append: followers must be able to learn where it begins.
+            self.log.epochs.assign(registration.leader_epoch, epoch_start)
+        except OSError as e:
+            self._storage_failed(e)
+        self.leader = LeaderState(
+            self._host.broker_id,
+            registration,
+            epoch_start_offset=epoch_start,
+            eligible=self._host.eligible,
+            min_insync=self.log.config.min_insync_replicas,
+            lag_time_max=self._host.lag_time_max,
+            now=now,
+        )
+        self._took_role(registration)
+        self._isr_committed(self.leader, now)
+        return True
+
+    def become_follower(self, registration: PartitionRegistration) -> bool:
+        """Follow the registration's leader (which may be nobody). True where leader or epoch is new."""
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        news = self.leader is not None or (registration.leader_epoch, registration.leader) != (
+            self.leader_epoch,
+            self.leader_id,
+        )
+        self.leader = None
+        if news:
+            self._took_role(registration)
+            self.hw_waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.low_waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.partition_epoch = registration.partition_epoch
+        return news
+
+    def stop(self, error: ErrorCode) -> None:
+        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer."""
+        self.leader = None
+        self.leader_id = NO_LEADER
+        self.hw_waits.fail_all(error)
+        self.low_waits.fail_all(error)
+        self.watchers.role_changed()
+
+    def _took_role(self, registration: PartitionRegistration) -> None:
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+        self.watchers.role_changed()
+
+    def configure(self, config: LogConfig) -> None:
+        """The topic's configuration changed."""
+        self.log.config = config
+        if self.leader is not None:
+            self.leader.configure(config.min_insync_replicas)
+
+    # --- leader: append -----------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: bytearray | memoryview, *, acks: int, now: float, now_ms: int
+    ) -> AppendInfo:
+        """Append what a producer sent; offsets and epoch are written into `records`.
+
+        Raises BrokerError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and the log's own refusals.
+        """
+        leader = self.leader
+        if leader is None:
+            self._refuse_as_not_leader()
+        if acks == ALL_REPLICAS and leader.under_min_isr:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.tp}: ISR {list(leader.isr)} < {leader.min_isr}"
+            )
+        log = self.log
+        end_before = log.log_end_offset
+        try:
+            info = log.append_as_leader(records, leader_epoch=leader.leader_epoch, now_ms=now_ms)
+        except OSError as e:
+            self._storage_failed(e)
+        if log.log_end_offset != end_before:  # a duplicate appends nothing
+            leader.appended(end_before, now)
+            if len(leader.isr) == 1:
+                self._advance_high_watermark(leader, now)
+            self.watchers.log_grew()
+        return info
+
+    def replication_outcome(self) -> ErrorCode:
+        """For a produce whose offset the high watermark has reached: are enough replicas left?"""
+        leader = self.leader
+        if leader is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if len(leader.maximal_isr) < leader.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # --- leader: followers --------------------------------------------------------------------
+
+    def follower_fetched(
+        self,
+        follower_id: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        clock: FetchClock,
+        now: float,
+    ) -> None:
+        """Note how far a follower has come; its offset has been checked (`check_fetch_offset`)."""
+        leader = self.leader
+        if leader is None:
+            self._refuse_as_not_leader()
+        follower = leader.followers.get(follower_id)
+        if follower is None:
+            # It knows of an assignment that we have not heard of.
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{follower_id} is no replica of {self.tp}")
+        known_epoch = follower.broker_epoch
+        if known_epoch is not None and NO_EPOCH < broker_epoch < known_epoch:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale broker epoch {broker_epoch}")
+        follower.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, now)
+        follower.broker_epoch = broker_epoch
+        follower.clock = clock
+        if not follower.in_maximal_isr:
+            self._ask_for(leader.expand(follower, self.high_watermark))
+        self._advance_high_watermark(leader, now)
+        if self.low_waits:
+            self.low_waits.reached(self.low_watermark())
+
+    def sweep_isr(self, now: float) -> None:
+        """Called every half of replica.lag.time.max.ms: drop laggards, propose who waits to join."""
+        leader = self.leader
+        if leader is not None:
+            self._ask_for(leader.shrink(self.log.log_end_offset, now))
+            self._ask_for(leader.expand_any(self.high_watermark, now))
+            # A caught-up non-member that fell behind no longer holds the high watermark back.
+            self._advance_high_watermark(leader, now)
+
+    def reconsider_isr(self, now: float) -> None:
+        """Brokers have become eligible for an ISR, or ceased to be."""
+        leader = self.leader
+        if leader is not None:
+            self._ask_for(leader.expand_any(self.high_watermark, now))
+            self._advance_high_watermark(leader, now)
+
+    def isr_answered(self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float) -> IsrOutcome:
+        """The controller's answer to `item`."""
+        leader = self.leader
+        if leader is None:
+            return IsrOutcome.IGNORED
+        outcome = leader.take_answer(item.change, answer)
+        if outcome is IsrOutcome.COMMITTED:
+            self.partition_epoch = leader.partition_epoch
+            self._isr_committed(leader, now)
+        return outcome
+
+    def awaits(self, item: AlterPartitionItem) -> bool:
+        """Whether `item` is still the change in flight."""
+        return self.leader is not None and self.leader.change is item.change
+
+    def _isr_committed(self, leader: LeaderState, now: float) -> None:
+        if leader.under_min_isr:
+            # The high watermark stands still now: these produces could only run into their timeouts.
+            self.hw_waits.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self._advance_high_watermark(leader, now)
+        self._ask_for(leader.expand_any(self.high_watermark, now))
+
+    def _ask_for(self, change: IsrChange | None) -> None:
+        leader = self.leader
+        if change is not None and leader is not None:
+            self._host.ask_for_isr(
+                self,
+                AlterPartitionItem(
+                    self.topic_id, self.tp.topic, self.tp.partition, change, leader.isr_with_epochs(change)
+                ),
+            )
+
+    def _advance_high_watermark(self, leader: LeaderState, now: float) -> None:
+        offset = leader.high_watermark(self.high_watermark, self.log.log_end_offset, now)
+        if offset > self.high_watermark:
+            self._raise_high_watermark(offset)
+
+    def _raise_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.hw_waits.reached(offset)
+        self.watchers.high_watermark_rose()
+
+    # --- follower -----------------------------------------------------------------------------
+
+    def append_as_follower(self, records: memoryview, leader_hw: int, leader_start: int) -> int:
+        """Append the leader's run of batches and take its high watermark. Returns the log's end."""
+        log = self.log
+        if records:
+            try:
+                log.append_as_follower(records)
+            except OSError as e:
+                self._storage_failed(e)
+        end = log.log_end_offset
+        offset = leader_hw if leader_hw < end else end
+        if offset > self.high_watermark:
+            self._raise_high_watermark(offset)
+        if leader_start > log.log_start_offset:
+            self._advance_log_start(min(leader_start, self.high_watermark))
+        return end
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut what the leader does not have."""
+        try:
+            self.log.truncate_to(offset)
+        except OSError as e:
+            self._storage_failed(e)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins beyond ours."""
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        except OSError as e:
+            self._storage_failed(e)
+        self.high_watermark = offset
+        self.watchers.role_changed()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def check_epoch(self, current_leader_epoch: int, *, leader_only: bool) -> None:
+        """Is the asker's leader the one it thinks it is? -1 asks for no check of the epoch."""
+        self._check_usable()
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
+        if leader_only and self.leader is None:
+            self._refuse_as_not_leader()
+
+    def check_fetch_offset(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where the asker's log diverges from ours, as (epoch, end offset of that epoch here); None
+        where it does not. Raises OFFSET_OUT_OF_RANGE."""
+        log = self.log
+        if last_fetched_epoch != NO_EPOCH and (
+            last_fetched_epoch != log.epochs.latest or fetch_offset > log.log_end_offset
+        ):
+            epoch, end = log.offset_for_epoch(last_fetched_epoch)
+            if epoch == NO_EPOCH or end == UNDEFINED_OFFSET:
+                self._refuse_offset(fetch_offset)
+            if epoch < last_fetched_epoch or end < fetch_offset:
+                return epoch, end
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            self._refuse_offset(fetch_offset)
+        return None
+
+    def read_limit(self, *, for_follower: bool, committed_only: bool) -> int:
+        """How far a reader may read: a follower everything, a consumer what every in-sync replica has."""
+        if for_follower:
+            return self.log.log_end_offset
+        return self.last_stable_offset if committed_only else self.high_watermark
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one_batch: bool) -> LogSlice | None:
+        """Batches from `offset` on, ending before `end`; None where nothing fits."""
+        try:
+            piece = self.log.read(offset, max_bytes, upper_offset=end, at_least_one_batch=at_least_one_batch)
+        except OSError as e:
+            self._storage_failed(e)
+        return piece if piece.length > 0 else None
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed ends: before the first transaction that is still open."""
+        first_open = self.log.producers.first_unstable_offset(self.high_watermark)
+        if first_open is None or first_open > self.high_watermark:
+            return self.high_watermark
+        return first_open
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
+        if epoch == self.leader_epoch and self.leader is not None:
+            return epoch, self.log.log_end_offset
+        return self.log.offset_for_epoch(epoch)
+
+    def list_offset(
+        self, timestamp: int, *, replica: bool, committed_only: bool
+    ) -> TimestampOffset:
+        """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end."""
+        leader = self.leader
+        log = self.log
+        if replica:
+            last = log.log_end_offset
+        else:
+            last = self.last_stable_offset if committed_only else self.high_watermark
+        # Until the high watermark has come into this epoch it may lie below what was exposed before.
+        known = replica or leader is None or self.high_watermark >= leader.epoch_start_offset
+        if timestamp == LATEST_TIMESTAMP:
+            if not known:
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return TimestampOffset(last, -1, self.leader_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = log.log_start_offset
+            return TimestampOffset(start, -1, log.epochs.epoch_at(start))
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return TimestampOffset()
+        try:
+            found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        except OSError as e:
+            self._storage_failed(e)
+        if found is not None and found.offset < last:
+            return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
+        if not known:
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return TimestampOffset()
+
+    # --- the log's beginning ------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Forget all records before `before_offset` (-1: the high watermark). Returns that offset;
+        it holds on every replica once `low_waits` reach it."""
+        if self.leader is None:
+            self._refuse_as_not_leader()
+        offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            self._refuse_offset(offset)
+        if offset > self.log.log_start_offset:
+            self._advance_log_start(offset)
+        return offset
+
+    def low_watermark(self) -> int:
+        """The least log start offset over this replica and its live followers."""
+        low = self.log.log_start_offset
+        leader = self.leader
+        if leader is not None:
+            for follower in leader.followers.values():
+                if follower.broker_id in self._host.eligible:
+                    low = min(low, follower.log_start_offset)
+        return low
+
+    def _advance_log_start(self, offset: int) -> None:
+        if offset <= self.log.log_start_offset:
+            return
+        try:
+            self.log.advance_log_start(offset)
+        except OSError as e:
+            self._storage_failed(e)
+        self.log_start_moved()
+
+    def log_start_moved(self) -> None:
+        """Old records went (retention, DeleteRecords, the leader's log start)."""
+        self.watchers.high_watermark_rose()
+        if self.low_waits:
+            self.low_waits.reached(self.low_watermark())
+
+    # --- refusals -----------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """For the simulator and the tests (P5)."""
+        log = self.log
+        order = (log.log_start_offset, self.last_stable_offset, self.high_watermark, log.log_end_offset)
+        invariant(list(order) == sorted(order), "P5", (self.tp, order))
+
+    def _check_usable(self) -> None:
+        if self.offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: its log directory is offline")
+        if self.removed:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(self.tp))
+
+    def _refuse_as_not_leader(self) -> NoReturn:
+        self._check_usable()
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
+
+    def _refuse_offset(self, offset: int) -> NoReturn:
+        log = self.log
+        raise BrokerError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
+        )
+
+    def _storage_failed(self, error: OSError) -> NoReturn:
+        self._host.storage_failed(self, error)
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

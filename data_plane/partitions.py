@@ -1,0 +1,450 @@
+"""All partitions of a broker, and the hand of the cluster's metadata on them.
+
+`apply(delta, image)` is told of every committed change by the publisher: partitions are made, lead,
+follow, or go; their configurations change; brokers become eligible for ISRs or cease to be. What
+takes long (fsync, removal of files) goes to the executor. Beyond that: checkpoints of the high
+watermarks, recovery points and log starts, the sweeps for laggards and for old segments, and log
+directories that fail.
+
+Way of the data: api/*, fetch/* find their partition here. A partition calls back as its host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from data_plane.isr_requests import IsrChannel, IsrRequests
+from data_plane.log.config import TOPIC_CONFIGS, LogConfig
+from data_plane.log.log import Log, LogCorruptError
+from data_plane.log_dirs import LogDir
+from data_plane.partition import Partition
+from data_plane.replica import AlterPartitionItem
+from data_plane.timing_wheel import Deadline, WheelTimer
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataDelta, MetadataImage
+from metadata_quorum.model import PartitionRegistration, ResourceType, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Blocking = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a blocking function outside the loop."""
+
+_TOPIC: Final = int(ResourceType.TOPIC)
+_BROKER: Final = int(ResourceType.BROKER)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsSettings:
+    """Times in seconds; Kafka's keys beside them."""
+
+    broker_id: int
+    lag_time_max: float = 30.0  # replica.lag.time.max.ms
+    high_watermark_checkpoint_interval: float = 5.0  # replica.high.watermark.checkpoint.interval.ms
+    recovery_checkpoint_interval: float = 60.0  # log.flush.offset.checkpoint.interval.ms
+    retention_check_interval: float = 300.0  # log.retention.check.interval.ms
+    log_defaults: LogConfig = field(default_factory=LogConfig)
+
+
+@dataclass(slots=True)
+class RoleChanges:
+    """What `apply` did, for those who follow (fetch/fetchers.py) and coordinate."""
+
+    leading: list[Partition] = field(default_factory=list)
+    following: list[Partition] = field(default_factory=list)
+    removed: list[Partition] = field(default_factory=list)
+
+
+class Partitions:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: PartitionsSettings,
+        log_dirs: Sequence[LogDir],
+        isr_channel: IsrChannel,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        timer: WheelTimer,
+        rng: random.Random,
+        now_ms: Callable[[], int],
+        blocking: Blocking,
+        on_log_dir_failed: Callable[[LogDir, OSError], None] = lambda directory, error: None,
+    ) -> None:
+        self._settings = settings
+        self._dirs = list(log_dirs)
+        self._loop = loop
+        self._timer = timer
+        self._rng = rng
+        self._now_ms = now_ms
+        self._blocking = blocking
+        self._on_log_dir_failed = on_log_dir_failed
+        self._isr_requests = IsrRequests(isr_channel, loop)
+        self._by_name: dict[TopicPartition, Partition] = {}
+        self._by_id: dict[tuple[UUID, int], Partition] = {}
+        self._dir_of: dict[Partition, LogDir] = {}
+        # Found on disk, not yet claimed by metadata: log, topic id, directory.
+        self._unclaimed: dict[TopicPartition, tuple[Log, UUID, LogDir]] = {}
+        self._corrupt: dict[TopicPartition, LogCorruptError] = {}
+        self._eligible: dict[int, int] = {}
+        self._defaults = settings.log_defaults
+        self._deadlines: dict[str, Deadline] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # --- finding ------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> Partition:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
+        found = self._by_name.get(TopicPartition(topic, partition))
+        if found is None:
+            self._refuse(TopicPartition(topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found  # type: ignore[return-value]
+
+    def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
+        """Raises UNKNOWN_TOPIC_ID."""
+        found = self._by_id.get((topic_id, partition))
+        if found is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{topic_id}:{partition}")
+        return found
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def log_dirs(self) -> Sequence[LogDir]:
+        return self._dirs
+
+    def log_dir_of(self, partition: Partition) -> LogDir:
+        return self._dir_of[partition]
+
+    def _refuse(self, tp: TopicPartition, error: ErrorCode) -> None:
+        corrupt = self._corrupt.get(tp)
+        if corrupt is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(corrupt))
+        raise BrokerError(error, str(tp))
+
+    # --- host of the partitions ---------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        return self._settings.broker_id
+
+    @property
+    def eligible(self) -> Mapping[int, int]:
+        return self._eligible
+
+    @property
+    def lag_time_max(self) -> float:
+        return self._settings.lag_time_max
+
+    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
+        self._isr_requests.ask(partition, item)
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        directory = self._dir_of.get(partition)
+        if directory is not None:
+            self.fail_log_dir(directory, error)
+
+    def fail_log_dir(self, directory: LogDir, error: OSError) -> None:
+        """Take a directory offline: its partitions answer KAFKA_STORAGE_ERROR from now on."""
+        if not directory.online:
+            return
+        directory.online = False
+        logger.error("Log directory %s goes offline: %s", directory.path, error)
+        for partition, its_directory in self._dir_of.items():
+            if its_directory is directory:
+                partition.offline = True
+                partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._on_log_dir_failed(directory, error)
+
+    # --- start and end ------------------------------------------------------------------------
+
+    def load(self, image: MetadataImage | None = None) -> None:
+        """Open the logs on disk (blocks; before the node serves). `image`: what is known already."""
+        configs: dict[str, LogConfig] = {}
+        if image is not None:
+            self._take_defaults(image)
+            configs = {topic: self._topic_config(image, topic) for topic in image.topics_by_name}
+        for directory in self._dirs:
+            try:
+                logs, corrupt = directory.load(self._defaults, configs, self._now_ms())
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+                continue
+            self._corrupt.update(corrupt)
+            for tp, (log, topic_id) in logs.items():
+                self._unclaimed[tp] = (log, topic_id, directory)
+
+    def start(self) -> None:
+        """Begin the periodic work."""
+        settings = self._settings
+        self._every("isr", settings.lag_time_max / 2, self.sweep_isr)
+        self._every("hw", settings.high_watermark_checkpoint_interval, self._checkpoint_soon)
+        self._every("recovery", settings.recovery_checkpoint_interval, self._checkpoint_all_soon)
+        self._every("retention", settings.retention_check_interval, self.sweep_retention)
+
+    def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self._closed:
+                self._deadlines[name] = self._timer.call_later(interval, run)
+                work()
+
+        self._deadlines[name] = self._timer.call_later(interval, run)
+
+    async def close(self, broker_epoch: int = -1) -> None:
+        """Clean shutdown: everything flushed, checkpointed and marked as clean."""
+        self._closed = True
+        for deadline in self._deadlines.values():
+            deadline.cancel()
+        await self._isr_requests.close()
+        if self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
+        for partition in self:
+            if not partition.offline:
+                partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for directory in self._dirs:
+            if directory.online:
+                await self._blocking(lambda d=directory: self._close_dir(d, broker_epoch))  # type: ignore[misc]
+
+    def _close_dir(self, directory: LogDir, broker_epoch: int) -> None:
+        partitions = [p for p, d in self._dir_of.items() if d is directory]
+        unclaimed = {tp: log for tp, (log, _, d) in self._unclaimed.items() if d is directory}
+        try:
+            for log in (*(p.log for p in partitions), *unclaimed.values()):
+                log.close_clean()
+            logs = {p.tp: p.log for p in partitions} | unclaimed
+            hws = {p.tp: p.high_watermark for p in partitions}
+            hws |= {tp: hw for tp, hw in directory.high_watermarks.items() if tp in unclaimed}
+            directory.checkpoint(
+                hws,
+                {tp: log.recovery_point for tp, log in logs.items()},
+                {tp: log.log_start_offset for tp, log in logs.items()},
+            )
+            directory.mark_clean(broker_epoch)
+        except OSError as e:
+            logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
+
+    # --- metadata -----------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
+        """Take committed metadata. Never raises for a partition that cannot be served here."""
+        changes = RoleChanges()
+        now = self._loop.time()
+        if delta.changed_configs:
+            self._take_configs(delta, image)
+        self._take_brokers(delta)
+        for topic_id in delta.deleted_topics:
+            for partition in [p for p in self if p.topic_id == topic_id]:
+                self._remove(partition, changes)
+        for topic_id, partitions in delta.changed_partitions.items():
+            topic = image.topics_by_id[topic_id].name
+            for number, registration in partitions.items():
+                self._take_partition(TopicPartition(topic, number), topic_id, registration, image, changes)
+        if delta.changed_brokers:
+            for partition in self:
+                partition.reconsider_isr(now)
+        return changes
+
+    def drop_strays(self, image: MetadataImage) -> None:
+        """Set aside what lies on disk though the metadata, now complete, does not place it here."""
+        for tp in [tp for tp in self._unclaimed if not self._placed_here(tp, image)]:
+            log, _, directory = self._unclaimed.pop(tp)
+            logger.warning("%s is no replica of this broker any longer; set aside", tp)
+            self._set_aside(tp, log, directory, "stray")
+
+    def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
+        registration = image.partition(tp)
+        return registration is not None and self.broker_id in registration.replicas
+
+    def _take_brokers(self, delta: MetadataDelta) -> None:
+        for broker_id, broker in delta.changed_brokers.items():
+            if broker is not None and broker.active:
+                self._eligible[broker_id] = broker.broker_epoch
+            else:
+                self._eligible.pop(broker_id, None)
+
+    def _take_partition(
+        self,
+        tp: TopicPartition,
+        topic_id: UUID,
+        registration: PartitionRegistration,
+        image: MetadataImage,
+        changes: RoleChanges,
+    ) -> None:
+        partition = self._by_name.get(tp)
+        if partition is not None and partition.topic_id != topic_id:
+            self._remove(partition, changes)
+            partition = None
+        if self.broker_id not in registration.replicas:
+            if partition is not None:
+                self._remove(partition, changes)
+            return
+        if partition is None:
+            partition = self._create(tp, topic_id, self._topic_config(image, tp.topic))
+        if partition is None or partition.offline:
+            return
+        if registration.leader == self.broker_id:
+            try:
+                if partition.become_leader(registration, self._loop.time()):
+                    changes.leading.append(partition)
+            except BrokerError as e:
+                logger.error("%s cannot lead: %s", tp, e)
+        elif partition.become_follower(registration):
+            changes.following.append(partition)
+
+    def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition | None:
+        high_watermark = 0
+        unclaimed = self._unclaimed.pop(tp, None)
+        if unclaimed is not None and unclaimed[1] != topic_id and unclaimed[1].int != 0:
+            self._set_aside(tp, unclaimed[0], unclaimed[2], "delete")  # an older topic of that name
+            unclaimed = None
+        if unclaimed is not None:
+            log, _, directory = unclaimed
+            log.config = config
+            high_watermark = directory.high_watermarks.get(tp, 0)
+        elif tp in self._corrupt:
+            return None
+        else:
+            online = [d for d in self._dirs if d.online]
+            if not online:
+                return None
+            directory = min(online, key=lambda d: sum(1 for used in self._dir_of.values() if used is d))
+            try:
+                log = directory.open_log(tp, topic_id, config, self._now_ms())
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+                return None
+        partition = Partition(tp, topic_id, log, self, high_watermark)
+        self._by_name[tp] = partition
+        self._by_id[topic_id, tp.partition] = partition
+        self._dir_of[partition] = directory
+        return partition
+
+    def _remove(self, partition: Partition, changes: RoleChanges) -> None:
+        partition.removed = True
+        partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        del self._by_name[partition.tp]
+        del self._by_id[partition.topic_id, partition.tp.partition]
+        directory = self._dir_of.pop(partition)
+        changes.removed.append(partition)
+        if directory.online:
+            self._set_aside(partition.tp, partition.log, directory, "delete")
+
+    def _set_aside(self, tp: TopicPartition, log: Log, directory: LogDir, suffix: str) -> None:
+        try:
+            log.close()
+            path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), suffix)
+        except OSError as e:
+            self.fail_log_dir(directory, e)
+            return
+        if suffix == "delete":
+            delay = log.config.file_delete_delay_ms / 1000
+            self._timer.call_later(delay, lambda: self._remove_files(directory, path))
+
+    def _remove_files(self, directory: LogDir, path: str) -> None:
+        if directory.online and not self._closed:
+            self._run_blocking(directory, lambda: directory.disk.remove_tree(path))
+
+    # --- configuration ------------------------------------------------------------------------
+
+    def _take_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        resources = delta.changed_configs
+        if (_BROKER, "") in resources or (_BROKER, str(self.broker_id)) in resources:
+            self._take_defaults(image)
+            topics = {partition.tp.topic for partition in self}
+        else:
+            topics = {name for kind, name in resources if kind == _TOPIC}
+        for partition in self:
+            if partition.tp.topic in topics:
+                partition.configure(self._topic_config(image, partition.tp.topic))
+
+    def _take_defaults(self, image: MetadataImage) -> None:
+        values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self.broker_id))}
+        known = {r.name: values[r.broker_key] for r in TOPIC_CONFIGS.values() if r.broker_key in values}
+        try:
+            self._defaults = LogConfig.from_map(known, self._settings.log_defaults)
+        except BrokerError as e:
+            logger.error("Broker-wide log configuration is not understood: %s", e)
+
+    def _topic_config(self, image: MetadataImage, topic: str) -> LogConfig:
+        try:
+            return LogConfig.from_map(dict(image.config(_TOPIC, topic)), self._defaults)
+        except BrokerError as e:  # the controller checks them; a newer one may know more keys
+            logger.error("Configuration of %s is not understood: %s", topic, e)
+            return self._defaults
+
+    # --- periodic work ------------------------------------------------------------------------
+
+    def sweep_isr(self) -> None:
+        """Drop laggards from the ISRs (every half of replica.lag.time.max.ms)."""
+        now = self._loop.time()
+        for partition in self:
+            partition.sweep_isr(now)
+
+    def sweep_retention(self) -> None:
+        """Roll and delete by time and size."""
+        now_ms = self._now_ms()
+        for partition in list(self):
+            directory = self._dir_of[partition]
+            if partition.offline or not directory.online:
+                continue
+            try:
+                partition.log.maybe_roll(now_ms)
+                start_before = partition.log.log_start_offset
+                deletion = partition.log.delete_old_segments(now_ms, partition.high_watermark)
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+                continue
+            if partition.log.log_start_offset != start_before:
+                partition.log_start_moved()
+            if deletion is not None:
+                delay = partition.log.config.file_delete_delay_ms / 1000
+                self._timer.call_later(delay, lambda d=directory, run=deletion.run: self._run_blocking(d, run))  # type: ignore[misc]
+
+    async def checkpoint(self, *, everything: bool = False) -> None:
+        """Write the high watermarks, and with `everything` recovery points and log starts too."""
+        for directory in self._dirs:
+            if not directory.online:
+                continue
+            mine = [p for p, d in self._dir_of.items() if d is directory]
+            hws = {p.tp: p.high_watermark for p in mine}
+            points = {p.tp: p.log.recovery_point for p in mine} if everything else None
+            # Log starts move by DeleteRecords too, which must survive the next crash.
+            starts = {p.tp: p.log.log_start_offset for p in mine if p.log.log_start_offset > 0}
+            try:
+                await self._blocking(
+                    lambda d=directory, h=hws, r=points, s=starts: d.checkpoint(h, r, s)  # type: ignore[misc]
+                )
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+
+    def _checkpoint_soon(self) -> None:
+        self._spawn(self.checkpoint())
+
+    def _checkpoint_all_soon(self) -> None:
+        self._spawn(self.checkpoint(everything=True))
+
+    def _run_blocking(self, directory: LogDir, work: Callable[[], None]) -> None:
+        async def run() -> None:
+            try:
+                await self._blocking(work)
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+
+        if not self._closed:
+            self._spawn(run())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work, loop=self._loop)
+        self._background.add(task)  # type: ignore[arg-type]
+        task.add_done_callback(self._background.discard)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""Answering a fetch now, or when there is enough to answer with (fetch.min.bytes, fetch.max.wait.ms).
+
+A fetch is answered at once where it finds `min_bytes`, an error, or may not wait. Otherwise it is
+parked at its session: news of a partition (for a follower an append, for a consumer a higher high
+watermark) wakes it, and it looks again at the end of the loop's round, so that all appends of a round
+go out in one answer. At its deadline it is answered with what there is.
+A newer fetch of the same session supersedes a parked one: it is answered at once, and the newer one
+is looked at. That is how a follower that has been given one more partition gets it without delay.
+
+Way of the data: api/fetch -> here -> sessions, reader -> (parked) -> reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from data_plane.timing_wheel import Deadline, WheelTimer
+from fetch.messages import INITIAL_EPOCH, SESSIONLESS_EPOCH, FetchRequest, FetchResponse
+from fetch.reader import Reading, read_session
+from fetch.sessions import FetchSession, PartitionSource, SessionCache
+from metadata_quorum.errors import BrokerError
+
+Reply = Callable[[FetchResponse], None]
+
+
+class FetchService:
+    """All fetches that this broker answers."""
+
+    def __init__(
+        self,
+        source: PartitionSource,
+        sessions: SessionCache,
+        timer: WheelTimer,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_response_bytes: int = 55 * 1024 * 1024,
+    ) -> None:
+        self.source = source
+        self.sessions = sessions
+        self.timer = timer
+        self.loop = loop
+        self.max_response_bytes = max_response_bytes  # fetch.max.bytes
+        self.parked = 0
+
+    def fetch(self, request: FetchRequest, reply: Reply) -> PendingFetch | None:
+        """Answer through `reply`, at once or later. Returns the parked fetch, so that it can be
+        cancelled when its connection goes; None where it has been answered."""
+        now = self.loop.time()
+        if request.max_bytes > self.max_response_bytes:
+            request.max_bytes = self.max_response_bytes
+        try:
+            session = self.sessions.open(request, now)
+        except BrokerError as e:
+            reply(FetchResponse(e.code))
+            return None
+        pending = PendingFetch(self, session, request, reply)
+        reading = read_session(session, request, self.source, now)
+        if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
+            pending.answer(reading)
+            return None
+        pending.park()
+        return pending
+
+
+class PendingFetch:
+    """One fetch between its arrival and its answer."""
+
+    __slots__ = ("_deadline", "_done", "_reply", "_request", "_service", "_session", "_woken")
+
+    def __init__(
+        self, service: FetchService, session: FetchSession, request: FetchRequest, reply: Reply
+    ) -> None:
+        self._service = service
+        self._session = session
+        self._request = request
+        self._reply = reply
+        self._deadline: Deadline | None = None
+        self._woken = False
+        self._done = False
+
+    def is_enough(self, reading: Reading) -> bool:
+        return reading.urgent or reading.size >= self._request.min_bytes
+
+    def park(self) -> None:
+        service = self._service
+        self._session.parked = self
+        service.parked += 1
+        self._deadline = service.timer.call_later(self._request.max_wait_ms / 1000, self._answer_with_what_is)
+
+    def wake(self) -> None:
+        """There may be enough now."""
+        if not self._woken:
+            self._woken = True
+            self._service.loop.call_soon(self._look_again)
+
+    def supersede(self) -> None:
+        """A newer fetch of the session has come, or the session ends: answer. What is found stays for
+        the newer fetch, which knows better where the fetcher stands."""
+        if self._leave():
+            self._reply(FetchResponse(session_id=self._session.session_id))
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._leave()
+
+    def answer(self, reading: Reading) -> None:
+        session = self._session
+        self._done = True
+        full = self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
+        partitions = reading.commit(session, full=full)
+        if session.session_id == 0:
+            session.close()
+        self._reply(FetchResponse(session_id=session.session_id, partitions=partitions))
+
+    def _look_again(self) -> None:
+        self._woken = False
+        if self._done:
+            return
+        service = self._service
+        reading = read_session(self._session, self._request, service.source, service.loop.time())
+        if self.is_enough(reading) and self._leave(keep_session=True):
+            self.answer(reading)
+
+    def _answer_with_what_is(self) -> None:
+        if self._leave(keep_session=True):
+            service = self._service
+            self.answer(read_session(self._session, self._request, service.source, service.loop.time()))
+
+    def _leave(self, *, keep_session: bool = False) -> bool:
+        """Leave the parking place; False where it was left before."""
+        if self._done:
+            return False
+        self._done = True
+        self._session.parked = None
+        self._service.parked -= 1
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not keep_session and self._session.session_id == 0:
+            self._session.close()
+        return True

@@ -1,0 +1,282 @@
+"""One fetcher: copies the partitions it is given from one leader, in one task.
+
+One fetch is in flight as a rule, parked at the leader until there is something to append. When there
+is news to tell the leader meanwhile (one more partition, one whose delay is over), a second one is
+sent, and the leader answers the first at once; so a new partition never waits for a poll to end.
+
+Each partition's answer is one step of follower.py. A partition that was refused leaves the session
+and comes again after a short, growing delay: the leader may only be about to hear that it leads.
+Way of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follower -> log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from data_plane.partition import Partition
+from data_plane.timing_wheel import WheelTimer
+from fetch.follower import (
+    TRUNCATE_BY_EPOCHS,
+    CutTo,
+    FollowerRules,
+    RestartAt,
+    Step,
+    cut_offset,
+    next_step,
+    resolve_out_of_range,
+    retry_delay,
+)
+from fetch.leader_endpoint import LeaderEndpoint
+from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
+from fetch.own_session import FetchLimits, Key, OwnSession
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+MAX_IN_FLIGHT: Final = 2
+RECONNECT_FIRST_SECONDS: Final = 0.02
+RECONNECT_LAST_SECONDS: Final = 0.25
+RETRY_FIRST_SECONDS: Final = 0.01
+
+_NO_RECORDS: Final = memoryview(b"")
+
+
+@dataclass(slots=True)
+class FetcherContext:
+    """What all fetchers of a broker share."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    loop: asyncio.AbstractEventLoop
+    timer: WheelTimer
+    rng: random.Random
+    limits: FetchLimits
+    retry_last: float = 1.0  # replica.fetch.backoff.ms, in seconds
+    rules: FollowerRules = TRUNCATE_BY_EPOCHS
+
+
+class Followed:
+    """One partition of a fetcher."""
+
+    __slots__ = ("attempt", "key", "leader_epoch", "partition", "turn")
+
+    def __init__(self, partition: Partition) -> None:
+        self.key: Key = (partition.topic_id, partition.tp.partition)
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.attempt = 0  # refusals in a row
+        self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
+
+
+class Fetcher:
+    """Follows one leader for some of its partitions."""
+
+    def __init__(self, leader_id: int, endpoint: LeaderEndpoint, context: FetcherContext) -> None:
+        self.leader_id = leader_id
+        self._endpoint = endpoint
+        self._context = context
+        self._session = OwnSession(context.broker_id, context.limits, context.rules)
+        self._followed: dict[Key, Followed] = {}
+        self._in_flight: deque[tuple[FetchRequest, asyncio.Future[FetchResponse]]] = deque()
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self._lookups: dict[Key, asyncio.Task[None]] = {}
+        self._task = context.loop.create_task(self._run(), name=f"fetcher-{leader_id}")
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __contains__(self, partition: Partition) -> bool:
+        return (partition.topic_id, partition.tp.partition) in self._followed
+
+    # --- what is followed ---------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """Follow `partition`, or note that its leader epoch is a new one."""
+        followed = Followed(partition)
+        known = self._followed.get(followed.key)
+        if known is not None:
+            if known.leader_epoch == partition.leader_epoch and known.partition is partition:
+                return
+            self.remove(partition)
+        cut = self._context.rules.first_cut(partition.high_watermark)
+        if cut is not None:
+            partition.truncate_to(cut)
+        self._followed[followed.key] = followed
+        self._session.want(followed.key, partition)
+        self._kick()
+
+    def remove(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.tp.partition)
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            followed.turn += 1
+            self._session.unwant(key)
+            lookup = self._lookups.pop(key, None)
+            if lookup is not None:
+                lookup.cancel()
+            self._kick()
+
+    def stop(self) -> None:
+        """Drop the connection and follow nothing any longer; nothing more is appended."""
+        self._followed.clear()
+        self._drop_in_flight()
+        for task in (self._task, *self._lookups.values()):
+            task.cancel()
+        self._endpoint.close()
+
+    async def close(self) -> None:
+        """As `stop`, and wait until it has come to rest."""
+        tasks = [self._task, *self._lookups.values()]
+        self.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if not self._in_flight:
+                if not self._session:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                self._send()
+            request, future = self._in_flight[0]
+            try:
+                response = await future
+            except (OSError, TimeoutError, EOFError, BrokerError):
+                self._connection_lost()
+                await asyncio.sleep(
+                    retry_delay(
+                        self._failures - 1,
+                        RECONNECT_FIRST_SECONDS,
+                        RECONNECT_LAST_SECONDS,
+                        self._context.rng.random(),
+                    )
+                )
+                continue
+            if not self._in_flight or self._in_flight[0][1] is not future:
+                continue  # dropped meanwhile
+            self._in_flight.popleft()
+            self._take(request, response)
+
+    def _send(self) -> None:
+        request = self._session.next_request(self._context.broker_epoch())
+        self._in_flight.append((request, asyncio.ensure_future(self._endpoint.fetch(request))))
+
+    def _kick(self) -> None:
+        """There is something to tell the leader, or something to fetch at last."""
+        if not self._in_flight:
+            self._wake.set()
+        elif (
+            len(self._in_flight) < MAX_IN_FLIGHT and self._session.established and self._session.has_changes
+        ):
+            self._send()
+
+    def _connection_lost(self) -> None:
+        self._failures += 1
+        self._drop_in_flight()
+        self._session.reset()
+
+    def _drop_in_flight(self) -> None:
+        for _, future in self._in_flight:
+            if not future.done():
+                future.cancel()
+            elif not future.cancelled():
+                future.exception()  # looked at, so that the loop does not complain of it
+        self._in_flight.clear()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _take(self, request: FetchRequest, response: FetchResponse) -> None:
+        if not self._session.answered(request, response.error, response.session_id):
+            self._failures += 1
+            self._drop_in_flight()  # they belong to the session that is over
+            return
+        self._failures = 0
+        for answer in response.partitions:
+            followed = self._followed.get((answer.topic_id, answer.partition))
+            if followed is not None:
+                self._take_partition(followed, answer)
+        if self._in_flight:
+            self._kick()
+
+    def _take_partition(self, followed: Followed, answer: FetchedPartition) -> None:
+        partition = followed.partition
+        if partition.leader is not None or partition.leader_epoch != followed.leader_epoch:
+            return  # the role has changed; whoever changed it will tell us
+        step = next_step(answer)
+        try:
+            if step is Step.APPEND:
+                self._append(followed, answer)
+            elif step is Step.CUT and answer.diverging_epoch is not None:
+                diverging = answer.diverging_epoch
+                log = partition.log
+                partition.truncate_to(
+                    cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
+                )
+                self._session.moved(followed.key)
+            elif step is Step.FIND_BOUNDS:
+                self._session.unwant(followed.key)
+                self._lookups[followed.key] = self._context.loop.create_task(self._find_bounds(followed))
+            else:
+                self._delay(followed)
+        except BrokerError as e:
+            self._refused(followed, e)
+
+    def _append(self, followed: Followed, answer: FetchedPartition) -> None:
+        partition = followed.partition
+        start_before = partition.log.log_start_offset
+        records = answer.records
+        partition.append_as_follower(
+            _NO_RECORDS if records is None else records, answer.high_watermark, answer.log_start_offset
+        )
+        followed.attempt = 0
+        if records or partition.log.log_start_offset != start_before:
+            self._session.moved(followed.key)
+
+    def _refused(self, followed: Followed, error: BrokerError) -> None:
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.remove(followed.partition)  # our own disk: nothing to be fetched for
+        else:
+            self._delay(followed)
+
+    def _delay(self, followed: Followed) -> None:
+        context = self._context
+        self._session.unwant(followed.key)
+        delay = retry_delay(followed.attempt, RETRY_FIRST_SECONDS, context.retry_last, context.rng.random())
+        followed.attempt += 1
+        turn = followed.turn
+        context.timer.call_later(delay, lambda: self._return(followed, turn))
+
+    def _return(self, followed: Followed, turn: int) -> None:
+        if followed.turn == turn and self._followed.get(followed.key) is followed:
+            self._session.want(followed.key, followed.partition)
+            self._kick()
+
+    async def _find_bounds(self, followed: Followed) -> None:
+        partition = followed.partition
+        try:
+            bounds = await self._endpoint.log_bounds(
+                partition.tp.topic, partition.tp.partition, followed.leader_epoch
+            )
+            if self._followed.get(followed.key) is not followed:
+                return
+            found = resolve_out_of_range(partition.log.log_end_offset, bounds)
+            if isinstance(found, CutTo):
+                partition.truncate_to(found.offset)
+            elif isinstance(found, RestartAt):
+                partition.restart_at(found.offset)
+        except BrokerError as e:
+            self._lookups.pop(followed.key, None)
+            self._refused(followed, e)
+            return
+        except (OSError, TimeoutError):
+            self._lookups.pop(followed.key, None)
+            self._delay(followed)
+            return
+        self._lookups.pop(followed.key, None)
+        self._return(followed, followed.turn)

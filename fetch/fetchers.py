@@ -1,0 +1,72 @@
+"""All fetchers of a broker: which one follows which partition (num.replica.fetchers per leader).
+
+The publisher tells it of every partition whose leader or epoch changed; a fetcher lives as long as it
+has something to follow.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from data_plane.partition import Partition
+from fetch.fetcher import Fetcher, FetcherContext
+from fetch.leader_endpoint import LeaderEndpoint
+from metadata_quorum.model import NO_LEADER
+
+
+class Fetchers:
+    """Assigns partitions to fetchers."""
+
+    def __init__(
+        self,
+        context: FetcherContext,
+        connect: Callable[[int, int], LeaderEndpoint],
+        *,
+        fetchers_per_leader: int = 1,
+    ) -> None:
+        """`connect(leader id, fetcher id)` makes an endpoint; it connects at the first request."""
+        self._context = context
+        self._connect = connect
+        self._per_leader = fetchers_per_leader
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._assigned: dict[Partition, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._assigned)
+
+    def follow(self, partition: Partition) -> None:
+        """Its leader or epoch changed: follow the leader it names now."""
+        if partition.leader_id == NO_LEADER or partition.leader is not None:
+            self.unfollow(partition)
+            return
+        place = (partition.leader_id, self._fetcher_id(partition))
+        if self._assigned.get(partition, place) != place:
+            self.unfollow(partition)
+        self._assigned[partition] = place
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = Fetcher(place[0], self._connect(*place), self._context)
+            self._fetchers[place] = fetcher
+        fetcher.add(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        """It leads now, has no leader, or is gone."""
+        place = self._assigned.pop(partition, None)
+        if place is None:
+            return
+        fetcher = self._fetchers[place]
+        fetcher.remove(partition)
+        if not len(fetcher):
+            del self._fetchers[place]
+            fetcher.stop()
+
+    async def close(self) -> None:
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
+        self._assigned.clear()
+        for fetcher in fetchers:
+            await fetcher.close()
+
+    def _fetcher_id(self, partition: Partition) -> int:
+        return (zlib.crc32(partition.tp.topic.encode()) + partition.tp.partition) % self._per_leader

@@ -1,0 +1,102 @@
+"""What a follower does with its leader's answer. Pure: the log's figures in, a step out.
+
+Where the logs diverge is found by leader epochs, never by the high watermark. The follower sends the
+epoch of its last record with every fetch; a leader whose log has no such record answers with the
+largest epoch it shares and where that ends. The follower cuts there, and asks again: the epoch of
+what is then its last record may again be one that the leader does not know.
+
+The high watermark is no safe point to cut at: a follower learns it one fetch late. If it cut to its
+own after a restart and were then elected, it would have thrown away a committed record. With
+`TRUNCATE_TO_HIGH_WATERMARK` that old rule can be had for a look at the damage (tests, chaos).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from fetch.messages import FetchedPartition, LogBounds
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRules:
+    """How a follower finds where to cut its log."""
+
+    by_epochs: bool
+
+    def last_fetched_epoch(self, latest_epoch: int) -> int:
+        """What it tells the leader of its last record."""
+        return latest_epoch if self.by_epochs else NO_EPOCH
+
+    def first_cut(self, high_watermark: int) -> int | None:
+        """Where it cuts its log before it asks at all."""
+        return None if self.by_epochs else high_watermark
+
+
+TRUNCATE_BY_EPOCHS: Final = FollowerRules(by_epochs=True)
+TRUNCATE_TO_HIGH_WATERMARK: Final = FollowerRules(by_epochs=False)
+
+
+class Step(Enum):
+    """What to do next with one partition."""
+
+    APPEND = auto()  # take records (if any), high watermark and log start
+    CUT = auto()  # the logs diverge
+    FIND_BOUNDS = auto()  # the leader's log begins after, or ends before, what was asked for
+    WAIT = auto()  # come again after a while
+
+
+def next_step(answer: FetchedPartition) -> Step:
+    """The step that an answer asks for."""
+    if answer.error == ErrorCode.NONE:
+        return Step.APPEND if answer.diverging_epoch is None else Step.CUT
+    if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Step.FIND_BOUNDS
+    return Step.WAIT
+
+
+def cut_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int) -> int:
+    """Where to cut. `diverging` is the leader's largest shared epoch and where it ends there; `local`
+    is our largest epoch not above that, and where it ends here ((-1, -1): we know none)."""
+    leader_epoch, leader_end = diverging
+    local_epoch, local_end = local
+    if local_epoch == NO_EPOCH:
+        return min(leader_end, log_end)
+    if local_epoch != leader_epoch:
+        # We have nothing of that epoch. What we have of older ones may still differ; ask again.
+        return min(local_end, log_end)
+    return min(local_end, leader_end, log_end)
+
+
+@dataclass(frozen=True, slots=True)
+class CutTo:
+    """The leader's log is shorter than ours."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAt:
+    """The leader's log begins beyond our end: nothing of ours is of use."""
+
+    offset: int
+
+
+def resolve_out_of_range(log_end: int, leader: LogBounds) -> CutTo | RestartAt | None:
+    """After OFFSET_OUT_OF_RANGE; None where the leader's bounds contain our end by now."""
+    if leader.end < log_end:
+        return CutTo(leader.end)
+    if leader.start > log_end:
+        return RestartAt(leader.start)
+    return None
+
+
+def retry_delay(attempt: int, first: float, last: float, jitter: float) -> float:
+    """Seconds to wait before asking again: doubling, with `jitter` (0..1) taking off up to a fifth.
+
+    The first is short: mostly the leader is only about to hear that it leads.
+    """
+    return float(min(first * 2 ** min(attempt, 16), last) * (1 - 0.2 * jitter))

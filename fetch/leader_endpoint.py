@@ -1,0 +1,26 @@
+"""The port through which a follower reaches a leader. kraft/peers.py implements it over a socket, the
+tests in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from fetch.messages import FetchRequest, FetchResponse, LogBounds
+
+
+class LeaderEndpoint(Protocol):
+    """One leader, as one fetcher sees it. Requests leave in the order of the calls, answers come in
+    that order. Trouble with the connection raises OSError or TimeoutError; the next call connects
+    anew."""
+
+    def fetch(self, request: FetchRequest) -> Awaitable[FetchResponse]:
+        """The request is on its way when this returns (a future) or as soon as the loop turns (a
+        coroutine is made a task)."""
+
+    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+        """Where the leader's log begins and ends. Raises BrokerError where it refuses."""
+
+    def close(self) -> None:
+        """Drop the connection."""

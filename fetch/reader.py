@@ -1,0 +1,127 @@
+"""Reading many partitions for one fetch, within its limits.
+
+Only the session's dirty partitions are looked at. Each gets what is left of the response's bytes, up
+to its own maximum; the first batch of a response passes however large it is, so that nobody gets
+stuck. What is found are slices of files; bytes are read when the answer is written.
+
+Followers read to the end of the log, and their offset says how far they have come; consumers read to
+the high watermark, or to the last stable offset.
+Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
+"""
+
+from __future__ import annotations
+
+from data_plane.log.segment import LogSlice
+from data_plane.partition import Partition
+from fetch.messages import FetchedPartition, FetchRequest
+from fetch.sessions import FetchSession, PartitionSource, SessionPartition
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+
+class Reading:
+    """What a look at the dirty partitions has found. Nothing of it is remembered until `commit`, so a
+    fetch that does not find enough can simply drop it and look again later."""
+
+    __slots__ = ("found", "size", "starved", "urgent")
+
+    def __init__(self) -> None:
+        self.found: list[tuple[SessionPartition, FetchedPartition]] = []
+        self.starved: set[SessionPartition] = set()  # have data that did not fit
+        self.size = 0  # bytes of records
+        self.urgent = False  # an error or a diverging epoch: worth an answer at once
+
+    def commit(self, session: FetchSession, *, full: bool) -> list[FetchedPartition]:
+        """The partitions to answer with; a full answer names all, an incremental one those with news."""
+        answered: list[FetchedPartition] = []
+        dirty = session.dirty
+        for wanted, result in self.found:
+            if result.slice is not None or result.error or result.diverging_epoch is not None:
+                # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
+                # it asks next. Behind all others, so that partitions take turns.
+                dirty.pop(wanted, None)
+                dirty[wanted] = None
+                news = True
+            else:
+                if wanted not in self.starved:
+                    dirty.pop(wanted, None)
+                news = (
+                    result.high_watermark != wanted.sent_high_watermark
+                    or result.log_start_offset != wanted.sent_log_start_offset
+                )
+            if news or full:
+                wanted.sent_high_watermark = result.high_watermark
+                wanted.sent_log_start_offset = result.log_start_offset
+                answered.append(result)
+        return answered
+
+
+def read_session(session: FetchSession, request: FetchRequest, source: PartitionSource, now: float) -> Reading:
+    """Look at the session's dirty partitions once; notes a follower's progress on the way."""
+    reading = Reading()
+    budget = request.max_bytes
+    for wanted in list(session.dirty):
+        try:
+            replica = wanted.resolve(source)
+            result = _read_partition(wanted, replica, request, session, reading, budget, now)
+        except BrokerError as e:
+            wanted.listed = False
+            result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
+        if result.slice is not None:
+            reading.size += result.slice.length
+            budget -= result.slice.length
+        elif result.error or result.diverging_epoch is not None:
+            reading.urgent = True
+        reading.found.append((wanted, result))
+    return reading
+
+
+def _read_partition(
+    wanted: SessionPartition,
+    replica: Partition,
+    request: FetchRequest,
+    session: FetchSession,
+    reading: Reading,
+    budget: int,
+    now: float,
+) -> FetchedPartition:
+    follower = session.from_follower
+    offset = wanted.fetch_offset
+    replica.check_epoch(wanted.current_leader_epoch, leader_only=follower or request.leader_only)
+    diverging = replica.check_fetch_offset(offset, wanted.last_fetched_epoch)
+    piece: LogSlice | None = None
+    if diverging is None:
+        if follower and wanted.listed:
+            replica.follower_fetched(
+                request.replica_id,
+                request.replica_epoch,
+                offset,
+                wanted.log_start_offset,
+                session.clock,
+                now,
+            )
+        limit = min(wanted.max_bytes, budget)
+        first = reading.size == 0
+        end = replica.read_limit(for_follower=follower, committed_only=request.committed_only)
+        if offset < end:
+            if first or limit > 0:
+                piece = replica.read(offset, limit, end, at_least_one_batch=first)
+            if piece is None:
+                reading.starved.add(wanted)
+    wanted.listed = False
+    stable = -1 if follower else replica.last_stable_offset
+    aborted: tuple[tuple[int, int], ...] = ()
+    if piece is not None and request.committed_only and not follower:
+        aborted = replica.aborted_transactions(offset, piece)
+    return FetchedPartition(
+        wanted.topic_id,
+        replica.tp.topic,
+        wanted.partition,
+        ErrorCode.NONE,
+        replica.high_watermark,
+        stable,
+        replica.log.log_start_offset,
+        diverging,
+        aborted,
+        -1,
+        piece,
+    )

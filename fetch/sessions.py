@@ -1,0 +1,270 @@
+"""Incremental fetch sessions (KIP-227), the leader's side: what a fetcher wants, remembered between
+its requests, and which of it may have news.
+
+Every partition of a session has a `SessionPartition`, which stands as a watcher at the replica. An
+append, a higher high watermark or a change of role puts it among the session's `dirty` ones. A
+request, and a parked fetch that is woken, look at the dirty ones only: 600 idle partitions cost
+nothing. Dirty ones are served in the order in which they became so, and one that could not be
+served within the size limits stays in front, so partitions take turns.
+
+A fetch without a session uses a `FetchSession` too, one that lives as long as the request.
+Read by reader.py, parked by delayed_fetch.py.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final, Protocol
+from uuid import UUID
+
+from data_plane.partition import Partition
+from data_plane.replica import FetchClock
+from fetch.messages import (
+    INITIAL_EPOCH,
+    NO_SESSION,
+    SESSIONLESS_EPOCH,
+    FetchPartition,
+    FetchRequest,
+    next_session_epoch,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+MIN_EVICTION_SECONDS: Final = 120.0
+
+Key = tuple[UUID | str, int]
+
+
+class PartitionSource(Protocol):
+    """Where replicas are found (data_plane/partitions.py). Raises BrokerError where there is none."""
+
+    def get(self, topic: str, partition: int) -> Partition: ...
+
+    def get_by_id(self, topic_id: UUID, partition: int) -> Partition: ...
+
+
+class Wakeable(Protocol):
+    """A fetch that is parked at a session."""
+
+    def wake(self) -> None: ...
+
+    def supersede(self) -> None: ...
+
+
+class SessionPartition:
+    """One partition of a session, and its watcher."""
+
+    __slots__ = (
+        "_session",
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "listed",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "replica",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, session: FetchSession, wanted: FetchPartition) -> None:
+        self._session = session
+        self.topic_id = wanted.topic_id
+        self.topic = wanted.topic
+        self.partition = wanted.partition
+        self.replica: Partition | None = None
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.update(wanted)
+
+    def update(self, wanted: FetchPartition) -> None:
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
+        self.listed = True  # named by the request at hand: a follower's progress is to be noted
+
+    # Watcher: take note, act later.
+
+    def log_grew(self) -> None:
+        session = self._session
+        if session.from_follower:
+            session.dirty[self] = None
+            if session.parked is not None:
+                session.parked.wake()
+
+    def high_watermark_rose(self) -> None:
+        session = self._session
+        session.dirty[self] = None
+        # A follower is told with its next answer; it is not worth an answer of its own.
+        if session.parked is not None and not session.from_follower:
+            session.parked.wake()
+
+    def role_changed(self) -> None:
+        session = self._session
+        session.dirty[self] = None
+        if session.parked is not None:
+            session.parked.wake()
+
+    def resolve(self, source: PartitionSource) -> Partition:
+        """The replica, found again where it is not known or has been removed. Raises BrokerError."""
+        replica = self.replica
+        if replica is not None and not replica.removed:
+            return replica
+        self.leave()
+        if self._session.uses_topic_ids:
+            replica = source.get_by_id(self.topic_id, self.partition)
+        else:
+            replica = source.get(self.topic, self.partition)
+        self.replica = replica
+        self.topic = replica.tp.topic
+        replica.watchers.add(self)
+        return replica
+
+    def leave(self) -> None:
+        if self.replica is not None:
+            self.replica.watchers.remove(self)
+            self.replica = None
+
+
+class FetchSession:
+    """What one fetcher wants."""
+
+    __slots__ = (
+        "clock",
+        "created_at",
+        "dirty",
+        "expected_epoch",
+        "from_follower",
+        "last_used",
+        "parked",
+        "partitions",
+        "session_id",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, request: FetchRequest, now: float) -> None:
+        self.session_id = session_id
+        self.expected_epoch = next_session_epoch(INITIAL_EPOCH)
+        self.from_follower = request.from_follower
+        self.uses_topic_ids = request.uses_topic_ids
+        self.partitions: dict[Key, SessionPartition] = {}
+        self.dirty: dict[SessionPartition, None] = {}
+        self.clock = FetchClock(now)
+        self.created_at = now
+        self.last_used = now
+        self.parked: Wakeable | None = None
+        self.want(request, now)
+
+    def want(self, request: FetchRequest, now: float) -> None:
+        """Take a request's changes."""
+        self.last_used = now
+        self.clock.last_fetch = now
+        by_id = self.uses_topic_ids
+        for topic_id, topic, partition in request.forgotten:
+            gone = self.partitions.pop((topic_id if by_id else topic, partition), None)
+            if gone is not None:
+                self.dirty.pop(gone, None)
+                gone.leave()
+        for wanted in request.partitions:
+            key = (wanted.topic_id if by_id else wanted.topic, wanted.partition)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = known = SessionPartition(self, wanted)
+            else:
+                known.update(wanted)
+                self.dirty.pop(known, None)  # it has had its turn: to the end
+            self.dirty[known] = None
+
+    def close(self) -> None:
+        """Leave all replicas; a parked fetch is answered with what there is."""
+        if self.parked is not None:
+            self.parked.supersede()
+        for partition in self.partitions.values():
+            partition.leave()
+
+
+class SessionCache:
+    """The sessions that a broker keeps (max.incremental.fetch.session.cache.slots).
+
+    When it is full, a new session takes the place of one that has not been used for long; else a
+    follower's takes a consumer's; else a larger one takes the smallest of its kind that has lived
+    for long. Where none gives way, the fetch is answered without a session.
+    """
+
+    def __init__(self, slots: int, rng: random.Random) -> None:
+        self._slots = slots
+        self._rng = rng
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, now: float) -> FetchSession:
+        """The session that serves `request`, which may be one for this request only (session_id 0).
+
+        Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._drop(request.session_id)
+            if request.session_epoch == SESSIONLESS_EPOCH or not self._make_room(request, now):
+                return FetchSession(NO_SESSION, request, now)
+            session = FetchSession(self._new_id(), request, now)
+            self._sessions[session.session_id] = session
+            return session
+        known = self._sessions.get(request.session_id)
+        if known is None:
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, str(request.session_id))
+        if known.expected_epoch != request.session_epoch:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected {known.expected_epoch}")
+        if known.uses_topic_ids != request.uses_topic_ids:
+            raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if known.parked is not None:
+            # The fetcher has more to ask than it knew when it sent that one.
+            known.parked.supersede()
+        known.expected_epoch = next_session_epoch(request.session_epoch)
+        known.want(request, now)
+        del self._sessions[known.session_id]
+        self._sessions[known.session_id] = known
+        return known
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._rng.randint(1, 0x7FFFFFFF)
+            if session_id not in self._sessions:
+                return session_id
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _make_room(self, request: FetchRequest, now: float) -> bool:
+        if not request.partitions or self._slots <= 0:
+            return False
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = next(iter(self._sessions.values()))
+        if now - oldest.last_used >= MIN_EVICTION_SECONDS:
+            self._drop(oldest.session_id)
+            return True
+        victims = [
+            s
+            for s in self._sessions.values()
+            if (request.from_follower and not s.from_follower)
+            or (
+                request.from_follower == s.from_follower
+                and now - s.created_at >= MIN_EVICTION_SECONDS
+                and len(s.partitions) < len(request.partitions)
+            )
+        ]
+        if not victims:
+            return False
+        # Consumers before followers, then the smallest, then the least recently used.
+        self._drop(min(victims, key=lambda s: (s.from_follower, len(s.partitions))).session_id)
+        return True

@@ -1,0 +1,137 @@
+"""The timing wheel against a naive model: a list that is searched."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from data_plane.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+DELAYS = st.one_of(
+    st.floats(0, 0.1), st.floats(0, 5), st.floats(0, 300), st.floats(0, 1e6), st.sampled_from([0.064, 4.096])
+)
+
+
+class WheelMachine(RuleBasedStateMachine):
+    """Adds, cancels and lets time pass; what expires must be what the model says."""
+
+    entries = Bundle("entries")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.wheel = TimingWheel(self.now)
+        self.waiting: dict[Deadline, float] = {}
+
+    @rule(target=entries, delay=DELAYS)
+    def add(self, delay: float) -> Deadline:
+        deadline = self.wheel.add(self.now + delay, lambda: None)
+        self.waiting[deadline] = self.now + delay
+        return deadline
+
+    @rule(entry=entries)
+    def cancel(self, entry: Deadline) -> None:
+        entry.cancel()
+        self.waiting.pop(entry, None)
+
+    @rule(step=DELAYS)
+    def pass_time(self, step: float) -> None:
+        self._advance(self.now + step)
+
+    @rule()
+    def run_to_next_wakeup(self) -> None:
+        wakeup = self.wheel.next_wakeup()
+        if wakeup is not None:
+            self._advance(max(wakeup, self.now))
+
+    def _advance(self, now: float) -> None:
+        self.now = now
+        expired = self.wheel.advance(now)
+        assert [d.tick for d in expired] == sorted(d.tick for d in expired)
+        for deadline in expired:
+            # Never early (but for the half tick of grace), and each once.
+            assert self.waiting.pop(deadline) <= now + TICK_SECONDS / 2
+        late = [when for when in self.waiting.values() if when < now - 1.5 * TICK_SECONDS]
+        assert not late
+
+    @invariant()
+    def wakes_in_time(self) -> None:
+        assert len(self.wheel) == len(self.waiting)
+        if self.waiting:
+            wakeup = self.wheel.next_wakeup()
+            assert wakeup is not None
+            assert wakeup <= min(self.waiting.values()) + 2 * TICK_SECONDS
+
+
+TestWheel = pytest.mark.row("P1")(WheelMachine.TestCase)
+TestWheel.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+class FakeLoop:
+    """A clock that jumps to the one timer that is armed."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.armed: list[tuple[float, object]] = []
+        self.most_armed = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when, callback):
+        timer = FakeTimer(self, when, callback)
+        self.armed.append(timer)
+        self.most_armed = max(self.most_armed, len(self.armed))
+        return timer
+
+    def run(self) -> None:
+        while self.armed:
+            timer = self.armed.pop()
+            self.now = max(self.now, timer.when)
+            timer.callback()
+
+
+class FakeTimer:
+    def __init__(self, loop, when, callback) -> None:
+        self.loop, self.when, self.callback = loop, when, callback
+
+    def cancel(self) -> None:
+        if self in self.loop.armed:
+            self.loop.armed.remove(self)
+
+
+@pytest.mark.row("P1")
+def test_one_loop_timer_serves_all_deadlines():
+    loop = FakeLoop()
+    timer = WheelTimer(loop)
+    ran: list[tuple[float, float]] = []
+    delays = [0.0, 0.001, 0.5, 30.0, 0.0635, 4.2, 7.0, 30.0, 3600.0]
+    for delay in delays:
+        timer.call_later(delay, lambda delay=delay: ran.append((delay, loop.now)))
+    loop.run()
+    assert [delay for delay, _ in ran] == sorted(delays)
+    assert all(0 <= at - (50.0 + delay) <= 2 * TICK_SECONDS for delay, at in ran)
+    assert loop.most_armed == 1
+
+
+def test_a_deadline_cancelled_by_one_that_expires_with_it_does_not_run():
+    loop = FakeLoop()
+    timer = WheelTimer(loop)
+    ran: list[str] = []
+    deadlines: list[Deadline] = []
+    timer.call_later(1.0, lambda: (ran.append("first"), deadlines[0].cancel()))
+    deadlines.append(timer.call_later(1.0, lambda: ran.append("second")))
+    loop.run()
+    assert ran == ["first"]
+
+
+def test_cancelling_costs_the_same_however_many_wait():
+    wheel = TimingWheel(0.0)
+    many = [wheel.add(1 + i / 1000, lambda: None) for i in range(50_000)]
+    for deadline in many[1:]:
+        deadline.cancel()
+    assert len(wheel) == 1
+    assert wheel.advance(math.ceil(1.1)) == many[:1]
