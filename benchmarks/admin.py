@@ -1,0 +1,138 @@
+"""What the benchmarks ask of a cluster beside load: topics, leaders, ISR, the active controller.
+
+All through stock clients but one request: librdkafka has no DescribeQuorum, so that is asked with kio.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32
+
+from benchmarks.cluster import NODES
+
+POLL_S = 0.02
+READY_TIMEOUT_S = 120.0
+SOCKET_TIMEOUT_S = 5.0
+
+
+class Admin:
+    """One stock admin client on one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        # Short reconnects: the client is there before the nodes are and must not add its own waiting.
+        self._client = AdminClient(
+            {
+                "bootstrap.servers": bootstrap,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 50,
+                "log_level": 0,
+            }
+        )
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+        """Create with three copies, again and again until the nodes are there; wait for every leader."""
+        config = {"min.insync.replicas": "2", "file.delete.delay.ms": "1000", **(settings or {})}
+
+        def created() -> bool:
+            new = NewTopic(topic, num_partitions=partitions, replication_factor=NODES, config=config)
+            future = self._client.create_topics([new], request_timeout=10)[topic]
+            try:
+                future.result()
+            except KafkaException as error:
+                return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+            return True
+
+        _wait_until(created, f"topic {topic} could be created")
+        _wait_until(
+            lambda: len(self.leaders(topic)) == partitions, f"every partition of {topic} has a leader"
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        self._client.delete_topics([topic], request_timeout=30)[topic].result()
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Leader by partition, of the partitions that have one."""
+        return {p: leader for p, (leader, _) in self._partitions(topic).items() if leader >= 0}
+
+    def wait_for_full_isr(self, topic: str) -> None:
+        """Wait until every replica of every partition is in sync again."""
+
+        def full() -> bool:
+            partitions = self._partitions(topic)
+            return bool(partitions) and all(size == NODES for _, size in partitions.values())
+
+        _wait_until(full, f"every ISR of {topic} is full")
+
+    def _partitions(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Leader and size of the ISR by partition; empty where nobody answers."""
+        try:
+            found = self._client.list_topics(topic, timeout=SOCKET_TIMEOUT_S).topics[topic]
+        except KafkaException:
+            return {}
+        return {number: (p.leader, len(p.isrs)) for number, p in found.partitions.items() if p.leader >= 0}
+
+    def active_controller(self) -> int:
+        """The leader of the metadata quorum, from the first node that answers."""
+        for address in self._bootstrap.split(","):
+            host, _, port = address.partition(":")
+            try:
+                return _describe_quorum(host, int(port))
+            except (OSError, EOFError):
+                continue
+        raise RuntimeError("no node answered DescribeQuorum")
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {READY_TIMEOUT_S:.0f} s in vain until {what}")
+        time.sleep(POLL_S)
+
+
+def _describe_quorum(host: str, port: int) -> int:
+    request = DescribeQuorumRequest(
+        topics=(
+            TopicData(
+                topic_name=TopicName("__cluster_metadata"),
+                partitions=(PartitionData(partition_index=i32(0)),),
+            ),
+        )
+    )
+    header = RequestHeader(
+        request_api_key=request.__api_key__,
+        request_api_version=i16(0),
+        correlation_id=i32(1),
+        client_id="bench",
+    )
+    body = io.BytesIO()
+    entity_writer(RequestHeader)(body, header)
+    entity_writer(DescribeQuorumRequest)(body, request)
+    with socket.create_connection((host, port), SOCKET_TIMEOUT_S) as connection:
+        connection.sendall(struct.pack(">i", body.tell()) + body.getvalue())
+        with connection.makefile("rb") as stream:
+            (length,) = struct.unpack(">i", stream.read(4) or b"\xff\xff\xff\xff")
+            answer = stream.read(max(length, 0))
+    if len(answer) != length:
+        raise EOFError("the connection ended before the answer")
+    _, at = entity_reader(ResponseHeader)(answer, 0)
+    described, _ = entity_reader(DescribeQuorumResponse)(answer, at)
+    leader = int(described.topics[0].partitions[0].leader_id)
+    if leader < 0:
+        raise EOFError("the quorum has no leader now")
+    return leader

@@ -1,0 +1,76 @@
+"""The lines of the table: what each sample name means, its unit, which way is better, and the aim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.percentiles import QUANTILES
+from benchmarks.session import FULL
+from benchmarks.workloads import MANY_PARTITIONS, PARTITIONS
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One line. `aim` is the design's, in words, empty where it gives none.
+
+    `parts` are the ends of the names of its samples: a latency line shows three quantiles side by side.
+    """
+
+    name: str
+    title: str
+    unit: str
+    higher_is_better: bool = False
+    aim: str = ""
+    parts: tuple[str, ...] = ("",)
+
+    def sample_names(self) -> list[str]:
+        return [self.name + part for part in self.parts]
+
+
+def _throughput() -> list[Metric]:
+    aims = {"produce-1k.all": "≥ 5 x", "produce-100.all": "≥ 2.5 x"}
+    lines = []
+    for size, label in (("1k", "1 KiB"), ("100", "100 B")):
+        for acks in ("all", "1"):
+            name = f"produce-{size}.{acks}"
+            title = f"produce {label}, acks={acks}"
+            cpu_aim = "≤ 1/7" if name == "produce-1k.all" else ""
+            lines += [
+                Metric(f"{name}.rate", title, "MB/s", True, aims.get(name, "")),
+                Metric(f"{name}.broker-cpu", f"{title}: broker CPU", "s/GB", aim=cpu_aim),
+                Metric(f"{name}.client-cpu", f"{title}: client CPU", "s/GB"),
+            ]
+    for size, label in (("1k", "1 KiB"), ("100", "100 B")):
+        lines += [
+            Metric(f"consume-{size}.rate", f"consume {label}", "MB/s", True),
+            Metric(f"consume-{size}.broker-cpu", f"consume {label}: broker CPU", "s/GB"),
+        ]
+    return lines
+
+
+def _latencies() -> list[Metric]:
+    parts = tuple(f".{quantile}" for quantile in QUANTILES)
+    lines = []
+    for partitions in (PARTITIONS, MANY_PARTITIONS):
+        for kind in ("ack", "end-to-end"):
+            for rate in FULL.latency_rates:
+                title = f"{kind} {' / '.join(QUANTILES)}, {rate:,}/s, {partitions} partitions"
+                aim = ""
+                if kind == "ack":
+                    aim = "≤ 1/3" if rate == FULL.latency_rates[0] else "p99 ≤ 20 ms"
+                name = f"latency-{partitions}.{rate}.{kind}"
+                lines.append(Metric(name, title, "ms", aim=aim, parts=parts))
+    return lines
+
+
+_FAILOVER_AIM = "median < 0.5 s, worst < 1.5 s"
+
+METRICS: tuple[Metric, ...] = (
+    Metric("start", "start to first acks=all ack", "s", aim="≤ 1.5 s"),
+    Metric("memory.idle", "RSS of three nodes, idle", "MB", aim="≤ 1/10"),
+    Metric("memory.loaded", "RSS of three nodes, loaded", "MB", aim="≤ 1/10"),
+    *_throughput(),
+    *_latencies(),
+    Metric("failover-leader", "acks=all gap, leader killed", "s", aim=_FAILOVER_AIM),
+    Metric("failover-controller", "acks=all gap, controller killed", "s", aim=_FAILOVER_AIM),
+)

@@ -1,0 +1,107 @@
+"""Samples to a table: the median of the rounds per system, the range, and by how much kraft is better."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.metrics import METRICS, Metric
+
+OURS, THEIRS = "kraft", "kafka"
+HEADINGS = ("", "unit", "Apache Kafka", "kraft", "kraft is better by", "aim")
+
+# Samples of all rounds: system -> metric -> values.
+Samples = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed line, its cells ready."""
+
+    title: str
+    unit: str
+    theirs: str
+    ours: str
+    better: str
+    aim: str
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.title, self.unit, self.theirs, self.ours, self.better, self.aim)
+
+
+def lines(samples: Samples) -> list[Line]:
+    """The lines for which at least one system has samples, in the order of METRICS."""
+    made = []
+    for metric in METRICS:
+        ours = _values(samples.get(OURS, {}), metric)
+        theirs = _values(samples.get(THEIRS, {}), metric)
+        if ours or theirs:
+            better = " / ".join(
+                factor(metric, median(a), median(b)) for a, b in zip(ours, theirs, strict=False)
+            )
+            made.append(Line(metric.title, metric.unit, _cell(theirs), _cell(ours), better, metric.aim))
+    return made
+
+
+def _values(samples: Mapping[str, Sequence[float]], metric: Metric) -> list[Sequence[float]]:
+    """The samples of each part; nothing at all unless every part has some."""
+    values = [samples.get(name, ()) for name in metric.sample_names()]
+    return values if all(values) else []
+
+
+def factor(metric: Metric, ours: float, theirs: float) -> str:
+    """How many times better kraft is (below 1: worse), so that a reader need not know which way is good."""
+    if ours <= 0 or theirs <= 0:
+        return "-"
+    better = ours / theirs if metric.higher_is_better else theirs / ours
+    return f"{_number(better)} x"
+
+
+def _cell(parts: Sequence[Sequence[float]]) -> str:
+    if not parts:
+        return "-"
+    middle = " / ".join(_number(median(values)) for values in parts)
+    values = parts[0]
+    if len(parts) > 1 or len(values) == 1:
+        return middle
+    return f"{middle} ({_number(min(values))}-{_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    """Three figures that mean something."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def print_table(console: Console, samples: Samples, facts: Mapping[str, str]) -> None:
+    table = Table(title="median of the rounds (least-greatest)", title_justify="left")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("", "unit", "aim") else "right")
+    for line in lines(samples):
+        table.add_row(*line.cells())
+    console.print(table)
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+
+
+def markdown(samples: Samples, facts: Mapping[str, str]) -> str:
+    rows = [HEADINGS, ("-",) * len(HEADINGS), *(line.cells() for line in lines(samples))]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"
+
+
+def write(directory: Path, name: str, samples: Samples, facts: Mapping[str, str]) -> Path:
+    """`name`.json with every sample and `name`.md with the table; returns the latter."""
+    directory.mkdir(parents=True, exist_ok=True)
+    everything = {"machine": dict(facts), "samples": samples}
+    (directory / f"{name}.json").write_text(json.dumps(everything, indent=1))
+    page = directory / f"{name}.md"
+    page.write_text(markdown(samples, facts))
+    return page

@@ -1,0 +1,224 @@
+"""The workloads: each drives a running cluster and records samples under the names of metrics.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.client.latency import ReceiveJob, SendJob
+from benchmarks.client.probe import ProbeJob
+from benchmarks.client.throughput import ConsumeJob, ProduceJob
+from benchmarks.clients import client, run_client
+from benchmarks.cluster import cpu_seconds, rss_bytes
+from benchmarks.gaps import longest_gap
+from benchmarks.session import GB, MB, Session
+
+PARTITIONS = 20
+MANY_PARTITIONS = 600
+LATENCY_VALUE_BYTES = 100
+SETTLE_TIMEOUT_S = 60.0
+PROBE_RATE = 300
+PROBE_TIMEOUT_S = 60.0
+BEFORE_KILL_S = 0.5
+TAIL_S = 1.0  # for the last messages to reach the consumer
+
+
+class WorkloadFailed(RuntimeError):
+    """A workload's own checks failed, so its figures would mean nothing."""
+
+
+def warm_up(session: Session) -> None:
+    """Every path that is measured, for a while, so that the JVM has compiled it."""
+    seconds = session.scale.warm_up_s / 4
+    topic = session.new_topic(PARTITIONS)
+    for acks, value_bytes in (("all", 1024), ("1", 1024), ("all", 100)):
+        _produce(session, topic, acks, value_bytes, seconds)
+    messages = _wait_until_replicated(session, topic)
+    _consume(session, topic, messages)
+    job = SendJob(session.cluster.bootstrap, topic, PARTITIONS, [], seconds, seconds, LATENCY_VALUE_BYTES)
+    run_client("send", job, seconds)
+    session.admin.delete_topic(topic)
+
+
+def memory(session: Session) -> None:
+    """Resident memory at rest; the loaded figure is the peak over all workloads."""
+    topic = session.new_topic(PARTITIONS)
+    time.sleep(session.scale.idle_s)
+    session.record("memory.idle", rss_bytes(session.cluster) / MB)
+    session.admin.delete_topic(topic)
+
+
+def produce_1k(session: Session) -> None:
+    for acks in ("all", "1"):
+        _measure_produce(session, acks, 1024, f"produce-1k.{acks}")
+
+
+def produce_100(session: Session) -> None:
+    for acks in ("all", "1"):
+        _measure_produce(session, acks, 100, f"produce-100.{acks}")
+
+
+def consume_1k(session: Session) -> None:
+    _measure_consume(session, 1024, "consume-1k")
+
+
+def consume_100(session: Session) -> None:
+    _measure_consume(session, 100, "consume-100")
+
+
+def latency_20(session: Session) -> None:
+    _measure_latency(session, PARTITIONS)
+
+
+def latency_600(session: Session) -> None:
+    _measure_latency(session, MANY_PARTITIONS)
+
+
+def failover_leader(session: Session) -> None:
+    for _ in range(session.scale.kills):
+        _measure_failover(session, kill_controller=False)
+
+
+def failover_controller(session: Session) -> None:
+    for _ in range(session.scale.kills):
+        _measure_failover(session, kill_controller=True)
+
+
+# By the name that --only takes, in the order of running.
+WORKLOADS: dict[str, Callable[[Session], None]] = {
+    "produce-1k": produce_1k,
+    "produce-100": produce_100,
+    "consume-1k": consume_1k,
+    "consume-100": consume_100,
+    "latency-20": latency_20,
+    "latency-600": latency_600,
+    "failover-leader": failover_leader,
+    "failover-controller": failover_controller,
+}
+
+
+def _produce(session: Session, topic: str, acks: str, value_bytes: int, seconds: float) -> dict[str, Any]:
+    job = ProduceJob(
+        bootstrap=session.cluster.bootstrap,
+        topic=topic,
+        partitions=PARTITIONS,
+        acks=acks,
+        value_bytes=value_bytes,
+        seconds=seconds,
+        max_bytes=session.scale.throughput_max_bytes,
+    )
+    result = run_client("produce", job, seconds)
+    if result["failed"]:
+        raise WorkloadFailed(f"{result['failed']} records were not acknowledged: {result['first_failure']}")
+    return result
+
+
+def _consume(session: Session, topic: str, messages: int) -> dict[str, Any]:
+    job = ConsumeJob(session.cluster.bootstrap, topic, PARTITIONS, messages, SETTLE_TIMEOUT_S)
+    result = run_client("consume", job, SETTLE_TIMEOUT_S)
+    if result["failed"]:
+        raise WorkloadFailed(f"{result['failed']} of {messages} records did not come back")
+    return result
+
+
+def _wait_until_replicated(session: Session, topic: str) -> int:
+    """Wait until the high watermarks stand still and every ISR is full; return the records below them."""
+    consumer = Consumer({"bootstrap.servers": session.cluster.bootstrap, "group.id": "bench"})
+    try:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        before = -1
+        while time.monotonic() < deadline:
+            marks = [consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in range(PARTITIONS)]
+            records = sum(high for _, high in marks)
+            if records == before:
+                return records
+            before = records
+            time.sleep(0.2)
+    finally:
+        consumer.close()
+    raise WorkloadFailed("the followers did not catch up")
+
+
+def _measure_produce(session: Session, acks: str, value_bytes: int, metric: str) -> None:
+    topic = session.new_topic(PARTITIONS)
+    cpu_before = cpu_seconds(session.cluster)
+    result = _produce(session, topic, acks, value_bytes, session.scale.throughput_s)
+    # With acks=1 the copies are still on their way; their cost belongs to these bytes.
+    _wait_until_replicated(session, topic)
+    broker_cpu_s = cpu_seconds(session.cluster) - cpu_before
+    session.note_memory()
+    session.record(f"{metric}.rate", result["bytes"] / MB / result["seconds"])
+    session.record(f"{metric}.broker-cpu", broker_cpu_s / (result["bytes"] / GB))
+    session.record(f"{metric}.client-cpu", result["client_cpu_s"] / (result["bytes"] / GB))
+    session.admin.delete_topic(topic)
+
+
+def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
+    topic = session.new_topic(PARTITIONS)
+    _produce(session, topic, "all", value_bytes, session.scale.throughput_s)
+    messages = _wait_until_replicated(session, topic)
+    cpu_before = cpu_seconds(session.cluster)
+    result = _consume(session, topic, messages)
+    broker_cpu_s = cpu_seconds(session.cluster) - cpu_before
+    session.note_memory()
+    session.record(f"{metric}.rate", result["bytes"] / MB / result["seconds"])
+    session.record(f"{metric}.broker-cpu", broker_cpu_s / (result["bytes"] / GB))
+    session.admin.delete_topic(topic)
+
+
+def _measure_latency(session: Session, partitions: int) -> None:
+    topic = session.new_topic(partitions)
+    scale, bootstrap = session.scale, session.cluster.bootstrap
+    rates = list(scale.latency_rates)
+    warm_up_s = max(1.0, scale.warm_up_s / 4)
+    job = SendJob(bootstrap, topic, partitions, rates, scale.latency_s, warm_up_s, LATENCY_VALUE_BYTES)
+    send_s = warm_up_s + (scale.latency_s + 10.0) * len(rates)
+    with client("receive", ReceiveJob(bootstrap, topic, partitions, send_s + 30.0)) as receiver:
+        sent = run_client("send", job, send_s)
+        time.sleep(TAIL_S)
+        receiver.tell("stop")
+        received = receiver.result(60.0)
+    session.note_memory()
+    for number, phase in enumerate(sent["phases"], start=1):
+        rate = phase["rate"]
+        if phase["failed"] or phase["unfinished"]:
+            session.note(
+                f"{rate}/s: {phase['failed']} failed, {phase['unfinished']} still unanswered at the end"
+            )
+        arrived = received["latency_s"].get(str(number), {})
+        for quantile in ("p50", "p99", "p99.9"):
+            name = f"latency-{partitions}.{rate}"
+            session.record(f"{name}.ack.{quantile}", phase["latency_s"][quantile] * 1e3)
+            if quantile in arrived:
+                session.record(f"{name}.end-to-end.{quantile}", arrived[quantile] * 1e3)
+    session.admin.delete_topic(topic)
+
+
+def _measure_failover(session: Session, *, kill_controller: bool) -> None:
+    """Kill a node under steady acks=all writes; the longest silence of a partition that it led."""
+    topic = session.new_topic(3)
+    session.admin.wait_for_full_isr(topic)
+    leaders = session.admin.leaders(topic)
+    controller = session.admin.active_controller()
+    victims = [leader for leader in leaders.values() if (leader == controller) is kill_controller]
+    if not victims:
+        raise WorkloadFailed(f"leaders {leaders} and controller {controller} leave nobody to kill")
+    victim = victims[0]
+    job = ProbeJob(session.cluster.bootstrap, topic, 3, PROBE_RATE, PROBE_TIMEOUT_S)
+    with client("probe", job) as probe:
+        probe.wait_for_line()
+        time.sleep(BEFORE_KILL_S)
+        killed_at = session.cluster.kill(victim)
+        probe.tell(str(killed_at))
+        result = probe.result(PROBE_TIMEOUT_S + 30.0)
+    session.cluster.restart(victim)
+    session.admin.wait_for_full_isr(topic)
+    if result["failed"] or not result["recovered"]:
+        raise WorkloadFailed(f"writes did not recover: {result['failed']} failed, {result['first_failure']}")
+    led = [str(partition) for partition, leader in leaders.items() if leader == victim]
+    gap_s = max(longest_gap(result["acked_at"][partition], killed_at) for partition in led)
+    session.record("failover-controller" if kill_controller else "failover-leader", gap_s)
+    session.admin.delete_topic(topic)

@@ -1,0 +1,262 @@
+"""The stream: one loop that produces, reads along, and kills and restarts a node on the way.
+
+Everything of the clients happens in this one loop, so there is nothing to lock; only isr.py polls beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from examples.flights.audit import AckAudit, DelayMeans, Problems, ReadAudit
+from examples.flights.data import Flight
+from examples.flights.isr import IsrWatch, State, read_state
+from kraft.local_cluster import LocalCluster
+
+TOPIC = "flights"
+PARTITIONS = 6
+REPLICAS = 3
+MIN_ISR = 2
+GROUP = "flights-reader"
+PUMP_EVERY = 200  # records handed to the producer between two looks at the answers
+READ_MAX = 2000
+QUIET = 0  # librdkafka's log: it would report the connections to the killed node
+READY_TIMEOUT_S = 60.0
+DRAIN_TIMEOUT_S = 120.0
+ISR_TIMEOUT_S = 60.0
+
+
+class Screen(Protocol):
+    """Where progress is shown."""
+
+    def progress(self, sent: int, acked: int, read: int) -> None: ...
+
+    def tell(self, text: str) -> None: ...
+
+
+class StreamFailed(Exception):
+    """The run could not go on to its end; the message says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the run came to; screen.py prints it."""
+
+    sent: int
+    bytes_sent: int
+    seconds: float
+    victim: int
+    led_by_victim: tuple[int, ...]
+    isr_full: bool
+    events_from: float
+
+
+def create_topic(bootstrap: str) -> State:
+    """Create the topic, wait until every partition has a leader and three replicas in sync."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": QUIET})
+    config = {"min.insync.replicas": str(MIN_ISR)}
+    new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=REPLICAS, config=config)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    created = False
+    while time.monotonic() < deadline:
+        if not created:
+            try:
+                admin.create_topics([new])[TOPIC].result()
+            except KafkaException as error:
+                # Fewer than three nodes are registered yet, or an earlier answer got lost.
+                created = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+                time.sleep(0.0 if created else 0.2)
+                continue
+            created = True
+        state = read_state(admin, TOPIC, timeout_s=5.0)
+        if state and len(state) == PARTITIONS and all(len(p.isr) == REPLICAS for p in state.values()):
+            return state
+        time.sleep(0.05)
+    raise StreamFailed(f"the topic was not ready on three nodes within {READY_TIMEOUT_S:.0f} s")
+
+
+def busiest_leader(state: State) -> int:
+    """The node that leads most partitions; the lowest of equals."""
+    led = Counter(p.leader for p in state.values())
+    return min(led, key=lambda node: (-led[node], node))
+
+
+class Stream:
+    """One run over all flights."""
+
+    def __init__(
+        self, cluster: LocalCluster, flights: Sequence[Flight], watch: IsrWatch, screen: Screen
+    ) -> None:
+        self._cluster = cluster
+        self._flights = flights
+        self._watch = watch
+        self._screen = screen
+        self._sent = 0
+        self._victim: int | None = None
+        self._restarted = False
+        self._assigned = False
+        self._led_by_victim: tuple[int, ...] = ()
+        self.problems = Problems()
+        self.acks = AckAudit(self.problems)
+        self.reads = ReadAudit(flights, self.problems)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "on_delivery": self._on_delivery,
+                "log_level": QUIET,
+            }
+        )
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "log_level": QUIET,
+            }
+        )
+
+    def run(self, delays: DelayMeans) -> Outcome:
+        """Stream everything, wait for the last acknowledgement and record, then for the full ISR."""
+        self._delays = delays
+        self._consumer.subscribe([TOPIC], on_assign=self._on_assign)
+        self._wait_for_assignment()
+        started = time.monotonic()
+        for number, flight in enumerate(self._flights, start=1):
+            self._send(flight)
+            if number % PUMP_EVERY == 0:
+                self._pump()
+        self._drain()
+        seconds = time.monotonic() - started
+        isr_full = self._wait_for_full_isr()
+        self._check_end()
+        return Outcome(
+            sent=self._sent,
+            bytes_sent=sum(len(flight.key) + len(flight.value) for flight in self._flights),
+            seconds=seconds,
+            victim=-1 if self._victim is None else self._victim,
+            led_by_victim=self._led_by_victim,
+            isr_full=isr_full,
+            events_from=started,
+        )
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._consumer.close()
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.acks.failed(str(error))
+        else:
+            self.acks.acked(message.partition() or 0, time.monotonic())
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Go on where this process has read to: it has counted those records, committed or not."""
+        for partition in partitions:
+            partition.offset = self.reads.next_offset(partition.partition) or OFFSET_BEGINNING
+        consumer.assign(partitions)
+        self._assigned = True
+
+    def _wait_for_assignment(self) -> None:
+        """A group's first member waits a while for others (group.initial.rebalance.delay.ms)."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self._assigned:
+            if time.monotonic() > deadline:
+                raise StreamFailed(f"the consumer got no partitions within {READY_TIMEOUT_S:.0f} s")
+            self._read(timeout_s=0.1)
+
+    def _send(self, flight: Flight) -> None:
+        while True:
+            try:
+                self._producer.produce(TOPIC, flight.value, flight.key)
+            except BufferError:  # the client's queue is full: let it answer first
+                self._pump()
+                self._producer.poll(0.01)
+                continue
+            self._sent += 1
+            return
+
+    def _pump(self) -> None:
+        """Take the answers and records that are there, then look whether a node is due."""
+        self._producer.poll(0)
+        self._read(timeout_s=0.0)
+        self._screen.progress(self._sent, self.acks.records, self.reads.records)
+        self._break_and_mend()
+
+    def _read(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(READ_MAX, timeout_s):
+            error = message.error()
+            if error is not None:
+                if error.fatal():
+                    raise StreamFailed(f"the consumer gave up: {error}")
+                continue  # a lost connection and the like: the client comes again by itself
+            value: Any = message.value()
+            key: Any = message.key()
+            self.reads.saw(message.partition() or 0, message.offset() or 0, key or b"", value or b"")
+            self._delays.add(value or b"")
+
+    def _break_and_mend(self) -> None:
+        third = len(self._flights) // 3
+        if self._victim is None and self.acks.records >= third:
+            self._victim = busiest_leader(self._watch.state)
+            led = [number for number, p in self._watch.state.items() if p.leader == self._victim]
+            self._led_by_victim = tuple(led)
+            self.acks.watch(led)
+            self._cluster.kill(self._victim)
+            self._tell(f"node {self._victim} killed (it led {len(led)} of {PARTITIONS} partitions)")
+        elif self._victim is not None and not self._restarted and self.acks.records >= 2 * third:
+            self._restarted = True
+            self._cluster.start_node(self._victim, wait=False)
+            self._tell(f"node {self._victim} started again")
+
+    def _tell(self, text: str) -> None:
+        self._watch.note(text)
+        self._screen.tell(text)
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        total = len(self._flights)
+        while self.acks.records < total or self.reads.records < total:
+            if time.monotonic() > deadline or self.problems.count:
+                break
+            self._producer.poll(0.0)
+            self._read(timeout_s=0.02)
+            self._screen.progress(self._sent, self.acks.records, self.reads.records)
+            self._break_and_mend()
+        # A record too many would come now.
+        self._read(timeout_s=0.5)
+
+    def _wait_for_full_isr(self) -> bool:
+        deadline = time.monotonic() + ISR_TIMEOUT_S
+        while not self._watch.full(REPLICAS):
+            if time.monotonic() > deadline:
+                return False
+            self._read(timeout_s=0.1)
+        return True
+
+    def _check_end(self) -> None:
+        total = len(self._flights)
+        if self.acks.records != total:
+            self.problems.add(f"{total - self.acks.records:,} of {total:,} flights were not acknowledged")
+        if self.reads.missing():
+            self.problems.add(f"{self.reads.missing():,} flights were never read")
+        if self._victim is None or not self._restarted:
+            self.problems.add("no node was killed and started again")
+        if not self._watch.full(REPLICAS):
+            self.problems.add(f"not every replica was back in sync after {ISR_TIMEOUT_S:.0f} s")
