@@ -1,0 +1,212 @@
+"""Brokers and controllers: registration, fencing, controlled shutdown; and the claim of a new controller.
+
+Way of a broker:  register (fenced) -> unfence -> [begin controlled shutdown] -> fence -> register ...
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from metadata_quorum.commands import (
+    BeginControlledShutdown,
+    ClaimLeadership,
+    FenceBroker,
+    RegisterBroker,
+    RegisterController,
+    UnfenceBroker,
+    UnregisterBroker,
+)
+from metadata_quorum.decisions.decision import Decision, check_broker_epoch
+from metadata_quorum.decisions.elections import (
+    ELR_FEATURE,
+    MIN_INSYNC_REPLICAS,
+    broker_leaves,
+    broker_returns,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.model import ResourceType
+from metadata_quorum.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from metadata_quorum.replies import BrokerRegistered, Done
+
+FENCED, UNFENCED = 1, -1
+"""BrokerRegistrationChangeRecord.fenced"""
+
+
+def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
+    """A term begins. The very first one also finalizes the features, as Kafka's format tool does."""
+    decision = Decision()
+    if image.features:
+        return decision
+    levels = {f.name: f.level for f in command.bootstrap_features}
+    decision.records += [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    if levels.get(ELR_FEATURE, 0) >= 1:
+        # ELR is judged by committed values only, so the cluster's default must be one.
+        decision.records.append(
+            ConfigRecord(
+                resource_type=ResourceType.BROKER,
+                resource_name="",
+                name=MIN_INSYNC_REPLICAS,
+                value=str(command.bootstrap_min_insync_replicas),
+            )
+        )
+    return decision
+
+
+def register_controller(image: MetadataImage, command: RegisterController) -> Decision:
+    """A controller announces its endpoints; repeated by the same incarnation it changes nothing."""
+    known = image.controllers.get(command.controller_id)
+    if known is not None and known.incarnation_id == command.incarnation_id:
+        return Decision()
+    record = RegisterControllerRecord(
+        controller_id=command.controller_id,
+        incarnation_id=command.incarnation_id,
+        end_points=command.endpoints,
+        features=command.features,
+    )
+    return Decision([record])
+
+
+def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision:
+    """A new incarnation starts fenced, with the offset of its record as epoch; the same one keeps
+    epoch and state. An incarnation that is still in use is not pushed aside."""
+    known = image.brokers.get(command.broker_id)
+    same = known is not None and known.incarnation_id == command.incarnation_id
+    if known is not None and not same and known.broker_epoch != command.replaces_epoch:
+        raise BrokerError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"Another broker is registered with broker id {command.broker_id} and its session is valid. "
+            "If the broker was recently restarted this should resolve itself once that session is over.",
+        )
+    _check_endpoints(command)
+    _check_features(image, command)
+    _check_directories(image, command)
+    epoch = known.broker_epoch if known is not None and same else image.offset + 1
+    decision = Decision(reply=BrokerRegistered(epoch))
+    decision.records.append(
+        RegisterBrokerRecord(
+            broker_id=command.broker_id,
+            incarnation_id=command.incarnation_id,
+            broker_epoch=epoch,
+            end_points=command.endpoints,
+            features=command.features,
+            rack=command.rack,
+            fenced=known.fenced if known is not None and same else True,
+            in_controlled_shutdown=known.in_controlled_shutdown if known is not None and same else False,
+            log_dirs=command.log_dirs,
+        )
+    )
+    if not same:
+        previous = -1 if known is None else known.broker_epoch
+        # The broker shows the epoch that it stopped with: else it lost what was not on its disks.
+        unclean = known is None or command.previous_broker_epoch != previous
+        decision.records += broker_leaves(image, command.broker_id, unclean_restart=unclean)
+    return decision
+
+
+def _check_endpoints(command: RegisterBroker) -> None:
+    names = [endpoint.name for endpoint in command.endpoints]
+    if not names:
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, "The broker names no listener")
+    if len(set(names)) != len(names):
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, "The broker names a listener twice")
+
+
+def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
+    supported = {f.name: f for f in command.features}
+    if not supported:
+        return  # says nothing about features: taken as it is
+    for name, level in image.features.items():
+        feature = supported.get(name)
+        if level and (
+            feature is None or not feature.min_supported_version <= level <= feature.max_supported_version
+        ):
+            low, high = (feature.min_supported_version, feature.max_supported_version) if feature else (0, 0)
+            raise BrokerError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of "
+                f"{name}. The broker wants a version between {low} and {high}, inclusive.",
+            )
+
+
+def _check_directories(image: MetadataImage, command: RegisterBroker) -> None:
+    ids = command.log_dirs
+    if len(set(ids)) != len(ids):
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, "A log directory id is repeated")
+    reserved = [d for d in ids if d.int < _RESERVED_DIRECTORIES]
+    if reserved:
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, f"Reserved log directory id {reserved[0]}")
+    for broker in image.brokers.values():
+        taken = _shared(broker.log_dirs, ids) if broker.broker_id != command.broker_id else None
+        if taken is not None:
+            raise BrokerError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"Log directory id {taken} is already registered by broker {broker.broker_id}",
+            )
+
+
+_RESERVED_DIRECTORIES = 100
+
+
+def _shared(some: tuple[UUID, ...], others: tuple[UUID, ...]) -> UUID | None:
+    return next((d for d in some if d in others), None)
+
+
+def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decision:
+    """Forget a broker. Its replicas stay assigned to the id; it leads and is in sync nowhere."""
+    broker = image.brokers.get(command.broker_id)
+    if broker is None:
+        raise BrokerError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {command.broker_id} is not currently registered"
+        )
+    decision = Decision()
+    decision.records += broker_leaves(image, broker.broker_id, unclean_restart=False)
+    decision.records.append(
+        UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
+    )
+    return decision
+
+
+def fence_broker(image: MetadataImage, command: FenceBroker) -> Decision:
+    """Out of every ISR, and new leaders for what it led."""
+    broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    if broker.fenced:
+        return Decision(reply=Done(image.offset))
+    decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=FENCED)])
+    decision.records += broker_leaves(image, broker.broker_id, unclean_restart=False)
+    return decision
+
+
+def unfence_broker(image: MetadataImage, command: UnfenceBroker) -> Decision:
+    """The broker may lead and join ISRs again; what has no leader may have one now."""
+    broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    if not broker.fenced:
+        return Decision(reply=Done(image.offset))
+    decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=UNFENCED)])
+    if not broker.in_controlled_shutdown:
+        decision.records += broker_returns(image, broker.broker_id)
+    return decision
+
+
+def begin_controlled_shutdown(image: MetadataImage, command: BeginControlledShutdown) -> Decision:
+    """Moves every leader away; from here on the broker can join no ISR."""
+    broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    if broker.in_controlled_shutdown:
+        return Decision(reply=Done(image.offset))
+    record = BrokerRegistrationChangeRecord(
+        broker_id=command.broker_id, broker_epoch=command.broker_epoch, in_controlled_shutdown=1
+    )
+    decision = Decision([record])
+    decision.records += broker_leaves(image, broker.broker_id, unclean_restart=False)
+    return decision
+
+
+def _change(broker_id: int, broker_epoch: int, *, fenced: int) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=fenced)

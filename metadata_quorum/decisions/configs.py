@@ -1,0 +1,195 @@
+"""AlterConfigs and IncrementalAlterConfigs: values are checked, then become ConfigRecords.
+
+Each resource is taken whole or not at all. Where a change touches the rules of election
+(min.insync.replicas, unclean.leader.election.enable) the partitions it concerns follow at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from metadata_quorum.commands import (
+    CONFIG_APPEND,
+    CONFIG_DELETE,
+    CONFIG_SET,
+    CONFIG_SUBTRACT,
+    AlterConfigs,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+)
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.elections import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_ELECTION,
+    affected_topics,
+    config_changed,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataDelta, MetadataImage
+from metadata_quorum.model import ResourceType
+from metadata_quorum.records import ConfigRecord, MetadataRecord
+from metadata_quorum.replies import ConfigResult
+from metadata_quorum.topic_configs import (
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigKey,
+    ConfigType,
+    topic_config_problem,
+)
+
+Resource = tuple[int, str]
+
+
+def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterConfigs) -> Decision:
+    """Set, delete, append and subtract single values."""
+    wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]] = []
+    for change in command.changes:
+        resource = (change.resource_type, change.resource_name)
+        try:
+            values = dict(_present(image, resource))
+            named = [operation.name for operation in change.operations]
+            if len(set(named)) != len(named):
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            for operation in change.operations:
+                _operate(values, operation, _keys(resource))
+            wanted.append((resource, values))
+        except BrokerError as e:
+            wanted.append((resource, e))
+    return _decide(image, wanted)
+
+
+def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
+    """Replace all values of a resource."""
+    wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]] = []
+    for replacement in command.resources:
+        resource = (replacement.resource_type, replacement.resource_name)
+        try:
+            _present(image, resource)
+            for entry in replacement.configs:
+                if entry.value is None:
+                    raise BrokerError(
+                        ErrorCode.INVALID_CONFIG, f"Null value not supported for : {entry.name}"
+                    )
+            values = {entry.name: entry.value for entry in replacement.configs if entry.value is not None}
+            wanted.append((resource, values))
+        except BrokerError as e:
+            wanted.append((resource, e))
+    return _decide(image, wanted)
+
+
+def _decide(image: MetadataImage, wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]]) -> Decision:
+    decision = Decision()
+    results = []
+    seen: set[Resource] = set()
+    topics: set[str] = set()
+    for resource, values in wanted:
+        try:
+            if isinstance(values, BrokerError):
+                raise values
+            if resource in seen:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            seen.add(resource)
+            _check(resource, values)
+            before = image.config(*resource)
+            changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
+            decision.records += [
+                ConfigRecord(
+                    resource_type=resource[0], resource_name=resource[1], name=name, value=values.get(name)
+                )
+                for name in sorted(changed)
+            ]
+            if changed & {MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION}:
+                topics |= affected_topics(image, *resource)
+            results.append(ConfigResult(*resource))
+        except BrokerError as e:
+            results.append(ConfigResult(*resource, error=e.code, message=e.message))
+    if topics:
+        decision.records += list(config_changed(_replayed(image, decision.records), topics))
+    decision.reply = tuple(results)
+    return decision
+
+
+def _replayed(image: MetadataImage, records: list[MetadataRecord]) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta.apply()
+
+
+def _present(image: MetadataImage, resource: Resource) -> Mapping[str, str]:
+    """Present values of a resource that may be altered."""
+    kind, name = resource
+    match kind:
+        case ResourceType.TOPIC:
+            if name not in image.topics_by_name:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        case ResourceType.BROKER:
+            if name and not name.isdecimal():
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'")
+            if name and int(name) not in image.brokers:
+                raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
+        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Default resources are not allowed here.")
+        case _:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {kind}.")
+    return image.config(kind, name)
+
+
+def _keys(resource: Resource) -> Mapping[str, ConfigKey]:
+    match resource[0]:
+        case ResourceType.TOPIC:
+            return TOPIC_CONFIGS
+        case ResourceType.BROKER:
+            return DYNAMIC_BROKER_CONFIGS
+        case ResourceType.GROUP:
+            return GROUP_CONFIGS
+        case _:
+            return {}
+
+
+def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[str, ConfigKey]) -> None:
+    name, value = operation.name, operation.value
+    if operation.operation == CONFIG_DELETE:
+        values.pop(name, None)
+        return
+    if value is None:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Null value not supported for : {name}")
+    if operation.operation == CONFIG_SET:
+        values[name] = value
+        return
+    if operation.operation not in (CONFIG_APPEND, CONFIG_SUBTRACT):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}")
+    key = keys.get(name)
+    if key is None or key.type is not ConfigType.LIST:
+        verb = "APPEND" if operation.operation == CONFIG_APPEND else "SUBTRACT"
+        raise BrokerError(
+            ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {name} because its type is not LIST."
+        )
+    present = [item for item in values.get(name, key.default or "").split(",") if item]
+    given = [item.strip() for item in value.split(",") if item.strip()]
+    if operation.operation == CONFIG_APPEND:
+        present += [item for item in given if item not in present]
+    else:
+        present = [item for item in present if item not in given]
+    values[name] = ",".join(present)
+
+
+def _check(resource: Resource, values: Mapping[str, str]) -> None:
+    problem: str | None = None
+    kind, name = resource
+    if kind == ResourceType.TOPIC:
+        problem = topic_config_problem(values)
+    elif kind in (ResourceType.BROKER, ResourceType.GROUP):
+        for key_name, value in values.items():
+            key = _keys(resource).get(key_name)
+            if key is not None:
+                problem = problem or key.problem(value)
+            elif kind == ResourceType.GROUP:
+                problem = problem or f"Unknown group config name: {key_name}"
+        # A cluster with ELR needs one committed default; a broker of its own opinion would break it.
+        if kind == ResourceType.BROKER and name and MIN_INSYNC_REPLICAS in values:
+            problem = problem or "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    if problem:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, problem)

@@ -1,0 +1,34 @@
+"""What every decision returns: the records that make it true, and what to answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.model import BrokerRegistration
+from metadata_quorum.records import MetadataRecord
+from metadata_quorum.replies import Done
+
+
+@dataclass(slots=True)
+class Decision:
+    """`records` become one batch of the metadata log; `reply` goes out once they are committed."""
+
+    records: list[MetadataRecord] = field(default_factory=list)
+    reply: object = field(default_factory=Done)
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+    """The broker, if `broker_epoch` is that of its present incarnation."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise BrokerError(
+            ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}"
+        )
+    if broker.broker_epoch != broker_epoch:
+        raise BrokerError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Expected broker epoch {broker.broker_epoch}, but got broker epoch {broker_epoch}",
+        )
+    return broker

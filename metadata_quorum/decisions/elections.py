@@ -1,0 +1,263 @@
+"""Who leads: elections, and the changes of ISR and ELR that go with them.
+
+All changes of a partition's state pass through `change_partition`, so that one place keeps P2, P3
+and the rules of eligible leader replicas (ELR, KIP-966):
+
+* A leader stays while it is in the wanted ISR and acceptable.
+* Else the first acceptable replica, in assignment order, of the ISR; then of the ELR.
+* Else, with ISR and ELR empty, the last known leader; else, where unclean election is allowed, the
+  first acceptable replica. Both are unclean: ISR becomes {leader}, the leader RECOVERING, since
+  acknowledged records may be missing.
+* ELR: while the ISR is below min.insync.replicas nothing can be acknowledged, so those who leave
+  it then hold everything that was. They are (old ISR + old ELR) - ISR - unclean restarts.
+* Without ELR the last member of an ISR stays in it, with nobody leading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from metadata_quorum.commands import ELECTION_PREFERRED, ElectLeaders
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.image import MetadataImage, TopicImage
+from metadata_quorum.model import (
+    NO_LEADER,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    ResourceType,
+    TopicPartition,
+)
+from metadata_quorum.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
+from metadata_quorum.replies import ElectionResult
+
+ELR_FEATURE: Final = "eligible.leader.replicas.version"
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+RECOVERED, RECOVERING = LeaderRecoveryState.RECOVERED, LeaderRecoveryState.RECOVERING
+
+
+class Election(Enum):
+    """How far an election may go."""
+
+    ONLINE = "from ISR and ELR; a valid leader stays"
+    PREFERRED = "as ONLINE, but the first replica leads if it can"
+    UNCLEAN = "as ONLINE, but anyone rather than nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the cluster's and the topic's configuration say about one partition."""
+
+    min_insync_replicas: int
+    unclean_allowed: bool
+    elr_enabled: bool
+
+
+def rules_of(image: MetadataImage, topic: str) -> Rules:
+    """The rules for the partitions of `topic`."""
+    return Rules(
+        min_insync_replicas=int(image.topic_config(topic, MIN_INSYNC_REPLICAS) or 1),
+        unclean_allowed=(image.topic_config(topic, UNCLEAN_ELECTION) or "").strip().lower() == "true",
+        elr_enabled=image.features.get(ELR_FEATURE, 0) >= 1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Result of an election."""
+
+    leader: int
+    isr: tuple[int, ...]
+    unclean: bool = False
+
+
+def change_partition(
+    topic_id: UUID,
+    partition_id: int,
+    before: PartitionRegistration,
+    rules: Rules,
+    *,
+    isr: tuple[int, ...],
+    acceptable: Callable[[int], bool],
+    election: Election = Election.ONLINE,
+    unclean_restarts: frozenset[int] = frozenset(),
+    recovery_state: int | None = None,
+) -> PartitionChangeRecord | None:
+    """The record that brings `before` to the wanted ISR and a leader; None where nothing changes.
+
+    `unclean_restarts` lost what was not on their disks and are no longer eligible.
+    """
+    eligible = frozenset((*before.isr, *before.elr) if rules.elr_enabled else ()) - unclean_restarts
+    outcome = _elect(before, rules, isr, eligible.difference(isr), acceptable, election)
+    recovery = before.leader_recovery_state if recovery_state is None else recovery_state
+    isr = outcome.isr
+    elr: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+    if outcome.unclean:
+        recovery = RECOVERING
+    elif not rules.elr_enabled:
+        isr = isr or before.isr
+    elif len(isr) < min(rules.min_insync_replicas, len(before.replicas)):
+        elr = tuple(r for r in before.replicas if r in eligible and r not in isr)
+        shut = not isr and before.isr and before.leader != NO_LEADER
+        last_known = (before.leader,) if shut else before.last_known_elr
+    change = PartitionChangeRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        isr=isr if isr != before.isr else None,
+        leader=outcome.leader if outcome.leader != before.leader else NO_LEADER_CHANGE,
+        leader_recovery_state=int(recovery) if recovery != before.leader_recovery_state else -1,
+        eligible_leader_replicas=elr if elr != before.elr else None,
+        last_known_elr=last_known if last_known != before.last_known_elr else None,
+    )
+    nothing = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
+    return None if change == nothing else change
+
+
+def _elect(
+    before: PartitionRegistration,
+    rules: Rules,
+    isr: tuple[int, ...],
+    elr: frozenset[int],
+    acceptable: Callable[[int], bool],
+    election: Election,
+) -> _Outcome:
+    def cleanly(leader: int) -> _Outcome:
+        return _Outcome(leader, isr if leader in isr else (leader,))
+
+    preferred = before.preferred_replica
+    if election is Election.PREFERRED and preferred in isr and acceptable(preferred):
+        return cleanly(preferred)
+    if before.leader in isr and acceptable(before.leader):
+        return cleanly(before.leader)
+    for eligible in (isr, elr):
+        for replica in before.replicas:
+            if replica in eligible and acceptable(replica):
+                return cleanly(replica)
+    last_known = before.last_known_elr
+    if rules.elr_enabled and not isr and not elr and len(last_known) == 1 and acceptable(last_known[0]):
+        return _Outcome(last_known[0], last_known, unclean=True)
+    if election is Election.UNCLEAN:
+        for replica in before.replicas:
+            if acceptable(replica):
+                return _Outcome(replica, (replica,), unclean=True)
+    return _Outcome(NO_LEADER, isr)
+
+
+def broker_leaves(image: MetadataImage, broker_id: int, *, unclean_restart: bool) -> Iterator[MetadataRecord]:
+    """The broker is out of every ISR (after an unclean restart out of every ELR too) and leads nothing."""
+    lost = frozenset([broker_id]) if unclean_restart else frozenset()
+
+    def acceptable(replica: int) -> bool:
+        return replica != broker_id and image.is_active(replica)
+
+    for topic, partition_id, partition in image.each_partition():
+        if broker_id in partition.isr or (unclean_restart and broker_id in partition.elr):
+            yield from _change(
+                image, topic, partition_id, partition,
+                isr=tuple(r for r in partition.isr if r != broker_id),
+                acceptable=acceptable, unclean_restarts=lost,
+            )  # fmt: skip
+
+
+def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[MetadataRecord]:
+    """Partitions without a leader may have one now."""
+
+    def acceptable(replica: int) -> bool:
+        return replica == broker_id or image.is_active(replica)
+
+    for topic, partition_id, partition in image.each_partition():
+        if partition.leader == NO_LEADER:
+            yield from _change(
+                image, topic, partition_id, partition, isr=partition.isr, acceptable=acceptable
+            )
+
+
+def config_changed(after: MetadataImage, topics: set[str]) -> Iterator[MetadataRecord]:
+    """min.insync.replicas or unclean election changed for `topics`; `after` has the new values.
+
+    An ISR that now suffices makes acknowledging possible again, and its ELR obsolete; a partition
+    without a leader may elect uncleanly now.
+    """
+    for topic, partition_id, partition in after.each_partition():
+        if topic.name in topics and (partition.elr or partition.leader == NO_LEADER):
+            yield from _change(
+                after, topic, partition_id, partition, isr=partition.isr, acceptable=after.is_active
+            )
+
+
+def _change(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition_id: int,
+    partition: PartitionRegistration,
+    *,
+    isr: tuple[int, ...],
+    acceptable: Callable[[int], bool],
+    unclean_restarts: frozenset[int] = frozenset(),
+) -> Iterator[MetadataRecord]:
+    rules = rules_of(image, topic.name)
+    change = change_partition(
+        topic.id, partition_id, partition, rules,
+        isr=isr, acceptable=acceptable, unclean_restarts=unclean_restarts,
+        election=Election.UNCLEAN if rules.unclean_allowed else Election.ONLINE,
+    )  # fmt: skip
+    if change is not None:
+        yield change
+
+
+def affected_topics(image: MetadataImage, resource_type: int, resource_name: str) -> set[str]:
+    """Topics whose election rules a configuration resource has a say in."""
+    if resource_type == ResourceType.TOPIC:
+        return {resource_name} & image.topics_by_name.keys()
+    if resource_type == ResourceType.BROKER and resource_name == "":
+        return set(image.topics_by_name)
+    return set()
+
+
+def elect_leaders(image: MetadataImage, command: ElectLeaders) -> Decision:
+    """ElectLeaders: preferred (the first replica leads again) or unclean (somebody leads again)."""
+    decision = Decision()
+    results = []
+    decided: set[TopicPartition] = set()
+    for name in command.partitions:
+        tp = TopicPartition(name.topic, name.partition)
+        if tp in decided:
+            continue
+        decided.add(tp)
+        error, message, record = _elect_one(image, tp, command.election_type)
+        results.append(ElectionResult(tp.topic, tp.partition, error, message))
+        if record is not None:
+            decision.records.append(record)
+    decision.reply = tuple(results)
+    return decision
+
+
+def _elect_one(
+    image: MetadataImage, tp: TopicPartition, election_type: int
+) -> tuple[ErrorCode, str, PartitionChangeRecord | None]:
+    topic = image.topics_by_name.get(tp.topic)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {tp.topic}", None
+    partition = topic.partitions.get(tp.partition)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {tp}", None
+    preferred = election_type == ELECTION_PREFERRED
+    if partition.leader == partition.preferred_replica or (not preferred and partition.leader != NO_LEADER):
+        return ErrorCode.ELECTION_NOT_NEEDED, "", None
+    record = change_partition(
+        topic.id, tp.partition, partition, rules_of(image, tp.topic),
+        isr=partition.isr, acceptable=image.is_active,
+        election=Election.PREFERRED if preferred else Election.UNCLEAN,
+    )  # fmt: skip
+    if record is None or record.leader in (NO_LEADER, NO_LEADER_CHANGE):
+        if preferred:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "", None
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "", None
+    return ErrorCode.NONE, "", record
