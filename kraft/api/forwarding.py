@@ -17,7 +17,8 @@ from kraft.api.row import Response
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message
-from kraft.wire.header import read_uvarint, request_header, response_body
+from kraft.wire.header import request_header, response_body
+from kraft.wire.primitives import compact_string, read_compact_string
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 ENVELOPE: Final = 58
@@ -51,7 +52,7 @@ def encode_principal(principal: str) -> bytes:
     """Kafka's DefaultPrincipalData, version 0:
     int16 version | compact string type | compact string name | bool by token | no tagged fields."""
     kind, _, name = principal.partition(":")
-    words = b"".join(_compact_string(word) for word in (kind, name))
+    words = b"".join(compact_string(word) for word in (kind, name))
     return _PRINCIPAL_VERSION + words + b"\x00\x00"
 
 
@@ -61,25 +62,11 @@ def decode_principal(data: bytes) -> str:
     try:
         if bytes(view[:2]) != _PRINCIPAL_VERSION:
             raise ValueError("an unknown version")
-        words, pos = [], 2
-        for _ in range(2):
-            length, pos = read_uvarint(view, pos)
-            words.append(str(view[pos : pos + length - 1], "utf-8"))
-            pos += length - 1
-    except ValueError as error:
+        kind, pos = read_compact_string(view, 2)
+        name, pos = read_compact_string(view, pos)
+    except (ValueError, IndexError) as error:
         raise BrokerError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from None
-    return ":".join(words)
-
-
-def _compact_string(text: str) -> bytes:
-    data = text.encode()
-    length = len(data) + 1
-    prefix = bytearray()
-    while length >= 0x80:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
-    return bytes(prefix) + data
+    return f"{kind}:{name}"
 
 
 def _encode_address(host: str) -> bytes:

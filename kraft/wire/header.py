@@ -12,6 +12,7 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from kraft.wire.primitives import skip_tags
 from kraft.wire.schemas import is_flexible, versions_of
 
 API_VERSIONS: Final = 18
@@ -61,7 +62,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             raise MalformedHeader("the client id is no UTF-8") from None
         pos += length
     if request_is_flexible(api_key, version):
-        pos = _skip_tags(frame, pos)
+        pos = _after_tags(frame, pos)
     return RequestHeader(api_key, version, correlation_id, client_id, pos)
 
 
@@ -82,7 +83,7 @@ def response_prefix(api_key: int, version: int, correlation_id: int, body_size: 
 
 def response_body(api_key: int, version: int, frame: memoryview) -> int:
     """Where the body starts in a response frame (without its length)."""
-    return _skip_tags(frame, 4) if response_is_flexible(api_key, version) else 4
+    return _after_tags(frame, 4) if response_is_flexible(api_key, version) else 4
 
 
 @lru_cache(maxsize=1024)  # bounded: strangers choose the keys
@@ -97,27 +98,8 @@ def response_is_flexible(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and request_is_flexible(api_key, version)
 
 
-def _skip_tags(frame: memoryview, pos: int) -> int:
-    count, pos = read_uvarint(frame, pos)
-    for _ in range(count):
-        _, pos = read_uvarint(frame, pos)
-        size, pos = read_uvarint(frame, pos)
-        pos += size
-        if pos > len(frame):
-            raise MalformedHeader("a tagged field runs over the end of the frame")
-    return pos
-
-
-def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, seven bits a byte, lowest first; and where it ends."""
-    value = 0
+def _after_tags(frame: memoryview, pos: int) -> int:
     try:
-        for shift in range(0, 35, 7):
-            byte = buf[pos]
-            pos += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, pos
-    except IndexError:
-        raise MalformedHeader("a varint runs over the end of the frame") from None
-    raise MalformedHeader("a varint is longer than five bytes")
+        return skip_tags(frame, pos)
+    except (IndexError, ValueError):
+        raise MalformedHeader("the header's tagged fields run over the end") from None

@@ -54,6 +54,8 @@ class FieldPlan(NamedTuple):
     name: str
     """Kafka's name in snake case."""
     kio_name: str
+    kafka_type: str
+    """Of the value or, in an array, of each; empty for structs."""
     default: Any
     """What it holds where nobody sets it, in our form."""
     kio_default: Any
@@ -142,12 +144,14 @@ def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) ->
         struct = StructPlan(kind.type_, message, (*path, name))
     from_kio, to_kio = _CONVERSIONS.get(kafka_type, (None, None))
     if kind.is_array and from_kio is not None:
-        from_kio, to_kio = _each(from_kio), _each(to_kio)
+        from_kio, to_kio = _each(from_kio, list), _each(to_kio, tuple)
     default = _default(field, kafka_type, struct, kind.is_array, from_kio)
     kio_default = field.default
     if kio_default is MISSING and struct is None:
         kio_default = to_kio(default) if to_kio is not None and default is not None else default
-    return FieldPlan(name, field.name, default, kio_default, from_kio, to_kio, struct, is_array=kind.is_array)
+    return FieldPlan(
+        name, field.name, kafka_type, default, kio_default, from_kio, to_kio, struct, is_array=kind.is_array
+    )
 
 
 def _default(
@@ -161,14 +165,16 @@ def _default(
         return None if field.default is None or is_optional(field) else struct
     if field.default is not MISSING:
         return field.default if from_kio is None else from_kio(field.default)
+    if kafka_type == "records" and not is_optional(field):
+        return b""
     return _EMPTY_VALUES[kafka_type]
 
 
-def _each(convert: Convert | None) -> Convert:
+def _each(convert: Convert | None, make: Callable[[Iterator[Any]], Any]) -> Convert:
     assert convert is not None
 
     def convert_all(values: Any) -> Any:
-        return None if values is None else tuple(convert(value) for value in values)
+        return None if values is None else make(convert(value) for value in values)
 
     return convert_all
 
