@@ -184,6 +184,7 @@ def encode_batch(
     last_offset: int | None = None,
     leader_epoch: int = -1,
     compression: int = 0,
+    compression_level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = NO_SEQUENCE,
@@ -207,7 +208,7 @@ def encode_batch(
         attributes |= TRANSACTIONAL_FLAG
     if control:
         attributes |= CONTROL_FLAG
-    payload = compress(compression, body) if compression else body
+    payload = compress(compression, body, compression_level) if compression else body
     batch = bytearray(BATCH_OVERHEAD)
     _HEADER.pack_into(
         batch,

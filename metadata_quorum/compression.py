@@ -56,19 +56,22 @@ _INT32_BE: Final = struct.Struct(">i")
 _UINT32_LE: Final = struct.Struct("<I")
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` in the codec's framing. Raises ValueError for a codec that Kafka does not know."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the codec's framing; `level` counts for gzip and zstd.
+
+    Raises ValueError for a codec that Kafka does not know.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+            return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
         case Codec.SNAPPY:
             return _xerial_compress(data)
         case Codec.LZ4:
             return _lz4_compress(data)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
 

@@ -1,0 +1,1 @@
+"""One partition's log on disk, in Apache Kafka's file formats."""

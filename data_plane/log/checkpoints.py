@@ -1,0 +1,197 @@
+"""Kafka's small text files: checkpoints of a log dir, a partition's identity, a log dir's identity.
+
+A checkpoint is a version line, a count line, then one line per entry:
+
+    0
+    2
+    flights 0 1234          replication-offset-, recovery-point-offset-, log-start-offset-checkpoint
+    flights 1 998
+    -----------------
+    0
+    1
+    3 1234                  leader-epoch-checkpoint: epoch, start offset
+
+`partition.metadata` and `meta.properties` hold `key: value` and `key=value` lines. `write_atomic` of
+the disk makes each write all or nothing.
+
+Beside the data's way: written every few seconds and on shutdown, read at the start.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from metadata_quorum.disk import Disk
+from metadata_quorum.model import TopicPartition
+
+REPLICATION_OFFSETS: Final = "replication-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+META_PROPERTIES: Final = "meta.properties"
+
+_VERSION: Final = "0"
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be understood; the message names the file and the line."""
+
+
+def _encode(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "\n".join([_VERSION, str(len(entries)), *entries, ""]).encode()
+
+
+def _decode(path: str, data: bytes, fields: int) -> list[list[str]]:
+    lines = data.decode("utf-8", "replace").splitlines()
+    if not lines:
+        return []  # created and never written
+    if lines[0] != _VERSION:
+        raise CheckpointError(f"{path}: unknown version {lines[0]!r} in line 1")
+    if len(lines) < 2 or not lines[1].isdigit():
+        raise CheckpointError(f"{path}: line 2 is not a count")
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if len(entries) != int(lines[1]):
+        raise CheckpointError(f"{path}: {lines[1]} entries announced, {len(entries)} found")
+    for number, entry in enumerate(entries, start=3):
+        if len(entry) != fields or not entry[-1].lstrip("-").isdigit():
+            raise CheckpointError(f"{path}: line {number} is malformed")
+    return entries
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    return disk.read_bytes(path) if disk.exists(path) else b""
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The contents of one of the three offset checkpoints."""
+    return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint (blocks until it is durable)."""
+    disk.write_atomic(path, encode_offsets(offsets))
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """An offset checkpoint; empty where there is none. Raises CheckpointError."""
+    entries = _decode(path, _read(disk, path), fields=3)
+    try:
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
+    except ValueError as e:
+        raise CheckpointError(f"{path}: {e}") from e
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """The contents of `leader-epoch-checkpoint`."""
+    return _encode(f"{epoch} {start}" for epoch, start in entries)
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) in file order; empty where there is no file. Raises CheckpointError."""
+    try:
+        return [(int(epoch), int(start)) for epoch, start in _decode(path, _read(disk, path), fields=2)]
+    except ValueError as e:
+        raise CheckpointError(f"{path}: {e}") from e
+
+
+def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a small file atomically for readers, without waiting for the device.
+
+    For files that recovery can make again from the log.
+    """
+    temporary = path + ".tmp"
+    disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append((data,))
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+
+
+# --- identities --------------------------------------------------------------------------------
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text form: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """Raises ValueError where the text is not Kafka's form of a UUID."""
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def write_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
+    """`partition.metadata`: which topic a directory belongs to."""
+    disk.write_atomic(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+
+
+def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
+    """The topic id, or None where there is no file. Raises CheckpointError."""
+    fields = dict(_pairs(_read(disk, path), ":"))
+    if not fields:
+        return None
+    try:
+        return decode_uuid(fields["topic_id"])
+    except (KeyError, ValueError) as e:
+        raise CheckpointError(f"{path}: no readable topic_id") from e
+
+
+def write_meta_properties(
+    disk: Disk, path: str, *, cluster_id: str, node_id: int, directory_id: UUID
+) -> None:
+    """`meta.properties`: which node of which cluster a log dir belongs to."""
+    lines = (
+        "#",
+        "version=1",
+        f"cluster.id={cluster_id}",
+        f"node.id={node_id}",
+        f"directory.id={encode_uuid(directory_id)}",
+        "",
+    )
+    disk.write_atomic(path, "\n".join(lines).encode())
+
+
+def read_meta_properties(disk: Disk, path: str) -> dict[str, str]:
+    """Its fields as text (`cluster.id`, `node.id`, `directory.id`, `version`); empty without a file."""
+    return dict(_pairs(_read(disk, path), "="))
+
+
+def _pairs(data: bytes, separator: str) -> Iterable[tuple[str, str]]:
+    for line in data.decode("utf-8", "replace").splitlines():
+        key, found, value = line.partition(separator)
+        if found and not line.lstrip().startswith("#"):
+            yield key.strip(), value.strip()
+
+
+# --- clean shutdown ----------------------------------------------------------------------------
+
+
+def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
+    """Say that every log of the dir was closed: the next start need not recover them."""
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode())
+
+
+def read_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
+    """The broker epoch of the clean shutdown before this start (-1: not told), None if it was unclean."""
+    path = f"{log_dir}/{CLEAN_SHUTDOWN}"
+    if not disk.exists(path):
+        return None
+    try:
+        epoch = json.loads(disk.read_bytes(path) or b"{}").get("brokerEpoch", -1)
+    except (ValueError, AttributeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
+    """Once the logs are open, so that a crash from here on is seen as one."""
+    disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
+    disk.sync_dir(log_dir)

@@ -1,0 +1,37 @@
+"""Names of the files in a partition's directory, as Apache Kafka names them.
+
+A segment's files share a stem of twenty digits, the offset of its first record:
+`00000000000000000042.log`, `.index`, `.timeindex`, `.snapshot` (producers' state before it),
+`.txnindex`. A file that awaits its removal has `.deleted` appended.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+SNAPSHOT: Final = ".snapshot"
+TXN_INDEX: Final = ".txnindex"
+DELETED: Final = ".deleted"
+
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SNAPSHOT, TXN_INDEX)
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+_STEM_DIGITS: Final = 20
+
+
+def path_of(directory: str, base_offset: int, suffix: str) -> str:
+    """The path of one of a segment's files."""
+    return f"{directory}/{base_offset:0{_STEM_DIGITS}d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a file's name, or None where it is not a file of that kind."""
+    stem = name[: -len(suffix)]
+    if name.endswith(suffix) and len(stem) == _STEM_DIGITS and stem.isdigit():
+        return int(stem)
+    return None

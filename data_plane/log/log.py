@@ -1,0 +1,519 @@
+"""A partition's log: segments by base offset, appended to at the end, read from anywhere.
+
+One thread owns it; nothing here waits, but for reads of files that recovery, truncation and rare
+questions need. What may block otherwise comes out as an effect (effects.py).
+
+Offsets: log_start_offset <= (LSO <= high watermark, which the partition keeps) <= log_end_offset.
+Files survive the death of the process at once, of the machine up to `recovery_point`.
+
+Way of the data: api/produce or fetcher -> partition -> here -> segment -> disk, and back by slices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from sortedcontainers import SortedDict
+
+from data_plane.log import checkpoints, files, recovery, retention, timestamps, validation
+from data_plane.log.config import LOG_APPEND_TIME, LogConfig
+from data_plane.log.effects import Deletion, FlushWork
+from data_plane.log.producer_snapshot import encode_snapshot
+from data_plane.log.producers import BatchMetadata
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment
+from data_plane.log.timestamps import TimestampedOffset
+from data_plane.log.validation import Batches, Origin, Writable
+from metadata_quorum.batch import (
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    CorruptBatchError,
+    check_crc,
+    decode_batch,
+    iter_headers,
+    set_offset_and_epoch,
+)
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.invariants import invariant
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 where the topic keeps the producer's times
+    log_start_offset: int
+    duplicate: bool = False  # nothing was written; the offsets are those of the first time
+    rolled: bool = False  # a segment was closed: flush it soon
+    size: int = 0
+
+
+class Log:
+    """See the module. `config` may be replaced at any time."""
+
+    def __init__(
+        self, disk: Disk, directory: str, config: LogConfig, loaded: recovery.LoadedLog, topic_id: UUID | None
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.topic_id = topic_id
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self._segments: SortedDict[int, Segment] = loaded.segments
+        self._active: Segment = loaded.segments.peekitem(-1)[1]
+        self._deletions: list[Deletion] = []
+        self._new_files = True  # directory entries that no flush has made durable yet
+        self._truncations = 0
+        self._pending_snapshots: list[str] = []
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        recovery_point: int,
+        log_start_offset: int,
+        clean: bool,
+        now_ms: int,
+        topic_id: UUID | None = None,
+    ) -> Log:
+        """Open or create the log in `directory`. Raises recovery.LogCorruptError, and
+        BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
+        """
+        disk.make_dirs(directory)
+        metadata_path = f"{directory}/{files.PARTITION_METADATA}"
+        stored_id = checkpoints.read_partition_metadata(disk, metadata_path)
+        if topic_id is not None and stored_id is None:
+            checkpoints.write_partition_metadata(disk, metadata_path, topic_id)
+        elif topic_id is not None and stored_id != topic_id:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{directory} belongs to topic id {stored_id}, not {topic_id}",
+            )
+        loaded = recovery.load(
+            disk,
+            directory,
+            config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            now_ms=now_ms,
+        )
+        return cls(disk, directory, config, loaded, topic_id or stored_id)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments.values())
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one is appended to."""
+        return list(self._segments.values())
+
+    # --- appending
+
+    def append_as_leader(
+        self, records: Writable, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Check, give offsets and epoch in place, write. Raises BrokerError; then nothing was written."""
+        config = self.config
+        batches = validation.validate(records, config, now_ms, origin)
+        if origin is Origin.CLIENT:
+            repeated = self._judge_producer(batches[0][1])
+            if repeated is not None:
+                return AppendInfo(
+                    repeated.first_offset, repeated.last_offset, -1, self.log_start_offset, duplicate=True
+                )
+        append_time_ms = -1
+        if self._changes_codec(batches):
+            records = validation.recompress(records, batches, config)
+            batches = validation.validate(records, config, now_ms, origin)
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            batches = validation.stamp(records, batches, now_ms)
+            append_time_ms = now_ms
+        first_offset = offset = self.log_end_offset
+        offsets: list[int] = []
+        for position, header in batches:
+            set_offset_and_epoch(records, position, offset, leader_epoch)
+            offsets.append(offset)
+            offset += header.last_offset_delta + 1
+        invariant(leader_epoch >= self.epochs.latest, "P8", (self.directory, leader_epoch))
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, first_offset)
+        rolled = self._write(records, batches, offsets, now_ms)
+        return AppendInfo(
+            first_offset,
+            offset - 1,
+            append_time_ms,
+            self.log_start_offset,
+            rolled=rolled,
+            size=len(records),
+        )
+
+    def append_as_follower(
+        self, records: memoryview | bytes | bytearray, *, now_ms: int = -1
+    ) -> AppendInfo | None:
+        """Append a leader's run of batches as it is, with one write; None where no batch is whole.
+
+        Raises BrokerError(CORRUPT_MESSAGE), or OFFSET_OUT_OF_RANGE where the run does not go on
+        at the log's end. A batch that is cut at the end of the run is left for the next fetch.
+        """
+        batches: Batches = []
+        offsets: list[int] = []
+        end = 0
+        start_offset = self.log_start_offset
+        try:
+            if start_offset == self.log_end_offset:
+                self._begin_inside_batch(records)
+            expected = self.log_end_offset
+            for position, header in iter_headers(records):
+                self._check_from_leader(records, position, header, expected)
+                batches.append((position, header))
+                offsets.append(header.base_offset)
+                expected = header.base_offset + header.last_offset_delta + 1
+                end = position + LOG_OVERHEAD + header.batch_length
+        except CorruptBatchError as e:
+            raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
+        if not batches:
+            return None
+        latest = self.epochs.latest
+        for _, header in batches:
+            if header.partition_leader_epoch != latest:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                latest = header.partition_leader_epoch
+        view = records if end == len(records) else memoryview(records)[:end]
+        rolled = self._write(view, batches, offsets, now_ms)
+        self.advance_log_start(start_offset)
+        return AppendInfo(offsets[0], expected - 1, -1, self.log_start_offset, rolled=rolled, size=end)
+
+    def _begin_inside_batch(self, records: memoryview | bytes | bytearray) -> None:
+        """An empty follower starts where its leader does, which may be inside a batch (DeleteRecords):
+        then the log begins with the whole batch, and only its start offset lies inside.
+        """
+        first = next(iter_headers(records), None)
+        if first is not None and first[1].base_offset < self.log_end_offset <= first[1].last_offset:
+            self.truncate_fully_and_start_at(first[1].base_offset)
+
+    def needs_recompression(self, records: Writable) -> bool:
+        """Whether the topic's codec differs from the batches': then give `recompressed` to an executor
+        first and append what it returns; appending at once works too, on the loop.
+        """
+        if validation.target_codec(self.config) is None:
+            return False
+        try:
+            return self._changes_codec(list(iter_headers(records)))
+        except CorruptBatchError:
+            return False  # the append says what is wrong
+
+    def recompressed(self, records: Writable, now_ms: int, origin: Origin = Origin.CLIENT) -> bytearray:
+        """The records in the topic's codec; touches no state of the log. Raises BrokerError."""
+        config = self.config
+        batches = validation.validate(records, config, now_ms, origin)
+        return validation.recompress(records, batches, config)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader opens its epoch at the end of the log, with no record in it yet."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    def _judge_producer(self, header: BatchHeader) -> BatchMetadata | None:
+        return self.producers.check(header) if header.producer_id >= 0 else None
+
+    def _changes_codec(self, batches: Batches) -> bool:
+        codec = validation.target_codec(self.config)
+        return codec is not None and any(h.compression != codec and not h.is_control for _, h in batches)
+
+    def _check_from_leader(
+        self, records: memoryview | bytes | bytearray, position: int, header: BatchHeader, expected: int
+    ) -> None:
+        if header.magic != MAGIC or not check_crc(records, position, header):
+            raise BrokerError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{self.directory}: the batch at offset {header.base_offset} from the leader is corrupt",
+            )
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.directory}: batch at offset {header.base_offset}, log ends at {expected}",
+            )
+
+    def _write(
+        self, records: memoryview | bytes | bytearray, batches: Batches, offsets: list[int], now_ms: int
+    ) -> bool:
+        """One write, then the state that follows from it; whether a segment was rolled before."""
+        last_header = batches[-1][1]
+        next_offset = offsets[-1] + last_header.last_offset_delta + 1
+        active = self._active
+        rolled = self._must_roll(active, len(records), last_header.max_timestamp, next_offset, now_ms)
+        if rolled:
+            active = self.roll(now_ms)
+        start = active.append(records)
+        for (position, header), offset in zip(batches, offsets, strict=True):
+            size = LOG_OVERHEAD + header.batch_length
+            last_offset = offset + header.last_offset_delta
+            active.note(start + position, size, last_offset, header.max_timestamp)
+            if header.producer_id >= 0:
+                if header.is_control:
+                    marker = decode_batch(records, position)[0]
+                    self.producers.update_control(header._replace(base_offset=offset), marker)
+                else:
+                    self.producers.update(header, offset)
+        self.log_end_offset = self.producers.next_offset = next_offset
+        return rolled
+
+    # --- rolling
+
+    def _must_roll(
+        self, active: Segment, added: int, newest_timestamp: int, next_offset: int, now_ms: int
+    ) -> bool:
+        if active.size == 0:
+            return False
+        config = self.config
+        return (
+            active.size + added > config.segment_bytes
+            or active.index_full
+            or next_offset - 1 - active.base_offset > MAX_RELATIVE_OFFSET
+            or active.waited_for_roll_ms(now_ms, newest_timestamp) > config.segment_ms
+        )
+
+    def roll(self, now_ms: int) -> Segment:
+        """Close the active segment and begin an empty one at the end of the log."""
+        base = self.log_end_offset
+        if self._active.base_offset == base and self._active.size == 0:
+            return self._active
+        self._active.seal()
+        for suffix in files.SEGMENT_SUFFIXES:  # left by a truncation
+            self.disk.remove(files.path_of(self.directory, base, suffix))
+        self._write_producer_snapshot()
+        self._active = Segment(self.disk, self.directory, base, self.config, now_ms)
+        self._segments[base] = self._active
+        self._new_files = True
+        return self._active
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Roll a segment that is old enough although nothing is appended to it."""
+        active = self._active
+        if active.size == 0 or active.waited_for_roll_ms(now_ms, now_ms) <= self.config.segment_ms:
+            return False
+        self.roll(now_ms)
+        return True
+
+    def _write_producer_snapshot(self) -> None:
+        path = files.path_of(self.directory, self.log_end_offset, files.SNAPSHOT)
+        checkpoints.write_unsynced(self.disk, path, encode_snapshot(self.producers.states))
+        self._pending_snapshots.append(path)
+
+    # --- reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_offset: int | None = None,
+        at_least_one_batch: bool = False,
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset`, below `upper_offset` (default: the end).
+
+        The last batch may be cut by `max_bytes`, the first only without `at_least_one_batch`.
+        Raises BrokerError(OFFSET_OUT_OF_RANGE).
+        """
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in the log's range {self.log_start_offset} to {end}",
+            )
+        upper = end if upper_offset is None or upper_offset > end else upper_offset
+        active = self._active
+        if offset >= upper:
+            return LogSlice(active, offset, active.size, 0)
+        if offset >= active.base_offset:
+            limit = active.size if upper == end else active.locate(upper, active.file.read)
+            return active.slice(offset, max_bytes, limit, at_least_one_batch)
+        return self._read_old(offset, max_bytes, upper, at_least_one_batch)
+
+    def _read_old(self, offset: int, max_bytes: int, upper: int, at_least_one_batch: bool) -> LogSlice:
+        """From a segment that is not the last, or the next one where compaction left a gap."""
+        first = self._segments.bisect_right(offset) - 1
+        bases = self._segments.keys()
+        for i in range(first, len(bases)):
+            segment: Segment = self._segments[bases[i]]
+            end = bases[i + 1] if i + 1 < len(bases) else self.log_end_offset
+            limit = segment.size if upper >= end else segment.locate(upper, segment.file.read)
+            found = segment.slice(offset, max_bytes, limit, at_least_one_batch)
+            if found.length or upper <= end:
+                break
+        return found
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after `timestamp` (ms). Reads files; may block."""
+        return timestamps.first_at_or_after(self._segments.values(), timestamp, self.log_start_offset)
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The record with the greatest timestamp; None in an empty log. Reads files; may block."""
+        return timestamps.greatest(self._segments.values())
+
+    def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the greatest epoch known up to `epoch`; (-1, -1) where unknown."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest open, or not yet replicated, transaction begins."""
+        return self.producers.first_unstable_offset(high_watermark)
+
+    # --- dropping from the end
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop every batch that reaches `offset`; False where there is none."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._segments.peekitem(0)[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        for base in list(self._segments)[self._segments.bisect_right(offset) :]:
+            self._schedule_deletion(self._segments.pop(base), due_ms=0)
+        self._active = self._segments.peekitem(-1)[1]
+        self._end_at(self._active.truncate_to(offset))
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the next record is `offset`."""
+        for base in list(self._segments):
+            self._schedule_deletion(self._segments.pop(base), due_ms=0)
+        created_ms = self._active.created_ms
+        self._active = Segment(self.disk, self.directory, offset, self.config, created_ms)
+        self._segments[offset] = self._active
+        self._new_files = True
+        self.log_start_offset = offset
+        self._end_at(offset)
+
+    def _end_at(self, offset: int) -> None:
+        self._truncations += 1
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        self._write_epochs()
+        recovery.rebuild_producers(
+            self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset
+        )
+
+    def _write_epochs(self) -> None:
+        """Without waiting for the device: a flush makes it durable."""
+        path = f"{self.directory}/{files.LEADER_EPOCHS}"
+        checkpoints.write_unsynced(self.disk, path, checkpoints.encode_epochs(self.epochs.entries))
+
+    # --- dropping from the start
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Records below `offset` are gone for readers; their segments go with the next sweep."""
+        if offset <= self.log_start_offset:
+            return False
+        invariant(offset <= self.log_end_offset, "P5", (self.directory, offset, self.log_end_offset))
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[Deletion]:
+        """Take segments out by retention and start offset; the effects remove their files later."""
+        segments = self.segments
+        count = retention.expired(
+            segments,
+            self.config,
+            now_ms=now_ms,
+            high_watermark=high_watermark,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
+        if count == len(segments):
+            self.roll(now_ms)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in segments[:count]:
+            del self._segments[segment.base_offset]
+            self._schedule_deletion(segment, due_ms)
+        if count:
+            self.advance_log_start(self._segments.peekitem(0)[0])
+        return self.take_deletions()
+
+    def take_deletions(self) -> list[Deletion]:
+        """Deletions that a truncation or a sweep has left to the owner."""
+        deletions, self._deletions = self._deletions, []
+        return deletions
+
+    def _schedule_deletion(self, segment: Segment, due_ms: int) -> None:
+        """Rename the files away; open slices keep reading theirs."""
+        segment.offset_index.drop()
+        segment.time_index.drop()
+        renamed: list[str] = []
+        for suffix in files.SEGMENT_SUFFIXES:
+            path = files.path_of(self.directory, segment.base_offset, suffix)
+            if self.disk.exists(path):
+                self.disk.rename(path, path + files.DELETED)
+                renamed.append(path + files.DELETED)
+        self._new_files = True
+        self._deletions.append(Deletion(self.disk, renamed, due_ms, segment.size))
+
+    # --- making it durable
+
+    @property
+    def unflushed_records(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    def prepare_flush(self) -> FlushWork | None:
+        """What must be synced so that nothing up to the present end can be lost; None if nothing.
+
+        Run it in an executor, then tell `flush_done`.
+        """
+        behind = self.recovery_point < self.log_end_offset or self.epochs.dirty
+        if not (behind or self._new_files or self._pending_snapshots):
+            return None
+        first = max(self._segments.bisect_right(self.recovery_point) - 1, 0)
+        unsynced = [f for segment in self.segments[first:] for f in segment.files_to_sync()]
+        epochs = checkpoints.encode_epochs(self.epochs.entries) if self.epochs.dirty else None
+        work = FlushWork(
+            self.disk,
+            self.directory,
+            self.log_end_offset,
+            unsynced,
+            self._pending_snapshots,
+            f"{self.directory}/{files.LEADER_EPOCHS}",
+            epochs,
+            self._new_files,
+            self._truncations,
+        )
+        self._pending_snapshots = []
+        self.epochs.dirty = False
+        self._new_files = False
+        return work
+
+    def flush_done(self, work: FlushWork) -> None:
+        """`work.run()` has returned: its records are durable."""
+        if work.generation == self._truncations and work.offset > self.recovery_point:
+            self.recovery_point = work.offset
+
+    # --- ending
+
+    def close(self) -> None:
+        """Bring the indexes up to date and release the files; nothing is synced."""
+        for segment in self._segments.values():
+            segment.close()
+
+    def close_clean(self) -> None:
+        """Flush all (blocks), write the producers' state, close: the next start need not recover."""
+        self._active.seal()
+        self._write_producer_snapshot()
+        work = self.prepare_flush()
+        if work is not None:
+            work.run()
+            self.flush_done(work)
+        self.close()

@@ -1,0 +1,221 @@
+"""What a log knows of its producers: sequence numbers, epochs, open transactions.
+
+For each idempotent producer the last five batches are kept, so that a repeated one is answered with
+the offset it got the first time. Sequence numbers count a producer's records per partition and wrap
+from 2^31 - 1 to 0. Everything here follows from the batches alone: replaying the log from a
+snapshot, appending as a leader and appending as a follower end in the same state.
+
+Way of the data: log -> `check` before an append (leader only) -> `update` after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from sortedcontainers import SortedDict
+
+from metadata_quorum.batch import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    NO_SEQUENCE,
+    BatchHeader,
+    Record,
+    control_type,
+    coordinator_epoch,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+KEPT_BATCHES: Final = 5
+MAX_SEQUENCE: Final = 2**31 - 1
+NO_EPOCH: Final = -1
+DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
+
+
+class BatchMetadata(NamedTuple):
+    """One accepted batch of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerState:
+    """One producer id on this log."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=KEPT_BATCHES)  # of the current epoch only
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.current_txn_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The kept batch that `header` repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerState):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log; it holds the LSO back until the HW passes the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    aborted: bool
+
+
+class ProducerStateManager:
+    """See the module. `next_offset` is the offset up to which the state has taken in the log."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, ProducerState] = {}
+        self.next_offset = 0
+        self._ongoing: SortedDict[int, int] = SortedDict()  # first offset -> producer id
+        self._unreplicated: SortedDict[int, CompletedTransaction] = SortedDict()  # by first offset
+
+    # --- appending
+
+    def check(self, header: BatchHeader) -> BatchMetadata | None:
+        """Judge a client's idempotent batch before it is appended.
+
+        Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH or
+        OUT_OF_ORDER_SEQUENCE_NUMBER. A producer not known here (expired, or its records deleted)
+        may begin with any sequence.
+        """
+        state = self.states.get(header.producer_id)
+        if state is None or state.epoch == NO_EPOCH:
+            return None
+        if header.producer_epoch == state.epoch:
+            duplicate = state.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+            self._check_sequence(header, state.last_sequence)
+        elif header.producer_epoch < state.epoch:
+            raise BrokerError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} is {header.producer_epoch}, "
+                f"which is smaller than the last seen epoch {state.epoch}",
+            )
+        elif header.base_sequence != 0:
+            raise BrokerError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for new epoch of producer {header.producer_id}: "
+                f"{header.producer_epoch} (request epoch), {header.base_sequence} (seq. number), "
+                f"{state.epoch} (current producer epoch)",
+            )
+        return None
+
+    def _check_sequence(self, header: BatchHeader, last_sequence: int) -> None:
+        expected = (last_sequence + 1) & MAX_SEQUENCE
+        if header.base_sequence != expected:
+            raise BrokerError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id}: "
+                f"{header.base_sequence} (incoming seq. number), "
+                f"{last_sequence} (current end sequence number)",
+            )
+
+    def update(self, header: BatchHeader, base_offset: int) -> None:
+        """Take in an appended data batch of a producer with an id."""
+        state = self.states.get(header.producer_id)
+        if state is None:
+            state = self.states[header.producer_id] = ProducerState(header.producer_epoch)
+        elif header.producer_epoch != state.epoch:
+            if header.producer_epoch < state.epoch:
+                return  # a zombie's batch that an old leader let in; the newer epoch stays
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        delta = header.last_offset_delta
+        last_offset = base_offset + delta
+        state.last_timestamp = header.max_timestamp
+        state.batches.append(
+            BatchMetadata(
+                (header.base_sequence + delta) & MAX_SEQUENCE, last_offset, delta, header.max_timestamp
+            )
+        )
+        if header.is_transactional and state.current_txn_first_offset is None:
+            state.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = header.producer_id
+
+    def update_control(self, header: BatchHeader, marker: Record) -> CompletedTransaction | None:
+        """Take in a control batch; returns the transaction that its marker ended, if one was open."""
+        kind = control_type(marker)
+        if kind not in (CONTROL_ABORT, CONTROL_COMMIT):
+            return None
+        state = self.states.get(header.producer_id)
+        if state is None:
+            state = self.states[header.producer_id] = ProducerState(header.producer_epoch)
+        elif header.producer_epoch > state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        state.coordinator_epoch = coordinator_epoch(marker)
+        state.last_timestamp = marker.timestamp
+        first_offset, state.current_txn_first_offset = state.current_txn_first_offset, None
+        if first_offset is None:
+            return None
+        ended = CompletedTransaction(
+            header.producer_id, first_offset, header.last_offset, kind == CONTROL_ABORT
+        )
+        self._ongoing.pop(first_offset, None)
+        self._unreplicated[first_offset] = ended
+        return ended
+
+    # --- transactions
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that is open, or whose end is not replicated yet."""
+        while self._unreplicated and self._unreplicated.peekitem(0)[1].last_offset < high_watermark:
+            self._unreplicated.popitem(0)
+        firsts = [d.peekitem(0)[0] for d in (self._ongoing, self._unreplicated) if d]
+        return min(firsts) if firsts else None
+
+    # --- keeping it small
+
+    def expire(self, now_ms: int, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> int:
+        """Forget producers that were silent for so long and have no open transaction; returns how many."""
+        silent = [
+            producer_id
+            for producer_id, state in self.states.items()
+            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in silent:
+            del self.states[producer_id]
+        return len(silent)
+
+    def reset(self, next_offset: int, states: dict[int, ProducerState] | None = None) -> None:
+        """Begin anew from a snapshot's states, or from nothing."""
+        self.states = states or {}
+        self.next_offset = next_offset
+        self._unreplicated.clear()
+        self._ongoing.clear()
+        for producer_id, state in self.states.items():
+            if state.current_txn_first_offset is not None:
+                self._ongoing[state.current_txn_first_offset] = producer_id

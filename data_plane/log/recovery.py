@@ -1,0 +1,322 @@
+"""Opening a log: what the files say, what a crash may have done to them, and what is done about it.
+
+    what is found                                              what is done
+    ----------------------------------------------------------------------------------------------
+    clean shutdown                                             indexes trusted, end of log by the last
+                                                               index entry, nothing scanned
+    crash: segments wholly below the recovery point            trusted (they were fsynced)
+    crash: the others, and always the last                     every batch checked, indexes made again
+    - all batches whole, CRCs right, offsets rising            kept
+    - the last batch is cut or damaged, nothing good behind it cut there: it was never acknowledged
+                                                               by an fsync, and its writer died
+    - a damaged batch with a good batch behind it, in the same
+      file or in a later segment                               LogCorruptError, nothing is touched:
+                                                               cutting would drop good records
+    - later segments that hold no byte                         removed
+    an index file is missing, or is no multiple of its entry   made again from the log
+    `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
+    producer snapshot damaged or ahead of the log              removed, an older one taken
+    leader-epoch-checkpoint missing or unreadable              made again from all batches
+    no segment at all                                          an empty one at the log start offset
+    log start offset ahead of the end                          the log begins anew there
+
+A batch counts as good behind damage if its length fits, its magic is 2, its CRC is right and its
+offset is not below what the damaged one would have reached.
+
+Way of the data: Log.open -> here; nothing else reads whole segments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from sortedcontainers import SortedDict
+
+from data_plane.log import checkpoints, files
+from data_plane.log.config import LogConfig
+from data_plane.log.epochs import EpochCache
+from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
+from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from data_plane.log.producers import ProducerStateManager
+from data_plane.log.segment import Segment
+from metadata_quorum.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, check_crc, decode_batch, read_header
+from metadata_quorum.disk import Buffer, Disk
+
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class LogCorruptError(Exception):
+    """Damage with good records behind it. The log must go offline or be fetched again; never cut.
+
+    `offset` is the first offset that cannot be read.
+    """
+
+    def __init__(self, path: str, position: int, offset: int, what: str) -> None:
+        super().__init__(
+            f"{path} is corrupt at byte {position} (offset {offset}): {what}; "
+            f"there are good batches behind it, so nothing was truncated"
+        )
+        self.path = path
+        self.position = position
+        self.offset = offset
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `load` hands to the Log."""
+
+    segments: SortedDict[int, Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: EpochCache
+    producers: ProducerStateManager
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    now_ms: int,
+) -> LoadedLog:
+    """Open every segment of the directory, recovering what a crash may have torn."""
+    disk.make_dirs(directory)
+    _remove_leftovers(disk, directory)
+    segments: SortedDict[int, Segment] = SortedDict()
+    for base in _offsets(disk, directory, files.LOG):
+        segments[base] = Segment(disk, directory, base, config, now_ms)
+    if not segments:
+        segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
+    epochs = _read_epochs(disk, directory, segments)
+    if clean:
+        _rebuild_damaged_indexes(disk, segments)
+        end = segments.peekitem(-1)[1].load_tail()
+    else:
+        end = _recover(disk, segments, epochs, recovery_point)
+    log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
+    if log_start_offset > end:
+        for segment in segments.values():
+            _remove_segment(disk, segment)
+        segments = SortedDict()
+        segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
+        end = log_start_offset
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(log_start_offset)
+    producers = ProducerStateManager()
+    rebuild_producers(disk, directory, producers, segments, log_start_offset, end)
+    return LoadedLog(segments, log_start_offset, end, min(recovery_point, end), epochs, producers)
+
+
+def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
+    offsets = (files.offset_of(name, suffix) for name in disk.list(directory))
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def _remove_leftovers(disk: Disk, directory: str) -> None:
+    names = disk.list(directory)
+    logs = {name.removesuffix(files.LOG) for name in names if name.endswith(files.LOG)}
+    for name in names:
+        stem, _, kind = name.partition(".")
+        orphan = f".{kind}" in (files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX) and stem not in logs
+        if orphan or name.endswith((files.DELETED, ".cleaned", ".tmp")):
+            disk.remove(f"{directory}/{name}")
+
+
+def _remove_segment(disk: Disk, segment: Segment) -> None:
+    segment.offset_index.drop()
+    segment.time_index.drop()
+    segment.file.close()
+    for path in (segment.path, segment.offset_index.path, segment.time_index.path):
+        disk.remove(path)
+
+
+# --- epochs ------------------------------------------------------------------------------------
+
+
+def _read_epochs(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> EpochCache:
+    path = f"{directory}/{files.LEADER_EPOCHS}"
+    try:
+        if disk.exists(path):
+            return EpochCache(checkpoints.read_epochs(disk, path))
+    except checkpoints.CheckpointError:
+        pass
+    epochs = EpochCache()
+    for segment in segments.values():
+        for _, header in segment.headers(0, segment.size):
+            if header.magic != MAGIC:
+                break  # damage: recovery judges it
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+# --- segments ----------------------------------------------------------------------------------
+
+
+def _recover(disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache, recovery_point: int) -> int:
+    """Check what may not have been synced; returns the end offset of the log."""
+    bases = list(segments)
+    first: int = max(segments.bisect_right(recovery_point) - 1, 0)
+    _rebuild_damaged_indexes(disk, segments, bases[:first])
+    epochs.truncate_from_end(bases[first])  # the scan finds the later ones
+    end: int = bases[first]
+    for i, base in enumerate(bases[first:], start=first):
+        segment: Segment = segments[base]
+        position, end, damage = scan(segment, epochs)
+        if damage is None:
+            continue
+        behind = [b for b in bases[i + 1 :] if segments[b].size]
+        claimed = _claimed_end(segment, position, end)
+        if behind or good_batch_behind(segment, position, claimed):
+            raise LogCorruptError(segment.path, position, end, damage)
+        segment.cut(position)
+        for later in bases[i + 1 :]:
+            _remove_segment(disk, segments.pop(later))
+        break
+    return end
+
+
+def _rebuild_damaged_indexes(
+    disk: Disk, segments: SortedDict[int, Segment], bases: list[int] | None = None
+) -> None:
+    for base in segments if bases is None else bases:
+        segment: Segment = segments[base]
+        intact = True
+        for index, entry in ((segment.offset_index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
+            present = disk.exists(index.path)
+            intact = intact and present and index.open().size() % entry.size == 0
+            index.drop()  # a file handle for each old segment would be too many
+        if not intact and segment.size:
+            position, end, damage = scan(segment, None)
+            if damage is not None:
+                raise LogCorruptError(segment.path, position, end, damage)
+            segment.seal()
+
+
+def scan(segment: Segment, epochs: EpochCache | None) -> tuple[int, int, str | None]:
+    """Check every batch of a segment and make its indexes again.
+
+    Returns the position and the offset where the good part ends, and what is wrong there (None: it
+    is good to its end).
+    """
+    segment.clear_indexes()
+    position, expected, end = 0, segment.base_offset, segment.size
+    chunk: Buffer = b""
+    chunk_start = 0
+    while position < end:
+        at = position - chunk_start
+        if at + BATCH_OVERHEAD > len(chunk) or at + read_header(chunk, at).size > len(chunk):
+            chunk, chunk_start, at = _chunk_at(segment, position), position, 0
+        damage = _damage(chunk, at, expected, end - position)
+        if damage is not None:
+            return position, expected, damage
+        header = read_header(chunk, at)
+        segment.note(position, header.size, header.last_offset, header.max_timestamp)
+        if epochs is not None:
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+        expected = header.next_offset
+        position += header.size
+    return position, expected, None
+
+
+def _chunk_at(segment: Segment, position: int) -> Buffer:
+    """At least the whole batch at `position`, as far as the file goes."""
+    chunk = segment.file.read(position, _CHUNK_BYTES)
+    if len(chunk) < BATCH_OVERHEAD:
+        return chunk
+    size = min(read_header(chunk).size, segment.size - position)
+    return chunk if size <= len(chunk) else segment.file.read(position, size)
+
+
+def _damage(chunk: Buffer, at: int, expected: int, left: int) -> str | None:
+    if left < BATCH_OVERHEAD:
+        return f"{left} bytes are too few for a batch header"
+    header = read_header(chunk, at)
+    if header.magic != MAGIC:
+        return f"magic is {header.magic}, not {MAGIC}"
+    if header.size < BATCH_OVERHEAD or header.size > left:
+        return f"batch claims {header.size} bytes, {left} are left"
+    if header.base_offset < expected:
+        return f"base offset {header.base_offset} where at least {expected} was expected"
+    if header.last_offset_delta < 0:
+        return f"last offset delta is {header.last_offset_delta}"
+    if not check_crc(chunk, at, header):
+        return "the CRC does not match"
+    return None
+
+
+def _claimed_end(segment: Segment, position: int, expected: int) -> int:
+    """The least offset that a batch behind the damaged one can have.
+
+    Where the damaged header is believable, that is what it claims; a producer's value may itself
+    hold batches (a copy of another log), which must not pass for good records behind the damage.
+    """
+    if segment.size - position >= BATCH_OVERHEAD:
+        header: BatchHeader = read_header(segment.file.read(position, BATCH_OVERHEAD))
+        believable = header.base_offset == expected and header.magic == MAGIC
+        if believable and header.record_count == header.last_offset_delta + 1 > 0:
+            return header.next_offset
+    return expected
+
+
+def good_batch_behind(segment: Segment, position: int, least_offset: int) -> bool:
+    """Whether a whole, checked batch of `least_offset` or later begins behind `position`."""
+    data = segment.file.read(position + 1, segment.size - position - 1)
+    prefix = re.escape(least_offset.to_bytes(8, "big")[:4])
+    for match in re.finditer(b"(?s)(?=" + prefix + b".{12}\\x02)", data):
+        at = match.start()
+        if len(data) - at < BATCH_OVERHEAD:
+            return False
+        header = read_header(data, at)
+        fits = BATCH_OVERHEAD <= header.size <= len(data) - at
+        if fits and header.base_offset >= least_offset and check_crc(data, at, header):
+            return True
+    return False
+
+
+# --- producers ---------------------------------------------------------------------------------
+
+
+def rebuild_producers(
+    disk: Disk,
+    directory: str,
+    producers: ProducerStateManager,
+    segments: SortedDict[int, Segment],
+    log_start_offset: int,
+    end: int,
+) -> None:
+    """Bring `producers` to the state after `end`: the newest usable snapshot, then the log."""
+    start = log_start_offset
+    producers.reset(start)
+    for offset in reversed(_offsets(disk, directory, files.SNAPSHOT)):
+        path = files.path_of(directory, offset, files.SNAPSHOT)
+        if offset <= end:
+            try:
+                producers.reset(offset, decode_snapshot(disk.read_bytes(path)))
+                start = offset
+                break
+            except CorruptSnapshotError:
+                pass
+        disk.remove(path)
+    first = max(segments.bisect_right(start) - 1, 0)
+    for base in list(segments)[first:]:
+        _replay(producers, segments[base], start, end)
+    producers.next_offset = end
+
+
+def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: int) -> None:
+    if start >= end or segment.size == 0:
+        return
+    position = segment.locate(start, segment.file.read)
+    for at, header in segment.headers(position, segment.size):
+        if header.producer_id < 0 or header.base_offset >= end:
+            continue
+        if header.is_control:
+            producers.update_control(header, decode_batch(segment.file.read(at, header.size))[0])
+        else:
+            producers.update(header, header.base_offset)

@@ -1,0 +1,51 @@
+"""Which old segments a log may drop: by its start offset, by time, by size.
+
+Pure: segments and limits in, a count from the oldest out. Only a prefix ever goes, and nothing at
+or above the high watermark.
+
+Beside the data's way: partitions' sweep -> log.delete_old_segments -> here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from data_plane.log.config import LogConfig
+from data_plane.log.segment import Segment
+
+UNLIMITED = -1
+
+
+def expired(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    now_ms: int,
+    high_watermark: int,
+    log_start_offset: int,
+    log_end_offset: int,
+) -> int:
+    """How many of the oldest segments to drop; all of them only where the last one holds records."""
+    surplus = 0
+    if config.delete and config.retention_bytes != UNLIMITED:
+        surplus = sum(s.size for s in segments) - config.retention_bytes
+    count = 0
+    for i, segment in enumerate(segments):
+        last = i + 1 == len(segments)
+        end = log_end_offset if last else segments[i + 1].base_offset
+        if end > high_watermark or (last and segment.size == 0):
+            break
+        below_start = not last and end <= log_start_offset
+        too_large = 0 < segment.size <= surplus
+        if not (below_start or too_large or _too_old(segment, config, now_ms)):
+            break
+        surplus -= segment.size
+        count += 1
+    return count
+
+
+def _too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    if not config.delete or config.retention_ms == UNLIMITED:
+        return False
+    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+    return now_ms - newest > config.retention_ms

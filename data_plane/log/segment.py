@@ -1,0 +1,334 @@
+"""One segment: a run of whole batches in a `.log` file, with its two indexes.
+
+Only the newest segment is appended to. It remembers where its latest batches end, so that a reader
+at the end of the log (a follower, a consumer that keeps up) finds its place without the index.
+
+A read yields a slice: which bytes of which file, not the bytes. What the page cache holds is taken
+at once; the rest is read by the owner in an executor, finding its place included.
+
+Way of the data: log -> here -> disk on an append; reader -> log -> here -> slice on a fetch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from data_plane.log import files
+from data_plane.log.config import LogConfig
+from data_plane.log.index import NotCachedError, OffsetIndex, TimeIndex
+from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatchError, read_header
+from metadata_quorum.disk import Buffer, Disk, File
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # the indexes keep offsets as int32 from the segment's base
+
+_SCAN_BYTES: Final = 8192
+_LATEST_BATCHES: Final = 1024  # ends remembered; half of them go when the list is full
+_UNKNOWN_SIZE: Final = 2**31
+
+_Read = Callable[[int, int], Buffer | None]
+
+
+class LogSlice:
+    """Bytes of a segment that answer a read; `length` is 0 where there is nothing to read.
+
+    Its place may still be unknown (where finding it would have blocked): then `length` is an upper
+    bound, `read_cached` says None, and `read`, which may block, finds it.
+    """
+
+    __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "first_offset", "length", "position")
+
+    def __init__(
+        self, segment: Segment, first_offset: int, position: int, length: int, limit: int = -1
+    ) -> None:
+        self._segment = segment
+        self.first_offset = first_offset
+        self.position = position
+        self.length = length
+        self._limit = limit  # end of the readable part; only set where the place is unknown
+        self._at_least_one = False
+        self._max_bytes = length
+
+    @classmethod
+    def unplaced(
+        cls, segment: Segment, first_offset: int, max_bytes: int, limit: int, at_least_one: bool
+    ) -> LogSlice:
+        """A slice whose place in the file is to be found by `read`."""
+        made = cls(segment, first_offset, -1, min(max_bytes, limit), limit)
+        made._at_least_one = at_least_one
+        made._max_bytes = max_bytes
+        return made
+
+    @property
+    def file(self) -> File:
+        return self._segment.file
+
+    def read(self) -> Buffer:
+        """The bytes; may block, so it belongs in an executor. Ends short where the log was cut since."""
+        if self.position < 0:
+            segment = self._segment
+            position = segment.find(self.first_offset, segment.file.read)
+            self.length = segment.length_at(
+                position, self._max_bytes, self._limit, self._at_least_one, segment.file.read
+            )
+            self.position = position
+        return self._segment.file.read(self.position, self.length) if self.length else b""
+
+    def read_cached(self) -> Buffer | None:
+        """The bytes if the page cache holds them all, else None."""
+        if not self.length:
+            return b""
+        if self.position < 0:
+            return None
+        return self._segment.file.read_cached(self.position, self.length)
+
+
+class Segment:
+    """See the module. Offsets are absolute, positions and sizes bytes in the `.log` file."""
+
+    __slots__ = (
+        "_batch_ends",
+        "_bytes_since_index_entry",
+        "_first_timestamp",
+        "_index_interval_bytes",
+        "_largest_batch",
+        "_max_timestamp",
+        "_offset_ends",
+        "_offset_of_max_timestamp",
+        "base_offset",
+        "created_ms",
+        "file",
+        "index_full",
+        "offset_index",
+        "path",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, created_ms: int
+    ) -> None:
+        self.base_offset = base_offset
+        self.path = files.path_of(directory, base_offset, files.LOG)
+        self.file = disk.open(self.path, create=True)
+        self.size = self.file.size()
+        self.created_ms = created_ms
+        index_bytes = config.segment_index_bytes
+        index_path = files.path_of(directory, base_offset, files.OFFSET_INDEX)
+        time_path = files.path_of(directory, base_offset, files.TIME_INDEX)
+        self.offset_index = OffsetIndex(disk, index_path, base_offset, index_bytes)
+        self.time_index = TimeIndex(disk, time_path, base_offset, index_bytes)
+        self.index_full = False
+        self._index_interval_bytes = config.index_interval_bytes
+        self._bytes_since_index_entry = 0
+        self._max_timestamp: int | None = None  # None: not looked up yet; -1: no record has one
+        self._offset_of_max_timestamp = base_offset
+        self._first_timestamp: int | None = None
+        self._largest_batch = 0 if self.size == 0 else _UNKNOWN_SIZE
+        # next offset and end position of the latest batches; empty where they are not known
+        self._offset_ends: list[int] = [base_offset] if self.size == 0 else []
+        self._batch_ends: list[int] = [0] if self.size == 0 else []
+        if self.size == 0:
+            self._max_timestamp = -1
+            for index in (self.offset_index, self.time_index):
+                index.open()
+                index.drop()
+
+    # --- appending
+
+    def append(self, data: Buffer) -> int:
+        """Write at the end with one call; returns where. The batches inside are told by `note`."""
+        position = self.size
+        self.file.append((data,))
+        self.size = position + len(data)
+        return position
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Enter a batch at `position` into the indexes and the memory of latest batches."""
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self._add_index_entry(position, last_offset, max_timestamp)
+        elif max_timestamp > self.max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        self._bytes_since_index_entry += size
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if size > self._largest_batch:
+            self._largest_batch = size
+        self._offset_ends.append(last_offset + 1)
+        self._batch_ends.append(position + size)
+        if len(self._offset_ends) > _LATEST_BATCHES:
+            del self._offset_ends[: _LATEST_BATCHES // 2]
+            del self._batch_ends[: _LATEST_BATCHES // 2]
+
+    def _add_index_entry(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        self.offset_index.append(last_offset, position)
+        self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self._bytes_since_index_entry = 0
+        self.index_full = self.offset_index.is_full() or self.time_index.is_full()
+
+    # --- reading
+
+    def slice(self, offset: int, max_bytes: int, limit: int, at_least_one_batch: bool) -> LogSlice:
+        """From the batch that holds `offset` (or the first after it) up to position `limit`."""
+        read = self.file.read_cached
+        try:
+            position = self.locate(offset, read)
+            length = self.length_at(position, max_bytes, limit, at_least_one_batch, read)
+        except NotCachedError:
+            return LogSlice.unplaced(self, offset, max_bytes, limit, at_least_one_batch)
+        return LogSlice(self, offset, position, length)
+
+    def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: _Read) -> int:
+        """How much of [position, limit) a read of `max_bytes` gets: a whole batch at least, if asked."""
+        available = limit - position
+        if available <= max_bytes:
+            return max(available, 0)
+        if at_least_one and max_bytes < self._largest_batch:
+            header = next(self.headers(position, limit, read), None)
+            if header is not None:
+                return min(available, max(max_bytes, header[1].size))
+        return max_bytes
+
+    def locate(self, offset: int, read: _Read) -> int:
+        """Position of the first batch that ends at or behind `offset`; the size where there is none.
+
+        Only for the thread that owns the log; `find` is the part that others may use.
+        """
+        i = bisect_right(self._offset_ends, offset)
+        if i:
+            return self._batch_ends[i - 1]
+        return self.find(offset, read)
+
+    def find(self, offset: int, read: _Read) -> int:
+        """As `locate`, by index and scan only. Raises NotCachedError where `read` says so."""
+        end = self.size
+        start = self.offset_index.lookup(offset, cached_only=read != self.file.read)
+        for position, header in self.headers(start, end, read):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position
+        return end
+
+    def headers(self, start: int, end: int, read: _Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of the batches from `start` (where one begins) to `end`.
+
+        The last one may claim to reach beyond `end`. Raises CorruptBatchError on an impossible length.
+        """
+        read = read or self.file.read
+        chunk: Buffer = b""
+        chunk_start = position = start
+        while position + BATCH_OVERHEAD <= end:
+            if position - chunk_start + BATCH_OVERHEAD > len(chunk):
+                fresh = read(position, min(_SCAN_BYTES, end - position))
+                if fresh is None:
+                    raise NotCachedError
+                chunk, chunk_start = fresh, position
+                if len(chunk) < BATCH_OVERHEAD:
+                    return
+            header = read_header(chunk, position - chunk_start)
+            if header.size < BATCH_OVERHEAD:
+                raise CorruptBatchError(
+                    f"{self.path}: batch at byte {position} claims a length of {header.batch_length}"
+                )
+            yield position, header
+            position += header.size
+
+    # --- timestamps
+
+    @property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp of a record here; -1 where none has one."""
+        if self._max_timestamp is None:
+            last = self.time_index.load_last()
+            self._max_timestamp = last.timestamp if last else -1
+            self._offset_of_max_timestamp = self.base_offset + (last.offset if last else 0)
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the batch that brought `max_timestamp`."""
+        return self._offset_of_max_timestamp if self.max_timestamp >= 0 else self.base_offset
+
+    def waited_for_roll_ms(self, now_ms: int, newest_timestamp: int) -> int:
+        """Age of the segment: by its records' timestamps where they have them, else by the clock."""
+        if self._first_timestamp is None and self.size:
+            first = next(self.headers(0, self.size), None)
+            self._first_timestamp = first[1].max_timestamp if first else -1
+        if self._first_timestamp is not None and self._first_timestamp >= 0 and newest_timestamp >= 0:
+            return newest_timestamp - self._first_timestamp
+        return now_ms - self.created_ms
+
+    # --- changing its state
+
+    def load_tail(self) -> int:
+        """Find the end of an intact segment from its last index entry on; returns its next offset."""
+        last = self.offset_index.load_last()
+        self._max_timestamp = None
+        next_offset = self.base_offset
+        self._bytes_since_index_entry = 0
+        for position, header in self.headers(last.position if last else 0, self.size):
+            if header.max_timestamp > self.max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.last_offset
+            if last is None or position > last.position:
+                self._bytes_since_index_entry += header.size
+            else:
+                self._bytes_since_index_entry = header.size
+            next_offset = header.next_offset
+        self._offset_ends, self._batch_ends = [next_offset], [self.size]
+        self.index_full = self.offset_index.is_full() or self.time_index.is_full()
+        return next_offset
+
+    def clear_indexes(self) -> None:
+        """Before every batch is told again by `note`."""
+        self.offset_index.truncate_entries(0)
+        self.time_index.truncate_entries(0)
+        self._bytes_since_index_entry = 0
+        self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
+        self._first_timestamp = None
+        self._offset_ends, self._batch_ends = [self.base_offset], [0]
+        self.index_full = False
+
+    def cut(self, position: int) -> None:
+        """Drop the bytes from `position` on (a torn tail, after the whole batches were noted)."""
+        self.file.truncate(position)
+        self.size = position
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop every batch that reaches `offset`; returns where the segment ends then.
+
+        That is `offset`, or the start of a batch that held it in its middle.
+        """
+        position = self.locate(offset, self.file.read)
+        first_dropped = next(self.headers(position, self.size), None)
+        end_offset = min(offset, first_dropped[1].base_offset) if first_dropped else offset
+        self.cut(position)
+        self.offset_index.truncate_to(end_offset)
+        self.time_index.truncate_to(end_offset)
+        self.load_tail()
+        self._offset_ends, self._batch_ends = [end_offset], [position]
+        if position == 0:
+            self._first_timestamp = None
+        return end_offset
+
+    def seal(self) -> None:
+        """No more appends: give the time index its last entry and bring the index files up to date."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self.offset_index.close()
+        self.time_index.close()
+
+    def files_to_sync(self) -> tuple[File, File, File]:
+        """With the index files brought up to date in the page cache."""
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
+        return self.file, self.offset_index.open(), self.time_index.open()
+
+    def close(self) -> None:
+        self.offset_index.close()
+        self.time_index.close()
+        self.file.close()
