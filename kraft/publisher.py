@@ -1,0 +1,93 @@
+"""Committed metadata put into action on a broker: the one place where image changes become roles.
+
+    state_machine or metadata_follower -> publish(delta, image)
+        -> node.image             what handlers answer from
+        -> partitions.apply       become leader, become follower, create, delete, configure
+        -> fetchers               follow, unfollow
+        -> groups                 load a coordinator's partition, or let go of it
+        -> broker_lifecycle       caught up with our own registration?
+
+Nothing is put into action before the metadata holds the registration of this very incarnation. What
+is older may still name this broker as a leader, in epochs that its log must not open again; at
+our registration it has left every ISR, so from there on metadata speaks of what is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.partition import Partition
+from data_plane.partitions import Partitions
+from fetch.fetchers import Fetchers
+from kraft.context import NodeContext
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+
+
+class Publisher:
+    """See the module."""
+
+    def __init__(
+        self,
+        node: NodeContext,
+        partitions: Partitions,
+        fetchers: Fetchers,
+        groups: GroupService,
+        *,
+        broker_epoch: Callable[[], int],
+        on_published: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._partitions = partitions
+        self._fetchers = fetchers
+        self._groups = groups
+        self._broker_epoch = broker_epoch
+        self._on_published = on_published
+        self._newest = EMPTY_IMAGE
+        self.published_offset = -1
+        """Of the last record that was put into action."""
+
+    @property
+    def begun(self) -> bool:
+        return self.published_offset >= 0
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take the next image. Called in the order of the metadata log."""
+        self._newest = image
+        if not self.begun:
+            self.begin()
+            return
+        self._act(delta, image)
+
+    def begin(self) -> None:
+        """Start with everything known so far, if our registration is in it. Called again once the
+        controller has told our broker epoch: its record may have come first."""
+        image = self._newest
+        ours = image.brokers.get(self._node.node_id)
+        if self.begun or ours is None or ours.broker_epoch != self._broker_epoch():
+            return
+        self._act(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        self._partitions.drop_strays(image)
+
+    def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._node.image = image
+        changes = self._partitions.apply(delta, image)
+        topic = image.topic(OFFSETS_TOPIC)
+        if topic is not None:
+            self._groups.partitions = len(topic.partitions)
+        for partition in changes.removed:
+            self._fetchers.unfollow(partition)
+            self._resign(partition)
+        for partition in changes.leading:
+            self._fetchers.unfollow(partition)
+            if partition.tp.topic == OFFSETS_TOPIC:
+                self._groups.become_leader(partition.tp.partition, partition.leader_epoch)
+        for partition in changes.following:
+            self._resign(partition)
+            self._fetchers.follow(partition)
+        self.published_offset = image.offset
+        self._on_published()
+
+    def _resign(self, partition: Partition) -> None:
+        if partition.tp.topic == OFFSETS_TOPIC:
+            self._groups.resign(partition.tp.partition)
