@@ -19,7 +19,7 @@ from data_plane.coordinator.groups.messages import (
     MemberProtocol,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, java_string_hash
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, partition_of_group
 from kraft.api import auto_create
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
@@ -73,7 +73,7 @@ def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> di
     if topic is None:
         auto_create.request_creation(node, [OFFSETS_TOPIC])
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    number = (java_string_hash(key) & 0x7FFFFFFF) % len(topic.partitions)
+    number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)
     leader = None if partition is None else node.image.brokers.get(partition.leader)
     endpoint = None if leader is None or leader.fenced else leader.endpoint(ctx.listener)

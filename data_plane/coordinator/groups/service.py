@@ -80,7 +80,7 @@ class GroupService:
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:
-        return (java_string_hash(group_id) & 0x7FFFFFFF) % self.partitions
+        return partition_of_group(group_id, self.partitions)
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
@@ -231,13 +231,19 @@ class GroupService:
         return f"{request.instance_id or request.client_id}-{unique}"
 
 
+def partition_of_group(group_id: str, partitions: int) -> int:
+    """Where every Kafka looks for a group: absolute value (of the least int: 0), then modulo."""
+    value = java_string_hash(group_id)
+    return (0 if value == -(2**31) else abs(value)) % partitions
+
+
 def java_string_hash(text: str) -> int:
-    """java.lang.String.hashCode: over UTF-16 code units, in 32-bit two's complement (as unsigned)."""
+    """java.lang.String.hashCode: over UTF-16 code units, in 32-bit two's complement."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for i in range(0, len(units), 2):
         value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return value
+    return value - 2**32 if value >= 2**31 else value
 
 
 def _check_group_id(group_id: str) -> None:

@@ -1,0 +1,97 @@
+"""A GroupTable under a virtual clock: plays the runtime's part without a loop, a log or a broker.
+
+Records that the table yields are "appended" (kept as bytes) and replayed at once, as the runtime
+does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinator would know.
+"""
+
+from __future__ import annotations
+
+from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
+from data_plane.coordinator.groups.states import GroupRules
+from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
+from data_plane.coordinator.machine import Instant, Replies
+from metadata_quorum.errors import ErrorCode
+
+EPOCH_MS = 1_700_000_000_000
+NO_DELAY = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
+
+
+class TableDriver:
+    def __init__(self, limits: GroupLimits = NO_DELAY) -> None:
+        self.limits = limits
+        self.table = GroupTable(limits)
+        self.now = 0.0
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.refusal: ErrorCode | None = None
+        self.answers: dict[int, object] = {}
+        self._tickets = 0
+
+    @property
+    def at(self) -> Instant:
+        return Instant(self.now, EPOCH_MS + round(self.now * 1000))
+
+    def ask(self, kind: str, *arguments: object) -> int:
+        """Put a request to the table's method of that name; its ticket."""
+        self._tickets += 1
+        self._carry_out(getattr(self.table, kind)(*arguments, self._tickets, self.at))
+        return self._tickets
+
+    def answer(self, kind: str, *arguments: object) -> object:
+        """A request that is answered at once."""
+        return self.answers.pop(self.ask(kind, *arguments))
+
+    def run(self, kind: str, *arguments: object) -> int:
+        """Work of the coordinator's own; the number of its records."""
+        decision = getattr(self.table, kind)(*arguments, self.at)
+        self._carry_out(decision)
+        return len(decision.records)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, ringing at every deadline on the way."""
+        end = self.now + seconds
+        while (due := self.table.next_deadline()) <= end:
+            self.now = max(self.now, due)
+            self._carry_out(self.table.tick(self.at))
+        self.now = end
+
+    def reloaded(self) -> TableDriver:
+        """A new coordinator over the same log."""
+        successor = TableDriver(self.limits)
+        successor.now = self.now
+        successor.log = list(self.log)
+        for key, value in self.log:
+            record = successor.table.decode(key, value)
+            assert record is not None
+            assert successor.table.replay(record, successor.at) == []
+        successor.table.loaded(successor.at)
+        return successor
+
+    def _carry_out(self, decision: GroupDecision) -> None:
+        replies: Replies = decision.replies
+        if decision.records and self.refusal is not None:
+            replies = [(ticket, self.refusal) for ticket, _ in replies]
+            replies += self.table.refused(decision.records, self.refusal, self.at)
+        else:
+            for record in decision.records:
+                self.log.append(self.table.encode(record))
+                replies += self.table.replay(record, self.at)
+        for ticket, reply in replies:
+            assert ticket not in self.answers, "answered twice"
+            self.answers[ticket] = reply
+
+
+def join(member_id: str = "", **fields: object) -> JoinGroup:
+    """A join with what most tests want; `new` names the id that a newcomer is given."""
+    values: dict[str, object] = {
+        "group_id": "g",
+        "protocol_type": "consumer",
+        "protocols": (MemberProtocol("range", b"r"),),
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "client_id": "client",
+        "client_host": "/127.0.0.1",
+        "requires_known_id": False,
+    }
+    values.update(fields)
+    values["new_member_id"] = values.pop("new", "")
+    return JoinGroup(member_id=member_id, **values)  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Committed offsets: what is kept, for how long, and who may delete it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    CommittedOffset,
+    FetchOffsets,
+    LeaveGroup,
+    ListedGroup,
+    MemberIdentity,
+    MemberProtocol,
+    OffsetsReply,
+    OffsetToCommit,
+    SyncGroup,
+)
+from data_plane.coordinator.groups.subscription import subscribed_topics
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.groups.table_driver import EPOCH_MS, NO_DELAY, TableDriver, join
+
+DAY = 24 * 3600.0
+ORDERS_0, ORDERS_1, OTHER_0 = (
+    TopicPartition("orders", 0),
+    TopicPartition("orders", 1),
+    TopicPartition("other", 0),
+)
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, 0)
+
+
+def commit(driver: TableDriver, *wanted: OffsetToCommit, **fields: object) -> dict[TopicPartition, ErrorCode]:
+    reply = driver.answer("commit", CommitOffsets("g", wanted, **fields))  # type: ignore[arg-type]
+    assert isinstance(reply, CommitReply)
+    return dict(reply.errors)
+
+
+def kept(driver: TableDriver) -> dict[TopicPartition, int]:
+    reply = driver.answer("fetch", FetchOffsets("g", None))
+    assert isinstance(reply, OffsetsReply)
+    return {p: offset.offset for p, offset in reply.offsets.items() if offset is not None}
+
+
+def stable_group(topic: str = "orders") -> TableDriver:
+    driver = TableDriver()
+    protocols = (MemberProtocol("range", subscription(topic)),)
+    driver.answer("join", join(new="m1", protocols=protocols, session_timeout_ms=1_800_000))
+    driver.answer("sync", SyncGroup("g", "m1", 1, assignments={"m1": b"all"}))
+    return driver
+
+
+def stay(driver: TableDriver, days: float) -> None:
+    """The member goes on committing `other`, day after day."""
+    for _ in range(round(days * 96)):
+        driver.advance(900.0)
+        commit(driver, OffsetToCommit(OTHER_0, 1), member_id="m1", generation=1)
+
+
+def test_an_offset_is_kept_with_all_that_came_with_it() -> None:
+    driver = TableDriver()
+    driver.advance(1.5)
+    assert commit(driver, OffsetToCommit(ORDERS_0, 7, 3, "note")) == {ORDERS_0: ErrorCode.NONE}
+    for side in (driver, driver.reloaded()):
+        reply = side.answer("fetch", FetchOffsets("g", (ORDERS_0, ORDERS_1)))
+        stored = CommittedOffset(7, 3, "note", EPOCH_MS + 1500)
+        assert reply == OffsetsReply({ORDERS_0: stored, ORDERS_1: None})
+
+
+def test_a_note_that_is_too_long_is_refused_and_the_others_are_kept() -> None:
+    driver = TableDriver()
+    outcome = commit(driver, OffsetToCommit(ORDERS_0, 1, metadata="x" * 4097), OffsetToCommit(ORDERS_1, 2))
+    assert outcome == {ORDERS_0: ErrorCode.OFFSET_METADATA_TOO_LARGE, ORDERS_1: ErrorCode.NONE}
+    assert kept(driver) == {ORDERS_1: 2}
+
+
+def test_a_refused_append_leaves_the_old_offset() -> None:
+    driver = TableDriver()
+    commit(driver, OffsetToCommit(ORDERS_0, 1))
+    driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ticket = driver.ask("commit", CommitOffsets("g", (OffsetToCommit(ORDERS_0, 2),)))
+    assert driver.answers.pop(ticket) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert kept(driver) == {ORDERS_0: 1}
+
+
+def test_offsets_without_a_group_age_from_their_commit() -> None:
+    driver = TableDriver()
+    commit(driver, OffsetToCommit(ORDERS_0, 1))
+    driver.advance(1 * DAY)
+    commit(driver, OffsetToCommit(ORDERS_1, 2))
+    driver.advance(6 * DAY - 1)
+    assert driver.run("expire") == 0
+    driver.advance(1)
+    driver.run("expire")
+    assert kept(driver) == kept(driver.reloaded()) == {ORDERS_1: 2}
+
+
+def test_an_old_client_may_ask_for_its_own_retention() -> None:
+    driver = TableDriver()
+    commit(driver, OffsetToCommit(ORDERS_0, 1), retention_time_ms=10_000)
+    driver.advance(9.9)
+    driver.run("expire")
+    assert kept(driver) == {ORDERS_0: 1}
+    driver.advance(0.1)
+    driver.run("expire")
+    assert kept(driver) == kept(driver.reloaded()) == {}
+
+
+def test_offsets_of_a_group_age_from_when_its_last_member_left_then_the_group_goes_too() -> None:
+    driver = stable_group()
+    commit(driver, OffsetToCommit(ORDERS_0, 1), member_id="m1", generation=1)
+    stay(driver, days=8)
+    assert kept(driver)[ORDERS_0] == 1
+    driver.answer("leave", LeaveGroup("g", (MemberIdentity("m1"),)))
+    driver.advance(7 * DAY - 1)
+    driver.run("expire")
+    assert kept(driver)[ORDERS_0] == 1
+    driver.advance(1)
+    driver.run("expire")
+    for side in (driver, driver.reloaded()):
+        assert kept(side) == {}
+        assert side.answer("list") == ()
+
+
+def test_a_stable_group_outgrows_topics_that_it_reads_no_more() -> None:
+    driver = stable_group("other")
+    commit(driver, OffsetToCommit(ORDERS_0, 1), member_id="m1", generation=1)
+    stay(driver, days=8)
+    driver.run("expire")
+    assert kept(driver) == {OTHER_0: 1}
+
+
+def test_a_sweep_is_bounded() -> None:
+    driver = TableDriver(replace(NO_DELAY, max_records_per_sweep=2))
+    for n in range(5):
+        driver.answer("commit", CommitOffsets(f"g{n}", (OffsetToCommit(ORDERS_0, 1),)))
+    driver.advance(8 * DAY)
+    assert [driver.run("expire") for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_offsets_of_a_deleted_topic_go_with_it() -> None:
+    driver = TableDriver()
+    commit(driver, OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
+    assert driver.run("forget_topics", ["orders"]) == 1
+    assert kept(driver) == {OTHER_0: 2}
+
+
+def test_an_empty_group_can_be_deleted_and_no_other() -> None:
+    driver = stable_group()
+    commit(driver, OffsetToCommit(ORDERS_0, 1), member_id="m1", generation=1)
+    assert driver.answer("delete", "g") is ErrorCode.NON_EMPTY_GROUP
+    assert driver.answer("delete", "nobody") is ErrorCode.GROUP_ID_NOT_FOUND
+    driver.answer("leave", LeaveGroup("g", (MemberIdentity("m1"),)))
+    assert driver.answer("list") == (ListedGroup("g", "consumer", "Empty"),)
+    assert driver.answer("delete", "g") is ErrorCode.NONE
+    for side in (driver, driver.reloaded()):
+        assert side.answer("list") == ()
+        assert kept(side) == {}
+
+
+def test_offsets_can_be_deleted_unless_the_topic_is_being_read() -> None:
+    driver = stable_group("other")
+    offsets = (OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
+    commit(driver, *offsets, member_id="m1", generation=1)
+    reply = driver.answer("delete_offsets", "g", (ORDERS_0, OTHER_0))
+    assert isinstance(reply, CommitReply)
+    assert reply.errors == {ORDERS_0: ErrorCode.NONE, OTHER_0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    assert kept(driver) == {OTHER_0: 2}
+
+
+def test_a_subscription_is_read_and_anything_else_is_not() -> None:
+    assert subscribed_topics(subscription("a", "b")) == {"a", "b"}
+    assert subscribed_topics(subscription()) == frozenset()
+    for bad in (
+        b"",
+        b"range",
+        subscription("abc")[:8],
+        struct.pack(">hih", 0, 1, -1),
+        b"\x00\x00\x00\x00\x00\x01",
+    ):
+        assert subscribed_topics(bad) is None
