@@ -106,6 +106,7 @@ def main(
     no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Leave Apache Kafka out.")] = False,
     only_kafka: Annotated[bool, typer.Option("--only-kafka", help="Leave kraft out.")] = False,
     directory: Annotated[Path | None, typer.Option(help="Where the nodes keep their data.")] = None,
+    results: Annotated[Path, typer.Option(help="Where the table and the samples are written.")] = RESULTS,
 ) -> None:
     """Measure kraft beside Apache Kafka on this machine."""
     unknown = [name for name in only or () if name not in WORKLOADS]
@@ -129,7 +130,7 @@ def main(
                 failures += session.failures
                 for metric, values in session.samples.items():
                     samples[name].setdefault(metric, []).extend(values)
-                page = report.write(RESULTS, stamp, samples, facts)
+                page = report.write(results, stamp, samples, facts)
     report.print_table(console, samples, facts)
     console.print(f"written to {page} and {page.with_suffix('.json')}")
     for failure in failures:

@@ -1,14 +1,13 @@
 """The port through which the benchmarks see a cluster of three nodes, whichever broker runs in it.
 
 Two implementations: `kafka.py` (Apache Kafka on a JVM) and `ours.py` (kraft). What is the same for both
-stands here: free ports, child processes that are ended by their pid, and what they used of the machine.
+stands here: child processes that are ended by their pid, and what they used of the machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import Protocol
 import psutil
 
 NODES = 3
-LOOPBACK = "127.0.0.1"
 
 
 class Cluster(Protocol):
@@ -88,17 +86,6 @@ class NodeProcess:
         if self.running:
             self._process.kill()
         self._process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listened on a moment ago; held together so that they differ."""
-    with contextlib.ExitStack() as held:
-        ports = []
-        for _ in range(count):
-            probe = held.enter_context(socket.socket())
-            probe.bind((LOOPBACK, 0))
-            ports.append(int(probe.getsockname()[1]))
-    return ports
 
 
 def cpu_seconds(cluster: Cluster) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.cluster import LOOPBACK, NODES, NodeProcess, Skipped, free_ports
+from benchmarks.cluster import NODES, NodeProcess, Skipped
+from kraft.loopback import HOST, free_ports
 
 KAFKA_VERSION = "4.1.0"
 ARTIFACT = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}"
@@ -94,7 +96,7 @@ class KafkaCluster:
         self._directory = Path(tempfile.mkdtemp(prefix="bench-kafka-", dir=directory))
         self._java = ["java", *JVM_FLAGS, "-cp", f"{jars}/*"]
         self._processes: dict[int, NodeProcess] = {}
-        ports = free_ports(2 * NODES)
+        ports = free_ports(2 * NODES, random.SystemRandom())
         self._client_ports, self._controller_ports = ports[:NODES], ports[NODES:]
         for node_id in range(1, NODES + 1):
             self._write_properties(node_id, settings)
@@ -102,7 +104,7 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{LOOPBACK}:{port}" for port in self._client_ports)
+        return ",".join(f"{HOST}:{port}" for port in self._client_ports)
 
     def _node_dir(self, node_id: int) -> Path:
         return self._directory / f"node-{node_id}"
@@ -111,10 +113,10 @@ class KafkaCluster:
         return self._node_dir(node_id) / "server.properties"
 
     def _write_properties(self, node_id: int, settings: Mapping[str, str]) -> None:
-        voters = ",".join(f"{i}@{LOOPBACK}:{port}" for i, port in enumerate(self._controller_ports, start=1))
+        voters = ",".join(f"{i}@{HOST}:{port}" for i, port in enumerate(self._controller_ports, start=1))
         listeners = (
-            f"PLAINTEXT://{LOOPBACK}:{self._client_ports[node_id - 1]},"
-            f"CONTROLLER://{LOOPBACK}:{self._controller_ports[node_id - 1]}"
+            f"PLAINTEXT://{HOST}:{self._client_ports[node_id - 1]},"
+            f"CONTROLLER://{HOST}:{self._controller_ports[node_id - 1]}"
         )
         properties = {
             "process.roles": "broker,controller",

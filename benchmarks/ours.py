@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.cluster import NODES, free_ports
+from benchmarks.cluster import NODES
 from kraft.local_cluster import LocalCluster
+from kraft.loopback import free_ports
 
 
 class KraftCluster:
@@ -18,7 +20,7 @@ class KraftCluster:
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.name = "kraft"
         self._directory = Path(tempfile.mkdtemp(prefix="bench-kraft-", dir=directory))
-        ports = free_ports(3 * NODES)
+        ports = free_ports(3 * NODES, random.SystemRandom())
         self._nodes = LocalCluster.create(self._directory, nodes=NODES, ports=ports, settings=settings)
 
     @property

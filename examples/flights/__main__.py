@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import random
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +22,8 @@ from examples.flights.screen import (
     print_verdict,
 )
 from examples.flights.stream import TOPIC, Stream, StreamFailed, create_topic
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local_cluster import LocalCluster
+from kraft.loopback import free_ports
 from metadata_quorum.errors import FatalError
 
 NODES = 3
@@ -58,20 +58,13 @@ def memory_bytes(cluster: LocalCluster) -> dict[int, int]:
     return {node_id: process.memory_info().rss for node_id, process in processes.items() if process}
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listened on a moment ago, so that the demo disturbs no broker that is there."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
 def demo(console: Console) -> int:
     """Start three nodes, stream, and end them whatever happens; their data stays only after a failure."""
     directory = Path(tempfile.mkdtemp(prefix="kraft-flights-"))
     code = 1
-    cluster = LocalCluster.create(directory, nodes=NODES, ports=free_ports(3 * NODES))
+    # Free ports: the demo disturbs no broker that is there.
+    ports = free_ports(3 * NODES, random.SystemRandom())
+    cluster = LocalCluster.create(directory, nodes=NODES, ports=ports)
     try:
         console.print(f"starting {NODES} nodes")
         cluster.start()
