@@ -24,7 +24,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import Peer, Reply
-from kraft.wire.bridge import MalformedMessage, Message, decode_request, encode_response
+from kraft.wire.bridge import MalformedMessage, Message, decode_request, encode_response, response_has
 from kraft.wire.header import (
     API_VERSIONS,
     MalformedHeader,
@@ -187,17 +187,26 @@ class Dispatcher:
 
     def _error_response(self, ctx: RequestContext, request: Message, error: Exception) -> Response:
         if isinstance(error, BrokerError):
-            return ctx.row.on_error(request, error.code, error.message)
+            return _refusal(ctx.row, request, error.code, error.message)
         if isinstance(error, InvariantViolation | FatalError):
             self._stop_node(error)
         else:
             log.error("%s v%d failed", ctx.row.name, ctx.version, exc_info=error)
-        return ctx.row.on_error(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        return _refusal(ctx.row, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
 
     def _stop_node(self, error: BaseException) -> None:
         if self._node.on_fatal is None:
             raise error
         self._node.on_fatal(error)
+
+
+def _refusal(row: ApiRow, request: Message, code: ErrorCode, message: str) -> Response:
+    if row.on_error is not None:
+        return row.on_error(request, code, message)
+    fields: dict[str, Any] = {"error_code": int(code)}
+    if response_has(row.key, "error_message"):
+        fields["error_message"] = message or None
+    return fields
 
 
 def _reply(ctx: RequestContext, response: Response | None) -> Buffers:

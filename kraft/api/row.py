@@ -28,11 +28,6 @@ BROKER = frozenset({Role.BROKER})
 CONTROLLER = frozenset({Role.CONTROLLER})
 
 
-def top_level_error(request: Message, code: ErrorCode, message: str) -> Response:
-    """For the many APIs whose response begins with an error code."""
-    return {"error_code": int(code), "error_message": message or None}
-
-
 @dataclass(frozen=True, slots=True)
 class ApiRow:
     """An API that we answer; ranges of versions are those of Apache Kafka 4.1."""
@@ -44,7 +39,8 @@ class ApiRow:
     listeners: frozenset[Role]
     handler: Handler | None = None
     raw: RawHandler | None = None
-    on_error: OnError = top_level_error
+    on_error: OnError | None = None
+    """None: the response begins with an error code (and may have a message), as most do."""
     forwarded: bool = False
     """A broker hands it on to the active controller, in an envelope."""
     exclusive: bool = False

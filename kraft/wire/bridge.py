@@ -77,9 +77,14 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
     return _encode(MessageId(api_key, RESPONSE), version, fields)
 
 
-def response_has(api_key: int, version: int, name: str) -> bool:
-    """Whether that version's response has a field of that name at its top."""
-    return name in plan_for(MessageId(api_key, RESPONSE), version).names
+@cache
+def response_has(api_key: int, name: str) -> bool:
+    """Whether any version's response has a field of that name at its top."""
+    try:
+        default_in_any_version(MessageId(api_key, RESPONSE), (), name)
+    except AttributeError:
+        return False
+    return True
 
 
 def _decode(message: MessageId, version: int, buf: bytes | bytearray | memoryview, pos: int) -> Message:

@@ -1,0 +1,179 @@
+"""Framing and order hold however the bytes arrive and however the handlers finish."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kraft.net.connection import (
+    FIRST_BUFFER_BYTES,
+    SMALL_FRAME_BYTES,
+    Budget,
+    FrameReader,
+    Limits,
+    Pipeline,
+    ProtocolError,
+    Slot,
+)
+
+
+def reader(
+    max_frame_bytes: int = 1 << 30, scratch_bytes: int = 64, budget: Budget | None = None
+) -> FrameReader:
+    scratch = memoryview(bytearray(scratch_bytes))
+    return FrameReader(max_frame_bytes, scratch, budget if budget is not None else Budget(1 << 30))
+
+
+def feed(target: FrameReader, data: bytes, chunks: list[int] | None = None) -> list[bytes]:
+    """Let `data` arrive in chunks of at most those sizes, as a socket would write it."""
+    frames: list[bytes] = []
+    sizes = iter(chunks or [])
+    pos = 0
+    while pos < len(data):
+        buffer = target.get_buffer()
+        count = min(len(buffer), next(sizes, len(buffer)), len(data) - pos)
+        buffer[:count] = data[pos : pos + count]
+        del buffer
+        pos += count
+        frames += [bytes(frame) for frame in target.received(count)]
+    return frames
+
+
+def framed(frames: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+@settings(deadline=None)
+@given(
+    frames=st.lists(st.binary(min_size=1, max_size=200), max_size=12),
+    chunks=st.lists(st.integers(1, 90), max_size=80),
+    scratch_bytes=st.integers(1, 300),
+)
+def test_any_chunking_gives_the_same_frames(frames, chunks, scratch_bytes):
+    budget = Budget(1 << 30)
+    assert feed(reader(scratch_bytes=scratch_bytes, budget=budget), framed(frames), chunks) == frames
+    assert budget.used_bytes == sum(map(len, frames))
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), 101, 2**31 - 1])
+def test_a_length_that_no_frame_may_have_is_refused_before_it_is_read(length):
+    budget = Budget(1 << 30)
+    with pytest.raises(ProtocolError):
+        feed(reader(max_frame_bytes=100, budget=budget), struct.pack(">i", length))
+    assert budget.used_bytes == 0
+
+
+def test_frames_are_writable_and_their_own():
+    data = framed([b"abc", b"def"])
+    target = reader()
+    target.get_buffer()[: len(data)] = data
+    first, second = target.received(len(data))
+    first[0] = ord("x")
+    assert (bytes(first), bytes(second)) == (b"xbc", b"def")
+
+
+def test_a_mere_claim_of_size_costs_no_memory_like_it():
+    target = reader(max_frame_bytes=1 << 30)
+    feed(target, struct.pack(">i", 1 << 30) + b"x")
+    assert len(target.get_buffer()) < FIRST_BUFFER_BYTES
+
+
+def test_a_large_frame_grows_as_it_comes():
+    frame = bytes(range(256)) * (FIRST_BUFFER_BYTES // 100)
+    assert feed(reader(), framed([frame, b"next"])) == [frame, b"next"]
+
+
+def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
+    budget = Budget(10)
+    budget.take(10)
+    large = bytes(SMALL_FRAME_BYTES + 1)
+    assert feed(reader(budget=budget), framed([b"small"])) == [b"small"]
+    target = reader(budget=budget)
+    feed(target, struct.pack(">i", len(large)))
+    assert target.needs_budget
+    assert not target.resume()
+    woken: list[bool] = []
+    budget.wait(lambda: woken.append(target.resume()))
+    budget.give_back(15)
+    assert woken == [True]
+    assert feed(target, large) == [large]
+    assert budget.used_bytes == len(large)
+
+
+class PipelineMachine(RuleBasedStateMachine):
+    """Requests start in order, finish in any, and their replies leave in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = Limits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
+        self.budget = Budget(1 << 30)
+        self.pipeline = Pipeline(self.limits, self.budget, lambda frame: frame[0] == 1)
+        self.enqueued = 0
+        self.running: dict[int, Slot] = {}
+        self.started = 0
+        self.sent: list[int] = []
+
+    @rule(exclusive=st.booleans(), size=st.integers(2, 30))
+    def request_arrives(self, exclusive: bool, size: int) -> None:
+        frame = bytearray(size)
+        frame[0], frame[1] = exclusive, self.enqueued % 256
+        self.budget.take(size)
+        self.pipeline.enqueue(memoryview(frame))
+        self.enqueued += 1
+        self._start_what_may()
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), reply_size=st.integers(0, 40))
+    def request_is_done(self, data: st.DataObject, reply_size: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.running)))
+        reply = number.to_bytes(4, "big") + bytes(reply_size)
+        self.pipeline.fill(self.running.pop(number), (reply,))
+        self.sent += [int.from_bytes(buffer[:4], "big") for buffer in self.pipeline.take_output()]
+        self._start_what_may()
+
+    @rule()
+    def client_stops_reading(self) -> None:
+        self.pipeline.output_blocked = True
+
+    @rule()
+    def client_reads_again(self) -> None:
+        self.pipeline.output_blocked = False
+        self._start_what_may()
+
+    def _start_what_may(self) -> None:
+        while (started := self.pipeline.next_frame()) is not None:
+            frame, slot = started
+            assert not self.pipeline.output_blocked
+            assert frame[1] == self.started % 256
+            self.running[self.started] = slot
+            self.started += 1
+
+    @invariant()
+    def replies_leave_in_order(self) -> None:
+        assert self.sent == list(range(len(self.sent)))
+
+    @invariant()
+    def limits_hold(self) -> None:
+        sizes = sorted(slot.request_bytes for slot in self.running.values())
+        assert sum(sizes[:-1]) < self.limits.max_in_flight_bytes
+        assert len(self.running) <= self.limits.max_in_flight_requests
+        assert sum(slot.exclusive for slot in self.running.values()) <= 1
+
+    @invariant()
+    def nothing_is_read_while_something_waits(self) -> None:
+        if self.started < self.enqueued:
+            assert not self.pipeline.wants_input
+
+    def teardown(self) -> None:
+        self.pipeline.close()
+        assert self.budget.used_bytes == 0
+        for slot in self.running.values():
+            self.pipeline.fill(slot, (b"late",))
+        assert self.budget.used_bytes == 0
+
+
+TestPipeline = PipelineMachine.TestCase

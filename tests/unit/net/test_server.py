@@ -1,0 +1,241 @@
+"""The server on real sockets: order, back-pressure, bad input, connections that end."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import struct
+
+import pytest
+
+from kraft.api.row import BROKER, ApiRow
+from kraft.api.table import ROWS
+from kraft.net.connection import Limits
+from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.wire.bridge import decode_response, encode_request
+from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
+
+API_VERSIONS = 18
+HEARTBEAT = 12
+FETCH = 1
+
+
+def row(key: int, handler, **more) -> dict[int, ApiRow]:
+    return {**ROWS, key: ApiRow(key, "Test", 0, 20, BROKER, handler, **more)}
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_pipelined_requests_run_at_once_and_are_answered_in_order():
+    gates: list[asyncio.Future[None]] = []
+
+    async def slow(node, ctx, request):
+        gate = node.loop.create_future()
+        gates.append(gate)
+        await gate
+        return {"error_code": 0}
+
+    async with serving(row(HEARTBEAT, slow)) as running:
+        client = await running.client()
+        body = encode_request(HEARTBEAT, 0, {})
+        answers = [client.send(HEARTBEAT, 0, (body,)) for _ in range(3)]
+        quick = client.send(API_VERSIONS, 0, (b"",))
+        await until(lambda: len(gates) == 3)  # all three run, though none has been answered
+        gates[2].set_result(None)
+        gates[1].set_result(None)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not any(answer.done() for answer in [*answers, quick])
+        gates[0].set_result(None)
+        await asyncio.gather(*answers, quick)
+        client.close()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_a_client_that_never_reads_is_not_read_either():
+    started = 0
+    answer = bytes(256 * 1024)
+
+    def large(node, ctx, body):
+        nonlocal started
+        started += 1
+        return ctx.framed((answer,))
+
+    async with serving({FETCH: ApiRow(FETCH, "Test", 0, 20, BROKER, raw=large, exclusive=True)}) as running:
+        reader, writer = await running.raw()
+        writer.transport.pause_reading()
+        wanted = 2000
+        writer.write(request_frame(FETCH, 4) * wanted)
+        await until(lambda: started >= HIGH_WATER_BYTES // len(answer))
+        before = -1
+        while before != started:  # until nothing more is started
+            before = started
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert started < wanted / 10
+        writer.transport.resume_reading()
+        for _ in range(wanted):
+            assert len(await response(reader)) == len(answer) + 4
+        assert started == wanted
+        writer.close()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_requests_without_reply_are_bounded_in_bytes():
+    gates: list[asyncio.Future[None]] = []
+
+    async def slow(node, ctx, request):
+        gate = node.loop.create_future()
+        gates.append(gate)
+        await gate
+        return {"error_code": 0}
+
+    limits = ServerLimits(connection=Limits(max_in_flight_bytes=1000))
+    async with serving(row(HEARTBEAT, slow), limits) as running:
+        client = await running.client()
+        body = encode_request(HEARTBEAT, 0, {"group_id": "x" * 200})
+        answers = [client.send(HEARTBEAT, 0, (body,)) for _ in range(50)]
+        for done in range(50):
+            await until(lambda done=done: len(gates) > done)
+            assert len(gates) - done <= 1000 // len(body) + 1
+            gates[done].set_result(None)
+        await asyncio.gather(*answers)
+        assert running.server.budget.used_bytes == 0
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="http"),
+        pytest.param(struct.pack(">i", 2**31 - 1), id="2-gigabytes"),
+        pytest.param(struct.pack(">i", -5), id="negative-length"),
+        pytest.param(struct.pack(">i", 3) + b"abc", id="shorter-than-a-header"),
+        pytest.param(request_frame(999, 0), id="unknown-api"),
+        pytest.param(request_frame(-7, 0), id="negative-api"),
+        pytest.param(request_frame(3, 99), id="unknown-version"),
+        pytest.param(request_frame(3, -1), id="negative-version"),
+        pytest.param(request_frame(62, 0), id="a-controllers-api"),
+        pytest.param(request_frame(3, 1, body=b"\x7f\xff\xff\xff"), id="impossible-array"),
+        pytest.param(request_frame(3, 9, body=b"\xff\xff"), id="truncated-body"),
+    ],
+)
+def test_bad_input_ends_its_connection_and_no_other(data: bytes):
+    @on_a_loop
+    async def test():
+        async with serving() as running:
+            other = await running.client()
+            reader, writer = await running.raw()
+            writer.write(data)
+            assert await closes(reader)
+            assert (await other.request(API_VERSIONS, 0, {})).error_code == 0
+            writer.close()
+            other.close()
+
+    test()
+
+
+@on_a_loop
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+    async with serving() as running:
+        reader, writer = await running.raw()
+        writer.write(request_frame(API_VERSIONS, 99, body=b"\x00\x02a\x02b\x00"))
+        answer = await response(reader)
+        assert struct.unpack_from(">i", answer)[0] == 7
+        message = decode_response(API_VERSIONS, 0, answer[4:])
+        assert message.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(key.api_key, key.max_version) for key in message.api_keys] == [(API_VERSIONS, 4)]
+        writer.close()
+
+
+@on_a_loop
+async def test_a_nameless_client_software_is_an_invalid_request():
+    async with serving() as running:
+        client = await running.client()
+        answer = await client.request(API_VERSIONS, 3, {"client_software_name": "-"})
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        client.close()
+
+
+@on_a_loop
+async def test_errors_of_handlers_are_answers():
+    def refuse(node, ctx, request):
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def fail(node, ctx, request):
+        raise RuntimeError("a bug")
+
+    async with serving({**row(HEARTBEAT, refuse), **{14: row(14, fail)[14]}}) as running:
+        client = await running.client()
+        assert (await client.request(HEARTBEAT, 0, {})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await client.request(14, 0, {})).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        client.close()
+
+
+@on_a_loop
+async def test_who_ended_the_connection_is_told():
+    async with serving() as running:
+        reader, writer = await running.raw()
+        writer.transport.abort()
+        await until(lambda: running.closed)
+        assert running.closed[0][1] is True
+        reader, writer = await running.raw()
+        writer.write(request_frame(999, 0))
+        assert await closes(reader)
+        await until(lambda: len(running.closed) == 2)
+        assert running.closed[1][1] is False
+        writer.close()
+
+
+@on_a_loop
+async def test_more_connections_than_allowed_are_refused():
+    async with serving(limits=ServerLimits(max_connections=2)) as running:
+        first, second = await running.client(), await running.client()
+        await first.negotiate()
+        await second.negotiate()
+        reader, writer = await running.raw()
+        assert await closes(reader)
+        await first.negotiate()
+        for client in (first, second):
+            client.close()
+        writer.close()
+
+
+@on_a_loop
+async def test_idle_connections_are_closed_and_busy_ones_are_not():
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def slow(node, ctx, request):
+        await gate
+        return {"error_code": 0}
+
+    async with serving(row(HEARTBEAT, slow), ServerLimits(max_idle_s=0.05)) as running:
+        busy = await running.client()
+        answer = busy.send(HEARTBEAT, 0, (encode_request(HEARTBEAT, 0, {}),))
+        reader, writer = await running.raw()
+        assert await closes(reader)
+        gate.set_result(None)
+        await answer
+        writer.close()
+        busy.close()
+
+
+@on_a_loop
+async def test_many_idle_connections_cost_little():
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(1000, (soft - 200) // 2)
+    async with serving() as running:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        streams = [await running.raw() for _ in range(count)]
+        for _, writer in streams[::2]:  # half of them in the middle of a large request
+            writer.write(struct.pack(">i", 50_000_000))
+        client = await running.client()
+        await client.negotiate()
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown_kib / count < 3000
+        client.close()
+        for _, writer in streams:
+            writer.transport.abort()

@@ -1,0 +1,67 @@
+"""Headers: which version of them an API has, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.wire import raft_frame
+from kraft.wire.header import (
+    MalformedHeader,
+    read_request_header,
+    request_header,
+    response_body,
+    response_prefix,
+)
+from kraft.wire.raft_frame import RaftFrame
+
+METADATA, API_VERSIONS = 3, 18
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"), [(METADATA, 8), (METADATA, 9), (API_VERSIONS, 3), (32001, 0)]
+)
+@pytest.mark.parametrize("client_id", [None, "", "näme"])
+def test_requests(api_key: int, version: int, client_id: str | None) -> None:
+    data = request_header(api_key, version, 77, client_id) + b"body"
+    header = read_request_header(memoryview(data))
+    assert header[:4] == (api_key, version, 77, client_id)
+    assert data[header.body :] == b"body"
+
+
+def test_a_flexible_header_may_carry_tagged_fields() -> None:
+    data = request_header(METADATA, 9, 1, "me")[:-1] + b"\x01\x05\x02ab" + b"body"
+    assert data[read_request_header(memoryview(data)).body :] == b"body"
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "flexible"),
+    [(METADATA, 8, False), (METADATA, 9, True), (API_VERSIONS, 0, False), (API_VERSIONS, 3, False)],
+)
+def test_responses(api_key: int, version: int, flexible: bool) -> None:
+    prefix = response_prefix(api_key, version, 5, 10)
+    assert int.from_bytes(prefix[:4], "big") == len(prefix) - 4 + 10
+    assert len(prefix) == (9 if flexible else 8)
+    assert response_body(api_key, version, memoryview(prefix[4:])) == len(prefix) - 4
+
+
+@given(st.binary(max_size=60))
+def test_noise(data: bytes) -> None:
+    try:
+        header = read_request_header(memoryview(data))
+    except MalformedHeader:
+        return
+    assert header.body <= len(data)
+
+
+@given(st.text(max_size=20), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.binary(max_size=100))
+def test_raft_frames(cluster_id: str, source: int, target: int, frame: bytes) -> None:
+    message = RaftFrame(cluster_id, source, target, frame)
+    data = raft_frame.encode(message)
+    assert raft_frame.decode(memoryview(data)) == message
+    for cut in {0, 1, len(data) // 2, len(data) - 1}:
+        with pytest.raises(ValueError):
+            raft_frame.decode(memoryview(data)[:cut])
+    with pytest.raises(ValueError):
+        raft_frame.decode(memoryview(data + b"x"))
