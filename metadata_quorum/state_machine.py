@@ -1,0 +1,244 @@
+"""The replicated state machine: committed commands in, metadata records and replies out.
+
+    Raft -> apply(index, term, bytes) -> decode -> stale? -> decide on the committed image
+         -> one batch on the metadata log -> next image -> subscribers(delta, image) -> reply
+
+`apply` is deterministic and never raises: what the command asks in vain is a `Refused` in the
+reply, and a command that would break an invariant is turned down whole, before anything of it is
+adopted, because every node would break it again at every restart. Only a failing disk ends it:
+the log is derived, but a node that cannot write cannot go on, and `on_fatal` says so.
+
+The rolling hash over applied commands and the batches they gave is equal on every node (M3).
+
+    snapshot:  int8 1 | int64 end offset | int32 epoch | 16 bytes rolling hash | checkpoint
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from metadata_quorum import commands as c
+from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.decisions import brokers, configs, elections, isr, producer_ids, topics
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
+from metadata_quorum.invariants import InvariantViolation, invariant
+from metadata_quorum.metadata_log import MetadataLog, SnapshotId
+from metadata_quorum.records import LeaderChangeMessage, Voter, encode, encode_control
+from metadata_quorum.replies import Refused
+from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[MetadataDelta, MetadataImage], None]
+
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
+_POSITION: Final = struct.Struct(">qq")  # index, term
+
+_DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decision]]] = {
+    c.ClaimLeadership: brokers.claim,
+    c.RegisterController: brokers.register_controller,
+    c.RegisterBroker: brokers.register_broker,
+    c.UnregisterBroker: brokers.unregister_broker,
+    c.FenceBroker: brokers.fence_broker,
+    c.UnfenceBroker: brokers.unfence_broker,
+    c.BeginControlledShutdown: brokers.begin_controlled_shutdown,
+    c.CreateTopics: topics.create_topics,
+    c.DeleteTopics: topics.delete_topics,
+    c.CreatePartitions: topics.create_partitions,
+    c.AlterPartitions: isr.alter_partitions,
+    c.ElectLeaders: elections.elect_leaders,
+    c.IncrementalAlterConfigs: configs.incremental_alter_configs,
+    c.AlterConfigs: configs.alter_configs,
+    c.AllocateProducerIds: producer_ids.allocate_producer_ids,
+}
+
+
+def decide(image: MetadataImage, command: c.Command) -> Decision:
+    """Judge a command against `image`. A refusal of the whole is a `BrokerError`."""
+    return _DECISIONS[type(command)](image, command)
+
+
+class LeadershipListener(Protocol):
+    """Who wants to know when this node begins and ends to lead: the controller."""
+
+    def became_leader(self, term: int) -> None: ...
+
+    def lost_leadership(self, term: int) -> None: ...
+
+
+def _raise(error: FatalError) -> None:
+    raise error
+
+
+class MetadataStateMachine:
+    """Implements `raft.port.StateMachine`. One per controller node."""
+
+    def __init__(self, metadata_log: MetadataLog, on_fatal: Callable[[FatalError], None] = _raise) -> None:
+        self.log = metadata_log
+        self.image = EMPTY_IMAGE
+        self.applied_index = 0
+        self.applied_term = 0
+        self.rolling_hash = bytes(16)
+        self.leadership: LeadershipListener | None = None
+        self._listeners: list[Listener] = []
+        self._on_fatal = on_fatal
+        self._failed = False
+        self._rewound = False
+
+    def subscribe(self, listener: Listener) -> None:
+        """`listener` hears of every change from now on, in order, after it is committed."""
+        self._listeners.append(listener)
+
+    # -- raft.port.StateMachine ---------------------------------------------------
+
+    def apply(self, index: int, term: int, command: bytes) -> object:
+        """Take one committed command; the reply is one of replies.py, or a tuple of them."""
+        if self._failed:
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log's disk has failed")
+        try:
+            self._rewind_once()
+            delta, decision, batches = self._judge(term, command)
+            for batch in batches:
+                self.log.append(batch)
+        except OSError as e:
+            return self._fail(e)
+        self.applied_index, self.applied_term = index, term
+        digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
+        digest.update(_POSITION.pack(index, term))
+        digest.update(command)
+        for batch in batches:
+            digest.update(batch)
+        self.rolling_hash = digest.digest()
+        if batches:
+            self._adopt(delta)
+        return decision.reply
+
+    def snapshot(self) -> bytes:
+        """The whole state; a `.checkpoint` file is kept beside the log as a by-product."""
+        image = self.image
+        snapshot_id = SnapshotId(image.offset + 1, max(image.epoch, 0))
+        checkpoint = encode_checkpoint(image)
+        try:
+            self._rewind_once()
+            self.log.write_checkpoint(snapshot_id, checkpoint)
+        except OSError as e:
+            self._fail(e)
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
+        return head + checkpoint
+
+    def restore(self, data: bytes, index: int, term: int) -> None:
+        """Replace everything by a snapshot; raises `ValueError` where it is not one of ours."""
+        if len(data) < _SNAPSHOT_HEAD.size or data[0] != _SNAPSHOT_VERSION:
+            raise ValueError("not a metadata snapshot")
+        _, end_offset, epoch, rolling_hash = _SNAPSHOT_HEAD.unpack_from(data)
+        checkpoint = memoryview(data)[_SNAPSHOT_HEAD.size :]
+        image = decode_checkpoint(checkpoint, end_offset, epoch)
+        try:
+            self.log.rewind(end_offset, epoch)
+            self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
+        except OSError as e:
+            self._fail(e)
+        self._rewound = True
+        self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
+        delta = MetadataDelta.between(self.image, image)
+        self.image = image
+        self._tell(delta)
+
+    def became_leader(self, term: int) -> None:
+        if self.leadership is not None:
+            self.leadership.became_leader(term)
+
+    def lost_leadership(self, term: int) -> None:
+        if self.leadership is not None:
+            self.leadership.lost_leadership(term)
+
+    # -- inside -------------------------------------------------------------------
+
+    def _judge(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
+        """What the command leads to, with nothing changed yet."""
+        try:
+            proposal = c.decode(command)
+            if proposal.controller_epoch != term:
+                message = f"proposed in term {proposal.controller_epoch}, committed in {term}"
+                raise BrokerError(ErrorCode.NOT_CONTROLLER, message)
+            delta = MetadataDelta(self.image)
+            delta.epoch, delta.timestamp_ms = term, proposal.now_ms
+            batches = []
+            if isinstance(proposal.command, c.ClaimLeadership):
+                batches.append(self._leader_change(delta, proposal.command, proposal.now_ms))
+            decision = decide(self.image, proposal.command)
+            if decision.records:
+                batches.append(self._data_batch(delta, decision, proposal.now_ms))
+            self._check(delta)
+        except BrokerError as e:
+            return self._refusal(e.code, e.message)
+        except InvariantViolation as e:
+            log.critical("command refused: %s", e)
+            return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(e))
+        except Exception as e:
+            log.critical("command refused, deciding on it failed", exc_info=True)
+            return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(e).__name__}: {e}")
+        return delta, decision, batches
+
+    def _refusal(self, code: ErrorCode, message: str) -> tuple[MetadataDelta, Decision, list[bytes]]:
+        return MetadataDelta(self.image), Decision(reply=Refused(code, message)), []
+
+    def _leader_change(self, delta: MetadataDelta, claim: c.ClaimLeadership, now_ms: int) -> bytes:
+        voters = tuple(Voter(voter_id=v) for v in claim.voters)
+        key, value = encode_control(
+            LeaderChangeMessage(leader_id=claim.leader_id, voters=voters, granting_voters=voters)
+        )
+        records = [Record(timestamp=now_ms, key=key, value=value)]
+        delta.offset += 1
+        return encode_batch(records, base_offset=delta.offset, leader_epoch=delta.epoch, control=True)
+
+    def _data_batch(self, delta: MetadataDelta, decision: Decision, now_ms: int) -> bytes:
+        for record in decision.records:
+            delta.replay(record)
+        values = [Record(timestamp=now_ms, value=encode(record)) for record in decision.records]
+        base = delta.offset + 1
+        delta.offset += len(values)
+        return encode_batch(values, base_offset=base, leader_epoch=delta.epoch)
+
+    def _check(self, delta: MetadataDelta) -> None:
+        """P2 and P3 of everything that changed, and the controller epoch's order."""
+        invariant(delta.epoch >= self.image.epoch, "M4", (delta.epoch, self.image.epoch))
+        for topic_id, changed in delta.changed_partitions.items():
+            topic = self.image.topics_by_id.get(topic_id)
+            for partition_id, after in changed.items():
+                before = None if topic is None else topic.partitions.get(partition_id)
+                check_partition((topic_id, partition_id), before, after)
+
+    def _adopt(self, delta: MetadataDelta) -> None:
+        self.image = delta.apply()
+        self._tell(delta)
+
+    def _tell(self, delta: MetadataDelta) -> None:
+        for listener in self._listeners:
+            try:
+                listener(delta, self.image)
+            except InvariantViolation as e:
+                self._on_fatal(FatalError(ExitCode.INVARIANT_BROKEN, str(e)))
+            except Exception as e:
+                log.critical("a listener failed on the metadata up to offset %d", delta.offset, exc_info=True)
+                reason = f"metadata could not be applied: {type(e).__name__}: {e}"
+                self._on_fatal(FatalError(ExitCode.INVARIANT_BROKEN, reason))
+
+    def _rewind_once(self) -> None:
+        """Without a snapshot the log is derived from its very beginning."""
+        if not self._rewound:
+            self._rewound = True
+            self.log.rewind(0, -1)
+
+    def _fail(self, error: OSError) -> Refused:
+        self._failed = True
+        reason = f"cannot write the metadata log: {error}"
+        self._on_fatal(FatalError(ExitCode.DISK_FAILED, reason))
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
