@@ -21,6 +21,7 @@ from data_plane.log.config import LOG_APPEND_TIME, LogConfig
 from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
+from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment
 from data_plane.log.timestamps import TimestampedOffset
 from data_plane.log.validation import Batches, Origin, Writable
@@ -37,6 +38,8 @@ from metadata_quorum.batch import (
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
+
+__all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
 
 
 class AppendInfo(NamedTuple):

@@ -27,7 +27,32 @@ _SCAN_BYTES: Final = 8192
 _LATEST_BATCHES: Final = 1024  # ends remembered; half of them go when the list is full
 _UNKNOWN_SIZE: Final = 2**31
 
-_Read = Callable[[int, int], Buffer | None]
+Read = Callable[[int, int], Buffer | None]
+
+
+def headers_in(read: Read, start: int, end: int, path: str) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of the batches from `start` (where one begins) to `end`.
+
+    The last one may claim to reach beyond `end`. Raises CorruptBatchError on an impossible length,
+    NotCachedError where `read` would have to wait.
+    """
+    chunk: Buffer = b""
+    chunk_start = position = start
+    while position + BATCH_OVERHEAD <= end:
+        if position - chunk_start + BATCH_OVERHEAD > len(chunk):
+            fresh = read(position, min(_SCAN_BYTES, end - position))
+            if fresh is None:
+                raise NotCachedError
+            chunk, chunk_start = fresh, position
+            if len(chunk) < BATCH_OVERHEAD:
+                return
+        header = read_header(chunk, position - chunk_start)
+        if header.size < BATCH_OVERHEAD:
+            raise CorruptBatchError(
+                f"{path}: batch at byte {position} claims a length of {header.batch_length}"
+            )
+        yield position, header
+        position += header.size
 
 
 class LogSlice:
@@ -183,7 +208,7 @@ class Segment:
             return LogSlice.unplaced(self, offset, max_bytes, limit, at_least_one_batch)
         return LogSlice(self, offset, position, length)
 
-    def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: _Read) -> int:
+    def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: Read) -> int:
         """How much of [position, limit) a read of `max_bytes` gets: a whole batch at least, if asked."""
         available = limit - position
         if available <= max_bytes:
@@ -194,7 +219,7 @@ class Segment:
                 return min(available, max(max_bytes, header[1].size))
         return max_bytes
 
-    def locate(self, offset: int, read: _Read) -> int:
+    def locate(self, offset: int, read: Read) -> int:
         """Position of the first batch that ends at or behind `offset`; the size where there is none.
 
         Only for the thread that owns the log; `find` is the part that others may use.
@@ -204,7 +229,7 @@ class Segment:
             return self._batch_ends[i - 1]
         return self.find(offset, read)
 
-    def find(self, offset: int, read: _Read) -> int:
+    def find(self, offset: int, read: Read) -> int:
         """As `locate`, by index and scan only. Raises NotCachedError where `read` says so."""
         end = self.size
         start = self.offset_index.lookup(offset, cached_only=read != self.file.read)
@@ -213,29 +238,9 @@ class Segment:
                 return position
         return end
 
-    def headers(self, start: int, end: int, read: _Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of the batches from `start` (where one begins) to `end`.
-
-        The last one may claim to reach beyond `end`. Raises CorruptBatchError on an impossible length.
-        """
-        read = read or self.file.read
-        chunk: Buffer = b""
-        chunk_start = position = start
-        while position + BATCH_OVERHEAD <= end:
-            if position - chunk_start + BATCH_OVERHEAD > len(chunk):
-                fresh = read(position, min(_SCAN_BYTES, end - position))
-                if fresh is None:
-                    raise NotCachedError
-                chunk, chunk_start = fresh, position
-                if len(chunk) < BATCH_OVERHEAD:
-                    return
-            header = read_header(chunk, position - chunk_start)
-            if header.size < BATCH_OVERHEAD:
-                raise CorruptBatchError(
-                    f"{self.path}: batch at byte {position} claims a length of {header.batch_length}"
-                )
-            yield position, header
-            position += header.size
+    def headers(self, start: int, end: int, read: Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """As `headers_in`, of this segment's file."""
+        return headers_in(read or self.file.read, start, end, self.path)
 
     # --- timestamps
 
