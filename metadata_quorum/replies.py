@@ -25,9 +25,6 @@ class Refused:
 class Done:
     """A command without an answer of its own was applied."""
 
-    offset: int = -1
-    """Of the last record it wrote, or of the log's end where it had nothing to write."""
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:

@@ -34,7 +34,7 @@ from metadata_quorum.records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from metadata_quorum.replies import BrokerRegistered, Done
+from metadata_quorum.replies import BrokerRegistered
 
 FENCED, UNFENCED = 1, -1
 """BrokerRegistrationChangeRecord.fenced"""
@@ -178,7 +178,7 @@ def fence_broker(image: MetadataImage, command: FenceBroker) -> Decision:
     """Out of every ISR, and new leaders for what it led."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     if broker.fenced:
-        return Decision(reply=Done(image.offset))
+        return Decision()
     decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=FENCED)])
     decision.records += broker_leaves(image, broker.broker_id, unclean_restart=False)
     return decision
@@ -188,7 +188,7 @@ def unfence_broker(image: MetadataImage, command: UnfenceBroker) -> Decision:
     """The broker may lead and join ISRs again; what has no leader may have one now."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     if not broker.fenced:
-        return Decision(reply=Done(image.offset))
+        return Decision()
     decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=UNFENCED)])
     if not broker.in_controlled_shutdown:
         decision.records += broker_returns(image, broker.broker_id)
@@ -199,7 +199,7 @@ def begin_controlled_shutdown(image: MetadataImage, command: BeginControlledShut
     """Moves every leader away; from here on the broker can join no ISR."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     if broker.in_controlled_shutdown:
-        return Decision(reply=Done(image.offset))
+        return Decision()
     record = BrokerRegistrationChangeRecord(
         broker_id=command.broker_id, broker_epoch=command.broker_epoch, in_controlled_shutdown=1
     )

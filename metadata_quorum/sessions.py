@@ -1,0 +1,148 @@
+"""Broker sessions: the active controller's soft state about who is alive. Pure; `now` is passed in.
+
+Two signs of death:
+* silence: no heartbeat for `broker.session.timeout.ms`. One broker at a time is fenced for it, the
+  one that was silent longest, so that a controller that was itself held up does not fence everybody
+  before it has read the heartbeats that are waiting for it.
+* a broken link: the connections that heartbeats came on are closed or reset, and no heartbeat came
+  on a new one within a short grace. A killed process is noticed this way in milliseconds.
+
+Links are noted on standby controllers too, so that a new one knows at its claim whose are broken;
+sessions exist only on the active one, which grants everybody a fresh one at its claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Broker:
+    links: int = 0
+    broken_at: float | None = None
+    last_contact: float | None = None
+    """None: no contact in this controller's time."""
+    metadata_offset: int = -1
+    shutdown_offset: int = -1
+
+
+class BrokerSessions:
+    """What is known of every broker's liveness. Times in seconds on the loop's clock."""
+
+    def __init__(self, timeout_s: float, link_grace_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.link_grace_s = link_grace_s
+        self._brokers: dict[int, _Broker] = {}
+
+    # -- links, also on standbys ------------------------------------------------
+
+    def connection_up(self, broker_id: int) -> None:
+        """Heartbeats of this broker come on one more connection."""
+        broker = self._broker(broker_id)
+        broker.links += 1
+        if broker.last_contact is None:
+            broker.broken_at = None  # a standby cannot judge its heartbeats; the link speaks for it
+
+    def connection_broken(self, broker_id: int, now: float) -> None:
+        """The other end closed or reset such a connection."""
+        broker = self._broker(broker_id)
+        broker.links = max(0, broker.links - 1)
+        if broker.links == 0 and broker.broken_at is None:
+            broker.broken_at = now
+
+    def connection_closed(self, broker_id: int) -> None:
+        """We closed such a connection ourselves; that says nothing about the broker."""
+        broker = self._broker(broker_id)
+        broker.links = max(0, broker.links - 1)
+
+    # -- sessions, on the active controller ----------------------------------------
+
+    def begin(self, broker_ids: Iterable[int], now: float, offset: int) -> None:
+        """A claim: fresh sessions; shutdowns that are under way wait for `offset` to be seen."""
+        for broker_id in broker_ids:
+            broker = self._broker(broker_id)
+            broker.last_contact = now
+            broker.metadata_offset = -1
+            broker.shutdown_offset = offset
+
+    def end(self) -> None:
+        """No longer active."""
+        for broker in self._brokers.values():
+            broker.last_contact = None
+
+    def refresh(self, now: float) -> None:
+        """We were held up ourselves: nobody's silence counts."""
+        for broker in self._brokers.values():
+            if broker.last_contact is not None:
+                broker.last_contact = now
+
+    def register(self, broker_id: int, now: float) -> None:
+        """A new incarnation has been registered."""
+        broker = self._broker(broker_id)
+        broker.last_contact, broker.broken_at = now, None
+        broker.metadata_offset = broker.shutdown_offset = -1
+
+    def touch(self, broker_id: int, now: float, metadata_offset: int) -> None:
+        """A heartbeat of the present incarnation, however late."""
+        broker = self._broker(broker_id)
+        broker.last_contact, broker.broken_at = now, None
+        broker.metadata_offset = max(broker.metadata_offset, metadata_offset)
+
+    def forget(self, broker_id: int) -> None:
+        """Unregistered."""
+        self._brokers.pop(broker_id, None)
+
+    def valid(self, broker_id: int, now: float) -> bool:
+        """Whether the present incarnation must be taken to be alive."""
+        broker = self._broker(broker_id)
+        if broker.last_contact is None or broker.broken_at is not None:
+            return False
+        return now < broker.last_contact + self.timeout_s
+
+    def broken(self, broker_ids: Iterable[int], now: float) -> list[int]:
+        """Those whose link has been broken for longer than the grace."""
+        due = []
+        for broker_id in broker_ids:
+            broken_at = self._broker(broker_id).broken_at
+            if broken_at is not None and now >= broken_at + self.link_grace_s:
+                due.append(broker_id)
+        return due
+
+    def stalest(self, broker_ids: Iterable[int], now: float) -> int | None:
+        """Of those that have been silent for too long the one that was so longest."""
+        late = [
+            (contact, broker_id)
+            for broker_id in broker_ids
+            if (contact := self._broker(broker_id).last_contact) is not None
+            and now >= contact + self.timeout_s
+        ]
+        return min(late)[1] if late else None
+
+    def next_deadline(self, broker_ids: Iterable[int]) -> float | None:
+        """When `broken` or `stalest` may first have something to say."""
+        deadlines = []
+        for broker_id in broker_ids:
+            broker = self._broker(broker_id)
+            if broker.last_contact is not None:
+                deadlines.append(broker.last_contact + self.timeout_s)
+            if broker.broken_at is not None:
+                deadlines.append(broker.broken_at + self.link_grace_s)
+        return min(deadlines, default=None)
+
+    # -- controlled shutdown ---------------------------------------------------------
+
+    def shutdown_begun(self, broker_id: int, offset: int) -> None:
+        """Others must have seen the metadata up to `offset` before the broker may stop."""
+        self._broker(broker_id).shutdown_offset = offset
+
+    def shutdown_seen(self, broker_id: int, active_ids: Iterable[int]) -> bool:
+        """Whether all active brokers have taken in what moved its leaders."""
+        wanted = self._broker(broker_id).shutdown_offset
+        return all(self._broker(other).metadata_offset >= wanted for other in active_ids)
+
+    def _broker(self, broker_id: int) -> _Broker:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            broker = self._brokers[broker_id] = _Broker()
+        return broker
