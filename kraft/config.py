@@ -140,6 +140,11 @@ class Config(ConfigKeys):
         """Where the metadata log, Raft's journal and votes live."""
         return self.metadata_log_dir or self.data_dirs[0]
 
+    @property
+    def raft_dir(self) -> str:
+        """Raft's journal and votes; the name cannot be a partition's, which all end in a number."""
+        return f"{self.metadata_dir}/raft"
+
     @cached_property
     def bound_listeners(self) -> tuple[Endpoint, ...]:
         """What this node binds; an empty host means every interface."""

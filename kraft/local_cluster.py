@@ -1,7 +1,376 @@
-"""Several nodes on this machine, each a process of its own (being built)."""
+"""Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
+
+    DIR/cluster.json                 bootstrap; per node: id, pid and ports
+    DIR/node-1/server.properties     written anew at each start
+    DIR/node-1/node.log              what the node prints
+    DIR/node-1/data/                 its log dir
+
+A `LocalCluster` either owns its nodes (they end with this process, whatever ends it) or, with
+`detached`, leaves them running. `attach` finds a cluster of another process by its directory:
+that is how `kraft node kill 2` reaches the nodes of a `kraft up` in another terminal.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from kraft.config import Config, format_properties
+from kraft.storage import format_storage, random_uuid, uuid_text
+from metadata_quorum.disk import OsDisk
+from metadata_quorum.errors import ExitCode, FatalError
+
+HOST: Final = "127.0.0.1"
+CONTROLLER_OFFSET: Final = 100
+HTTP_OFFSET: Final = 200
+"""Node i serves clients on port+i-1, controllers on that + 100, its console on that + 200."""
+START_PATIENCE_S: Final = 60.0
+STOP_PATIENCE_S: Final = 30.0
+POLL_S: Final = 0.02
+
+
+@dataclass(slots=True)
+class LocalNode:
+    """One node as cluster.json has it."""
+
+    id: int
+    client_port: int
+    controller_port: int
+    http_port: int
+    pid: int | None = None
+    created: float = 0.0
+    """Of the process; with the pid it names one process for good, though pids come again."""
+
+    def process(self) -> psutil.Process | None:
+        """The running process, None where there is none (or only its remains)."""
+        if self.pid is None:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            if process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
 
 class LocalCluster:
-    """Placeholder until the next commit."""
+    """Made by `create` or `attach`."""
+
+    def __init__(
+        self, directory: Path, cluster_id: str, nodes: Sequence[LocalNode], owner: int | None
+    ) -> None:
+        self.directory = directory
+        self.cluster_id = cluster_id
+        self.nodes = {node.id: node for node in nodes}
+        self._owner = owner
+        """The process that the nodes end with; None where they are detached."""
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    # -- making one -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        port: int = 9092,
+        ports: Sequence[int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> LocalCluster:
+        """Format the directories (or take up those of an earlier run) and write the properties.
+
+        `ports`: `nodes` client ports, then as many controller ports and http ports, in place of
+        those counted from `port`. `settings`: keys of server.properties for every node.
+        """
+        directory = directory.absolute()
+        table = _ports(nodes, port) if ports is None else _ports_of(nodes, ports)
+        cluster_id = uuid_text(random_uuid(random.SystemRandom()))
+        is_new = not (directory / "cluster.json").exists()
+        if not is_new:
+            earlier = cls.attach(directory)
+            if any(node.process() for node in earlier.nodes.values()):
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"a cluster is running in {directory}; `kraft down --dir` stops it",
+                )
+            if len(earlier.nodes) != nodes:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {nodes}",
+                )
+            cluster_id = earlier.cluster_id
+        cluster = cls(directory, cluster_id, table, None if detached else os.getpid())
+        cluster._prepare(dict(settings or {}), is_new=is_new)
+        cluster.save()
+        return cluster
+
+    @classmethod
+    def attach(cls, directory: Path) -> LocalCluster:
+        """A cluster that was made before, by its directory."""
+        path = directory.absolute() / "cluster.json"
+        try:
+            found = json.loads(path.read_text())
+            nodes = [LocalNode(**node) for node in found["nodes"]]
+            return cls(directory.absolute(), found["cluster_id"], nodes, found["owner"])
+        except FileNotFoundError:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"no cluster in {directory}: `kraft up --dir {directory}` makes one",
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {path}: {error}") from None
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT,... of the client listeners."""
+        return ",".join(f"{HOST}:{node.client_port}" for node in self.nodes.values())
+
+    def save(self) -> None:
+        """Write cluster.json."""
+        content = {
+            "bootstrap": self.bootstrap,
+            "cluster_id": self.cluster_id,
+            "owner": self._owner,
+            "nodes": [asdict(node) for node in self.nodes.values()],
+        }
+        path = self.directory / "cluster.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+        temporary.replace(path)
+
+    def _prepare(self, settings: Mapping[str, str], *, is_new: bool) -> None:
+        disk = OsDisk()
+        for node in self.nodes.values():
+            properties = {**self._properties(node), **settings}
+            config = Config.from_properties(properties)
+            try:
+                self.home(node.id).mkdir(parents=True, exist_ok=True)
+                (self.home(node.id) / "server.properties").write_text(format_properties(properties))
+            except OSError as error:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
+                ) from None
+            rng = random.SystemRandom()
+            format_storage(
+                disk, config, self.cluster_id, rng, new_cluster=is_new, ignore_formatted=not is_new
+            )
+
+    def _properties(self, node: LocalNode) -> dict[str, str]:
+        copies = str(min(3, len(self.nodes)))
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node.id),
+            "controller.quorum.voters": ",".join(
+                f"{n.id}@{HOST}:{n.controller_port}" for n in self.nodes.values()
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
+            "kraft.http.port": str(node.http_port),
+            "log.dirs": str(self.home(node.id) / "data"),
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            # As in the server.properties that comes with Kafka: a first consumer need not wait.
+            "group.initial.rebalance.delay.ms": "0",
+        }
+
+    def home(self, node_id: int) -> Path:
+        """The directory of a node."""
+        return self.directory / f"node-{node_id}"
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def start(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Start every node and wait until all are registered and unfenced."""
+        for node in self.nodes.values():
+            for port in (node.client_port, node.controller_port, node.http_port):
+                _refuse_taken_port(node.id, port)
+        for node in self.nodes.values():
+            self._spawn(node)
+        self.save()
+        self.wait_ready(patience_s)
+
+    def start_node(self, node_id: int, *, patience_s: float = START_PATIENCE_S, wait: bool = True) -> None:
+        """Start one node that is not running; `wait` until the others see it."""
+        node = self.node(node_id)
+        if node.process() is not None:
+            raise FatalError(ExitCode.USAGE, f"node {node_id} is running already")
+        self._spawn(node)
+        self.save()
+        if wait:
+            self.wait_ready(patience_s)
+
+    def wait_ready(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Until every running node knows every running node as a live broker."""
+        from kraft.cluster_state import (
+            live_brokers,
+        )  # the codec takes a while to import: nodes start meanwhile
+
+        deadline = time.monotonic() + patience_s
+        running = [node for node in self.nodes.values() if node.process() is not None]
+        wanted = {node.id for node in running}
+        waiting = list(running)
+        while waiting:
+            for node in running:
+                self._refuse_dead_node(node)
+            if time.monotonic() > deadline:
+                late = ", ".join(str(node.id) for node in waiting)
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"node {late} did not see all nodes in {patience_s:g} s; node.log in {self.directory} "
+                    "may say why",
+                )
+            if live_brokers(HOST, waiting[0].client_port) >= wanted:
+                waiting.pop(0)
+            else:
+                time.sleep(POLL_S)
+
+    def node(self, node_id: int) -> LocalNode:
+        """A node by its id."""
+        if node_id not in self.nodes:
+            known = ", ".join(map(str, self.nodes))
+            raise FatalError(ExitCode.USAGE, f"there is no node {node_id}; the nodes are {known}")
+        return self.nodes[node_id]
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: what a crash looks like."""
+        self._signal(node_id, signal.SIGKILL)
+        self._await_end([self.nodes[node_id]], STOP_PATIENCE_S)
+        self._forget([self.nodes[node_id]])
+
+    def stop(self, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
+        """SIGTERM: the node hands its leaders over and ends."""
+        self._signal(node_id, signal.SIGTERM)
+        if self._await_end([self.nodes[node_id]], patience_s):
+            raise FatalError(ExitCode.USAGE, f"node {node_id} did not end within {patience_s:g} s")
+        self._forget([self.nodes[node_id]])
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node is silent, its connections stay open."""
+        self._signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self._signal(node_id, signal.SIGCONT)
+
+    def close(self, patience_s: float = STOP_PATIENCE_S) -> None:
+        """Stop every node, by force where one does not end in time."""
+        running = [node for node in self.nodes.values() if node.process() is not None]
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            self._signal_all(running, number)
+        self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
+        self._await_end(running, STOP_PATIENCE_S)
+        self._forget(list(self.nodes.values()))
+
+    def disown(self) -> None:
+        """Leave the nodes to themselves: this process ends before them."""
+        for child in self._children.values():
+            child.returncode = 0  # nothing waits for it here, and that is meant
+        self._children.clear()
+
+    def reap(self) -> list[tuple[int, int]]:
+        """Own nodes that ended on their own since the last call, with their exit codes."""
+        ended = [(i, code) for i, child in self._children.items() if (code := child.poll()) is not None]
+        for node_id, _ in ended:
+            del self._children[node_id]
+        return ended
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def _spawn(self, node: LocalNode) -> None:
+        old = self._children.pop(node.id, None)
+        if old is not None:
+            old.wait()
+        home = self.home(node.id)
+        command = [sys.executable, "-m", "kraft.process", str(home / "server.properties")]
+        if self._owner is not None:
+            command += ["--with", str(self._owner)]
+        with open(home / "node.log", "ab") as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for us; we end the nodes in order
+            )  # fmt: skip
+        node.pid = child.pid
+        with contextlib.suppress(psutil.NoSuchProcess):
+            node.created = psutil.Process(child.pid).create_time()
+        self._children[node.id] = child
+
+    def _signal(self, node_id: int, number: signal.Signals) -> None:
+        process = self.node(node_id).process()
+        if process is None:
+            raise FatalError(ExitCode.USAGE, f"node {node_id} is not running")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+    def _signal_all(self, nodes: Sequence[LocalNode], number: signal.Signals) -> None:
+        for node in nodes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if (process := node.process()) is not None:
+                    process.send_signal(number)
+
+    def _await_end(self, nodes: Sequence[LocalNode], patience_s: float) -> list[LocalNode]:
+        """Wait for the processes' end; returns the nodes that are still there."""
+        deadline = time.monotonic() + patience_s
+        left = list(nodes)
+        while left := [node for node in left if node.process() is not None]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        return left
+
+    def _forget(self, nodes: Sequence[LocalNode]) -> None:
+        for node in nodes:
+            child = self._children.pop(node.id, None)
+            if child is not None:
+                child.wait()
+            node.pid = None
+        self.save()
+
+    def _refuse_dead_node(self, node: LocalNode) -> None:
+        if node.process() is not None:
+            return
+        child = self._children.get(node.id)
+        code = child.wait() if child is not None else 1
+        lines = (self.home(node.id) / "node.log").read_text(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else f"it ended with code {code} and printed nothing"
+        known = code in ExitCode.__members__.values()
+        raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+def _ports(nodes: int, port: int) -> list[LocalNode]:
+    if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
+        raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
+    return [
+        LocalNode(i + 1, port + i, port + CONTROLLER_OFFSET + i, port + HTTP_OFFSET + i) for i in range(nodes)
+    ]
+
+
+def _ports_of(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
+    if len(ports) != 3 * nodes:
+        raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
+    return [LocalNode(i + 1, ports[i], ports[nodes + i], ports[2 * nodes + i]) for i in range(nodes)]
+
+
+def _refuse_taken_port(node_id: int, port: int) -> None:
+    with socket.socket() as probe:
+        # As the node will bind: connections of a former process that still fade away do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            raise FatalError(
+                ExitCode.PORT_IN_USE, f"port {port} of node {node_id} is in use; choose others with --port"
+            ) from None

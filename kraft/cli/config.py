@@ -1,0 +1,67 @@
+"""`kraft config`: read and change configurations of topics and brokers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, key_values, require_topic
+from kraft.cli.configs import DYNAMIC_SOURCES, change, entries_of, source_of
+from kraft.cli.tables import show
+from kraft.cli.trouble import Trouble
+
+app = typer.Typer(no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+
+
+KindArgument = Annotated[Kind, typer.Argument(metavar="topic|broker|group", show_choices=False)]
+Name = Annotated[str, typer.Argument(help="A topic's name, a node's id; '' for all brokers.")]
+
+
+@app.command()
+def get(
+    kind: KindArgument,
+    name: Name,
+    keys: Annotated[list[str], typer.Argument(metavar="[KEY]...", help="Only these.")] = [],  # noqa: B006
+    all_: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show what is set; with --all, or by key, also defaults."""
+    admin, metadata = connect_admin(bootstrap)
+    if kind is Kind.TOPIC:
+        require_topic(metadata, name)
+    entries = entries_of(admin, kind.value, name)
+    if missing := [key for key in keys if key not in entries]:
+        raise Trouble(f"{', '.join(missing)}: not a configuration of a {kind.value}")
+    rows = [
+        (key, entry.value, source_of(entry), "yes" if entry.is_read_only else "no")
+        for key, entry in sorted(entries.items())
+        if key in keys or (not keys and (all_ or source_of(entry) in DYNAMIC_SOURCES))
+    ]
+    show(("key", "value", "source", "read-only"), rows)
+
+
+@app.command("set")
+def set_(
+    kind: KindArgument,
+    name: Name,
+    pairs: Annotated[list[str], typer.Argument(metavar="[KEY=VALUE]...")] = [],  # noqa: B006
+    delete: Annotated[list[str], typer.Option(metavar="KEY", help="Back to its default.")] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Change some configurations, leave the others."""
+    if not pairs and not delete:
+        raise Trouble("nothing to set: give KEY=VALUE or --delete KEY")
+    admin, metadata = connect_admin(bootstrap)
+    if kind is Kind.TOPIC:
+        require_topic(metadata, name)
+    change(admin, kind.value, name, key_values(pairs, "a configuration"), delete)

@@ -1,0 +1,263 @@
+"""`kraft produce` and `kraft consume`: lines to messages and back, through librdkafka."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.clients import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    connect_admin,
+    extra_settings,
+    key_values,
+    require_topic,
+    settings,
+)  # fmt: skip
+from kraft.cli.trouble import Trouble, sentence_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+POLL_S = 0.2
+FLUSH_S = 30.0
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Extra = Annotated[list[str], typer.Option("-X", metavar="KEY=VALUE", help="A setting of librdkafka.")]
+Separator = Annotated[str, typer.Option("--key-separator", "-K", help="What stands between key and value.")]
+
+
+class _Deliveries:
+    """Counts what was acknowledged; remembers the first failure."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.failure = ""
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acked += 1
+        elif not self.failure:
+            self.failure = sentence_of(error, message.topic() or "")
+
+
+def produce(
+    topic: Topic,
+    key_separator: Separator = "",
+    header: Annotated[
+        list[str], typer.Option("--header", "-H", metavar="KEY=VALUE", help="On every message.")
+    ] = [],  # noqa: B006
+    partition: Annotated[int, typer.Option("--partition", "-p", help="-1: by key, as any client does.")] = -1,
+    timestamp: Annotated[
+        int | None, typer.Option(help="Milliseconds since 1970; else the time of sending.")
+    ] = None,
+    acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4, zstd.")
+    ] = "none",
+    null_value: Annotated[str | None, typer.Option(help="A value that means none: a tombstone.")] = None,
+    extra: Extra = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Send each line of standard input as a message. The topic is created where brokers allow it."""
+    from confluent_kafka import Producer
+
+    connect_admin(bootstrap)
+    config = settings(bootstrap, acks=acks, compression_type=compression) | extra_settings(extra)
+    producer = Producer(config)
+    deliveries = _Deliveries()
+    fixed: dict[str, Any] = {"headers": list(key_values(header, "a header").items())}
+    if partition >= 0:
+        fixed["partition"] = partition
+    if timestamp is not None:
+        fixed["timestamp"] = timestamp
+    sent = 0
+    for line in sys.stdin.buffer:
+        key, value = _split(line.rstrip(b"\r\n"), key_separator)
+        if null_value is not None and value == null_value.encode():
+            value = None
+        _send(producer, topic, {"key": key, "value": value, "on_delivery": deliveries} | fixed)
+        sent += 1
+        if deliveries.failure:
+            break
+    left = producer.flush(FLUSH_S)
+    if deliveries.failure:
+        raise Trouble(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
+    if left:
+        raise Trouble(f"{left} of {sent} messages were not acknowledged in {FLUSH_S:g} s")
+
+
+def _split(line: bytes, separator: str) -> tuple[bytes | None, bytes | None]:
+    if not separator:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    if not found:
+        raise Trouble(f"a line without {separator!r} has no key")
+    return key, value
+
+
+def _send(producer: Producer, topic: str, message: dict[str, Any]) -> None:
+    while True:
+        try:
+            producer.produce(topic, **message)
+        except BufferError:
+            producer.poll(POLL_S)  # the queue is full: make room
+        else:
+            producer.poll(0)
+            return
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What of a message is printed, and between what."""
+
+    separator: str
+    key: bool
+    headers: bool
+    timestamp: bool
+    partition: bool
+    offset: bool
+
+    def line(self, message: Message) -> bytes:
+        parts: list[bytes] = []
+        if self.timestamp:
+            parts.append(str(message.timestamp()[1]).encode())
+        if self.partition:
+            parts.append(str(message.partition()).encode())
+        if self.offset:
+            parts.append(str(message.offset()).encode())
+        if self.headers:
+            headers = [(name, _bytes(value)) for name, value in _headers(message)]
+            parts.append(b",".join(name.encode() + b"=" + value for name, value in headers))
+        if self.key:
+            parts.append(_bytes(message.key()))
+        parts.append(_bytes(message.value()))
+        return self.separator.encode().join(parts) + b"\n"
+
+
+def _headers(message: Message) -> Iterable[tuple[str, Any]]:
+    headers = message.headers() or ()
+    return headers.items() if isinstance(headers, dict) else headers
+
+
+def _bytes(value: Any) -> bytes:
+    return b"null" if value is None else value.encode() if isinstance(value, str) else bytes(value)
+
+
+def consume(
+    topic: Topic,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Short for --offset beginning.")
+    ] = False,
+    partition: Annotated[
+        list[int], typer.Option("--partition", "-p", help="Only these; all by default.")
+    ] = [],  # noqa: B006
+    offset: Annotated[
+        str,
+        typer.Option("--offset", "-o", help="beginning, end, a number, -N for the last N, @MS for a time."),
+    ] = "end",
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as a member of that group, from its offsets.")
+    ] = None,
+    max_messages: Annotated[int | None, typer.Option("--max-messages", "-n", min=1)] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", "-e", help="End when all is read.")] = False,
+    timeout_ms: Annotated[int | None, typer.Option(help="End after this long without a message.")] = None,
+    key_separator: Separator = "\t",
+    print_key: Annotated[bool, typer.Option("--print-key")] = False,
+    print_headers: Annotated[bool, typer.Option("--print-headers")] = False,
+    print_timestamp: Annotated[bool, typer.Option("--print-timestamp")] = False,
+    print_partition: Annotated[bool, typer.Option("--print-partition")] = False,
+    print_offset: Annotated[bool, typer.Option("--print-offset")] = False,
+    isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
+    extra: Extra = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print messages as lines, until Ctrl-C or the end that the options name."""
+    from confluent_kafka import Consumer
+
+    _, metadata = connect_admin(bootstrap)
+    count = require_topic(metadata, topic)
+    config = settings(
+        bootstrap, group_id=group or "kraft-cli", enable_partition_eof=exit_at_end, isolation_level=isolation,
+        enable_auto_commit=group is not None, auto_offset_reset="earliest" if from_beginning else "latest",
+    )  # fmt: skip
+    consumer = Consumer(config | extra_settings(extra))
+    try:
+        if group is not None:
+            consumer.subscribe([topic])
+        else:
+            start = "beginning" if from_beginning else offset
+            consumer.assign(_starts(consumer, topic, partition or list(range(count)), start))
+        layout = _Layout(
+            key_separator, print_key, print_headers, print_timestamp, print_partition, print_offset
+        )
+        out = sys.stdout.buffer
+        for number, message in enumerate(_messages(consumer, timeout_ms, exit_at_end), start=1):
+            out.write(layout.line(message))
+            out.flush()
+            if number == max_messages:
+                break
+    finally:
+        consumer.close()
+
+
+def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) -> list[TopicPartition]:
+    """Where to begin in each partition."""
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+
+    if offset in ("beginning", "end"):
+        place = OFFSET_BEGINNING if offset == "beginning" else OFFSET_END
+        return [TopicPartition(topic, p, place) for p in partitions]
+    if not re.fullmatch(r"[-@]?\d+", offset):
+        raise Trouble(f"--offset {offset}: beginning, end, a number, -N or @MS")
+    if offset.startswith("@"):
+        asked = [TopicPartition(topic, p, int(offset[1:])) for p in partitions]
+        found: list[TopicPartition] = consumer.offsets_for_times(asked, timeout=10.0)
+        return found
+    starts = []
+    for p in partitions:
+        place = int(offset)
+        if place < 0:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10.0)
+            place = max(low, high + place)
+        starts.append(TopicPartition(topic, p, place))
+    return starts
+
+
+def _messages(consumer: Consumer, timeout_ms: int | None, exit_at_end: bool) -> Iterator[Message]:
+    """Messages as they come, until the end that was asked for."""
+    from confluent_kafka import KafkaError
+
+    deadline = _deadline(timeout_ms)
+    at_end: set[int | None] = set()
+    while time.monotonic() < deadline:
+        message = consumer.poll(POLL_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            at_end.discard(message.partition())
+            deadline = _deadline(timeout_ms)
+            yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            at_end.add(message.partition())
+            if exit_at_end and len(at_end) == len(consumer.assignment()):
+                return
+        elif not error.retriable():
+            raise Trouble(sentence_of(error, message.topic() or ""))
+
+
+def _deadline(timeout_ms: int | None) -> float:
+    return float("inf") if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+
+
+def add_to(cli: typer.Typer) -> None:
+    """Hang the commands into the tree."""
+    cli.command()(produce)
+    cli.command()(consume)

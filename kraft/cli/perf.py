@@ -1,0 +1,287 @@
+"""`kraft perf`: how much and how fast, with librdkafka as the client."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft.cli.clients import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    connect_admin,
+    extra_settings,
+    require_topic,
+    settings,
+)  # fmt: skip
+from kraft.cli.console import Extra, Topic
+from kraft.cli.trouble import Trouble, sentence_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+app = typer.Typer(no_args_is_help=True)
+
+SAMPLE_EVERY = 100
+"""One record of so many has its latency measured: a Python call per record would measure Python."""
+PATIENCE_S = 30.0
+WARM_UP_S = 0.5
+"""Between the first connection and the first message that counts."""
+BYTES_PER_MB = 1_000_000
+
+_DUE: Final = struct.Struct(">d")  # head of a value of `latency`: when it was due, perf_counter seconds
+
+Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many messages.")]
+Size = Annotated[int, typer.Option("--size", "-s", min=1, help="Bytes of a value.")]
+Rate = Annotated[float, typer.Option(help="Messages a second; 0 for as many as go through.")]
+Acks = Annotated[str, typer.Option(help="0, 1 or all.")]
+
+
+class Latencies:
+    """Measured times, in seconds."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def percentile(self, share: float) -> float:
+        """The smallest time that `share` of all times do not exceed."""
+        ordered = sorted(self._seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def __str__(self) -> str:
+        if not self._seconds:
+            return "no latency was measured"
+        shares = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max"))
+        return "  ".join(f"{name} {self.percentile(share) * 1000:.2f} ms" for share, name in shares)
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error, nothing elsewhere; yields a function of what is done."""
+    if not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+class _Sender:
+    """Counts deliveries and keeps the latencies of the sampled ones."""
+
+    def __init__(self) -> None:
+        self.latencies = Latencies()
+        self.failure = ""
+
+    def since(self, start: float) -> Callable[[KafkaError | None, Message], None]:
+        """A delivery callback that measures from `start` (perf_counter)."""
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.latencies.add(time.perf_counter() - start)
+            elif not self.failure:
+                self.failure = sentence_of(error, message.topic() or "")
+
+        return delivered
+
+
+@app.command()
+def produce(
+    topic: Topic,
+    records: Records = 100_000,
+    size: Size = 1024,
+    throughput: Rate = 0,
+    acks: Acks = "all",
+    compression: Annotated[str, typer.Option("--compression", "-z")] = "none",
+    extra: Extra = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Send messages of random bytes; print MB/s and the latency from hand-over to acknowledgement."""
+    from confluent_kafka import Producer
+
+    connect_admin(bootstrap)
+    config = settings(bootstrap, acks=acks, compression_type=compression, linger_ms=5, batch_size=1_000_000)
+    producer = Producer(config | extra_settings(extra))
+    value = os.urandom(size)
+    sender = _Sender()
+    started = time.perf_counter()
+    with progress("produce", records) as show:
+        for number in range(records):
+            _pace(started, number, throughput)
+            is_sample = number % SAMPLE_EVERY == 0
+            _send(producer, topic, value, sender.since(time.perf_counter()) if is_sample else None)
+            if is_sample:
+                producer.poll(0)
+                show(number)
+                if sender.failure:
+                    break
+    left = producer.flush(PATIENCE_S)
+    took = time.perf_counter() - started
+    if sender.failure or left:
+        raise Trouble(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+    _report("sent", records, records * size, took)
+    print(f"latency: {sender.latencies}")
+
+
+@app.command()
+def consume(
+    topic: Topic,
+    records: Records = 100_000,
+    timeout_ms: Annotated[int, typer.Option(help="End after this long without a message.")] = 10_000,
+    extra: Extra = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Read messages from the beginning; print MB/s."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    _, metadata = connect_admin(bootstrap)
+    count = require_topic(metadata, topic)
+    config = settings(bootstrap, group_id="kraft-perf", enable_auto_commit=False, fetch_min_bytes=1)
+    consumer = Consumer(config | extra_settings(extra))
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(count)])
+    done = size = 0
+    first = last = time.perf_counter()
+    try:
+        with progress("consume", records) as show:
+            while done < records:
+                messages = consumer.consume(min(1000, records - done), timeout=timeout_ms / 1000)
+                if not messages:
+                    break
+                if done == 0:
+                    first = time.perf_counter()  # from the first message on: connecting is not reading
+                for message in messages:
+                    if (error := message.error()) is not None:
+                        raise Trouble(sentence_of(error, topic))
+                    size += len(message)
+                done += len(messages)
+                last = time.perf_counter()
+                show(done)
+    finally:
+        consumer.close()
+    _report("read", done, size, last - first)
+    if done < records:
+        raise Trouble(f"only {done} of {records} messages came")
+
+
+@app.command()
+def latency(
+    topic: Topic,
+    records: Records = 1_000,
+    size: Size = 100,
+    rate: Rate = 200,
+    acks: Acks = "all",
+    extra: Extra = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Send single messages at a steady rate and read them back; print percentiles of both ways.
+
+    Times count from when a message was due, so a stalled cluster cannot hide its stall.
+    """
+    from confluent_kafka import Producer
+
+    if rate <= 0:
+        raise Trouble("--rate must be above 0: latency is measured at a steady rate")
+    _, metadata = connect_admin(bootstrap)
+    more = extra_settings(extra)
+    reader = _Reader(settings(bootstrap, group_id="kraft-perf") | more, topic, require_topic(metadata, topic))
+    producer = Producer(settings(bootstrap, acks=acks, linger_ms=0) | more)
+    sender = _Sender()
+    padding = bytes(max(0, size - _DUE.size))
+    reader.start()
+    started = time.perf_counter() + WARM_UP_S
+    with progress("latency", records) as show:
+        for number in range(records):
+            due = started + number / rate
+            while (ahead := due - time.perf_counter()) > 0:
+                producer.poll(ahead)  # serves acknowledgements meanwhile
+            producer.produce(topic, _DUE.pack(due) + padding, on_delivery=sender.since(due))
+            show(number)
+        left = producer.flush(PATIENCE_S)
+    reader.finish(records, PATIENCE_S)
+    if sender.failure or left:
+        raise Trouble(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+    print(f"acknowledged: {sender.latencies}")
+    print(f"end to end:   {reader.latencies}")
+    if len(reader.latencies) < records:
+        raise Trouble(f"only {len(reader.latencies)} of {records} messages came back")
+
+
+def _send(
+    producer: Producer,
+    topic: str,
+    value: bytes,
+    on_delivery: Callable[[KafkaError | None, Message], None] | None,
+) -> None:
+    while True:
+        try:
+            if on_delivery is None:  # None is not what this parameter takes
+                producer.produce(topic, value)
+            else:
+                producer.produce(topic, value, on_delivery=on_delivery)
+            return
+        except BufferError:
+            producer.poll(0.01)  # the queue is full: make room
+
+
+class _Reader(threading.Thread):
+    """Reads back what `latency` sends, from the ends that the partitions had before."""
+
+    def __init__(self, config: dict[str, Any], topic: str, partitions: int) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        super().__init__(name="reader", daemon=True)
+        self.latencies = Latencies()
+        self._consumer = Consumer(config)
+        self._ending = threading.Event()
+        starts = []
+        for number in range(partitions):
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)
+            starts.append(TopicPartition(topic, number, end))
+        self._consumer.assign(starts)
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            message = self._consumer.poll(0.05)
+            if message is not None and message.error() is None and len(message.value() or b"") >= _DUE.size:
+                (due,) = _DUE.unpack_from(message.value() or b"")
+                self.latencies.add(time.perf_counter() - due)
+        self._consumer.close()
+
+    def finish(self, expected: int, patience_s: float) -> None:
+        """Wait for what is still under way, then end."""
+        deadline = time.monotonic() + patience_s
+        while len(self.latencies) < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._ending.set()
+        self.join()
+
+
+def _pace(started: float, number: int, rate: float) -> None:
+    """Wait until message `number` is due."""
+    if rate > 0 and (ahead := started + number / rate - time.perf_counter()) > 0:
+        time.sleep(ahead)
+
+
+def _report(what: str, records: int, size: int, took: float) -> None:
+    took = max(took, 1e-9)
+    print(
+        f"{records} messages {what} in {took:.2f} s: {records / took:.0f} messages/s, "
+        f"{size / took / BYTES_PER_MB:.1f} MB/s"
+    )

@@ -1,0 +1,51 @@
+"""`kraft storage`: prepare a node's directories, as kafka-storage does."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("format")
+def format_(
+    cluster_id: Annotated[
+        str, typer.Option("--cluster-id", "-t", help="The same for all nodes of the cluster.")
+    ],
+    config: Annotated[str, typer.Option("--config", "-c", metavar="server.properties")],
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="Leave directories that are formatted already.")
+    ] = False,
+    new_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--new-cluster",
+            help="Vouch that no controller of this cluster ever ran, so that a majority may begin. "
+            "Without it a new controller waits until it has heard from all others.",
+        ),
+    ] = False,
+) -> None:
+    """Write meta.properties into every log dir, and the voter's marker of a controller."""
+    from kraft.config import Config
+    from kraft.storage import format_storage
+    from metadata_quorum.disk import OsDisk
+
+    fresh = format_storage(
+        OsDisk(), Config.load(config), cluster_id, random.SystemRandom(),
+        new_cluster=new_cluster, ignore_formatted=ignore_formatted,
+    )  # fmt: skip
+    for directory in fresh:
+        print(f"Formatted {directory} for cluster {cluster_id}.")
+    if not fresh:
+        print("All directories are formatted already.")
+
+
+@app.command("random-uuid")
+def random_uuid_() -> None:
+    """Print a new id, for a cluster or a topic."""
+    from kraft.storage import random_uuid, uuid_text
+
+    print(uuid_text(random_uuid(random.SystemRandom())))

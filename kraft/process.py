@@ -1,0 +1,77 @@
+"""One node as a process: its configuration, its exit code, and whom it ends with.
+
+    python -m kraft.process server.properties [--with PID]
+
+`kraft start` does the same with help and options; nodes of a local cluster are started by this
+module, because it imports nothing that a node does not need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kraft.config import Config
+from metadata_quorum.errors import ExitCode, FatalError
+
+LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+OWNER_POLL_S: Final = 0.5
+
+
+def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int | None = None) -> int:
+    """Run a node until it is told to end; the exit code. Trouble of the environment is one line
+    on standard error."""
+    logging.basicConfig(
+        level=os.environ.get("KRAFT_LOG", "INFO"), format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"
+    )
+    if owner is not None:
+        threading.Thread(target=end_with, args=(owner,), name="owner", daemon=True).start()
+    try:
+        config = Config.load(path, overrides)
+        from kraft.node import run
+
+        run(config)
+    except FatalError as error:
+        print(error.reason, file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
+        return int(error.exit_code)
+    return 0
+
+
+def end_with(owner: int) -> None:
+    """Kill this process as soon as its owner has ended, however that came (SIGKILL included)."""
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            poll = select.poll()
+            poll.register(os.pidfd_open(owner), select.POLLIN)
+            poll.poll()
+        except (AttributeError, PermissionError, OSError) as error:
+            if isinstance(error, ProcessLookupError):
+                raise
+            while True:  # a system without pidfds
+                os.kill(owner, 0)
+                time.sleep(OWNER_POLL_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`FILE [--with PID]`."""
+    match list(arguments):
+        case [path]:
+            return run_node(path)
+        case [path, "--with", owner] if owner.isdecimal():
+            return run_node(path, owner=int(owner))
+        case _:
+            print("usage: python -m kraft.process FILE [--with PID]", file=sys.stderr)  # noqa: T201
+            return ExitCode.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
