@@ -38,7 +38,7 @@ class PartitionWriter(Protocol):
 
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
         """Call once the high watermark has reached `offset`; at once where it already has. Never,
-        if leadership is lost first: the shard is closed then."""
+        if the wait is broken off: leadership is lost, or the ISR has become too small."""
 
 
 class PartitionReader(Protocol):
@@ -199,11 +199,6 @@ class Shard(Generic[RecordT]):
         pairs = [self._machine.encode(record) for record in records]
         batch = encode_batch([Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs])
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
-        self._await_replication()
-
-    def _await_replication(self) -> None:
-        offset = self._written
-        self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
 
     def _on_replicated(self, offset: int) -> None:
         self._replicated = max(self._replicated, offset)
@@ -212,12 +207,23 @@ class Shard(Generic[RecordT]):
             self._answer(parked.ticket, parked.reply)
 
     def _park(self, replies: Replies, at: Instant) -> None:
+        refusals = [reply for reply in replies if isinstance(reply[1], BrokerError)]
+        for ticket, refusal in refusals:
+            self._answer(ticket, refusal)
+        if len(refusals) == len(replies):
+            return
+        offset = self._written
+        if offset > self._replicated:
+            # Asked each time anew: an earlier wait may have been broken off, as the ISR shrank.
+            self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
+        deadline = at.now + self._limits.commit_timeout
         for ticket, reply in replies:
-            if self._written <= self._replicated or isinstance(reply, BrokerError):
+            if isinstance(reply, BrokerError):
+                continue
+            if offset <= self._replicated:
                 self._answer(ticket, reply)
             else:
-                deadline = at.now + self._limits.commit_timeout
-                self._parked.append(_Parked(self._written, deadline, ticket, reply))
+                self._parked.append(_Parked(offset, deadline, ticket, reply))
 
     def _answer(self, ticket: Ticket, reply: object) -> None:
         future = self._waiting.get(ticket)
@@ -266,7 +272,6 @@ class Shard(Generic[RecordT]):
             return
         self._machine.loaded(self._instant())
         self.phase = Phase.ACTIVE
-        self._await_replication()
         self._arm_timer()
 
     async def _replay_log(self) -> None:

@@ -6,6 +6,8 @@ does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinato
 
 from __future__ import annotations
 
+from typing import Any
+
 from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
@@ -80,9 +82,9 @@ class TableDriver:
             self.answers[ticket] = reply
 
 
-def join(member_id: str = "", **fields: object) -> JoinGroup:
+def join(member_id: str = "", **fields: Any) -> JoinGroup:
     """A join with what most tests want; `new` names the id that a newcomer is given."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "group_id": "g",
         "protocol_type": "consumer",
         "protocols": (MemberProtocol("range", b"r"),),
@@ -94,4 +96,4 @@ def join(member_id: str = "", **fields: object) -> JoinGroup:
     }
     values.update(fields)
     values["new_member_id"] = values.pop("new", "")
-    return JoinGroup(member_id=member_id, **values)  # type: ignore[arg-type]
+    return JoinGroup(member_id=member_id, **values)

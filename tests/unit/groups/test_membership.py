@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from data_plane.coordinator.groups.messages import (
@@ -28,7 +31,9 @@ from tests.unit.groups.table_driver import NO_DELAY, TableDriver, join
 ORDERS_0 = TopicPartition("orders", 0)
 
 
-def sync(member_id: str, generation: int, instance_id: str | None = None, **assignments: bytes) -> SyncGroup:
+def sync(
+    member_id: str, generation: int, instance_id: str | None = None, /, **assignments: bytes
+) -> SyncGroup:
     return SyncGroup("g", member_id, generation, instance_id, assignments=assignments)
 
 
@@ -63,7 +68,7 @@ def synced(driver: TableDriver, ticket: int) -> SyncReply:
     return reply
 
 
-def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: object) -> tuple[TableDriver, int]:
+def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> tuple[TableDriver, int]:
     """A stable group of m1, m2, …; m1 leads. Also its generation."""
     driver = TableDriver(limits)
     tickets: dict[str, int] = {}
@@ -208,9 +213,9 @@ def test_generations_and_members_are_fenced() -> None:
 
 def test_a_sync_must_know_what_was_chosen() -> None:
     driver, generation = stable(1)
-    for fields in ({"protocol_type": "connect"}, {"protocol_name": "sticky"}):
-        request = SyncGroup("g", "m1", generation, **fields)
-        assert synced(driver, driver.ask("sync", request)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    request = SyncGroup("g", "m1", generation)
+    for wrong in (replace(request, protocol_type="connect"), replace(request, protocol_name="sticky")):
+        assert synced(driver, driver.ask("sync", wrong)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_requests_to_a_group_that_is_not_there() -> None:

@@ -175,7 +175,7 @@ def test_offsets_can_be_deleted_unless_the_topic_is_being_read() -> None:
 
 
 def test_a_subscription_is_read_and_anything_else_is_not() -> None:
-    assert subscribed_topics(subscription("a", "b")) == {"a", "b"}
+    assert subscribed_topics(subscription("a", "b")) == frozenset({"a", "b"})
     assert subscribed_topics(subscription()) == frozenset()
     for bad in (
         b"",
