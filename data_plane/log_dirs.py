@@ -20,7 +20,8 @@ from uuid import UUID
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
-from data_plane.log.log import Log, LogCorruptError
+from data_plane.log.log import Log
+from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.disk import Disk
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 

@@ -14,14 +14,16 @@ Ways through here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
+from data_plane.log.effects import Deletion
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
+from data_plane.log.validation import Origin
 from data_plane.purgatory import OffsetWaits, Watchers
 from data_plane.replica import (
     AlterPartitionItem,
@@ -37,6 +39,7 @@ from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, To
 
 ALL_REPLICAS: Final = -1  # acks=all
 UNDEFINED_OFFSET: Final = -1
+NEVER_FLUSH: Final = LogConfig().flush_messages
 
 # Timestamps with a meaning of their own in ListOffsets.
 LATEST_TIMESTAMP: Final = -1
@@ -63,6 +66,12 @@ class PartitionHost(Protocol):
     def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         """Send to the controller; the answer comes back through `isr_answered`."""
 
+    def flush(self, partition: Partition) -> None:
+        """Make its log durable soon; `flushed` is called then."""
+
+    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
+        """Remove files of its log when they are due."""
+
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """Take the log directory of `partition` offline."""
 
@@ -80,8 +89,8 @@ class Partition:
     """One replica of a partition on this broker."""
 
     __slots__ = (
+        "_flush_waits",
         "_host",
-        "flushing",
         "high_watermark",
         "hw_waits",
         "leader",
@@ -114,7 +123,7 @@ class Partition:
         self.watchers = Watchers()  # fetch sessions
         self.offline = False
         self.removed = False
-        self.flushing = False
+        self._flush_waits = OffsetWaits()  # for the recovery point: flush.messages=1
 
     def __repr__(self) -> str:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
@@ -134,11 +143,8 @@ class Partition:
                 self._isr_committed(leader, now)
             return False
         epoch_start = self.log.log_end_offset
-        try:
-            # Opened even before the first append: followers must be able to learn where it begins.
-            self.log.epochs.assign(registration.leader_epoch, epoch_start)
-        except OSError as e:
-            self._storage_failed(e)
+        # Opened even before the first append: followers must be able to learn where it begins.
+        self.log.assign_epoch(registration.leader_epoch)
         self.leader = LeaderState(
             self._host.broker_id,
             registration,
@@ -174,6 +180,7 @@ class Partition:
         self.leader_id = NO_LEADER
         self.hw_waits.fail_all(error)
         self.low_waits.fail_all(error)
+        self._flush_waits.fail_all(error)
         self.watchers.role_changed()
 
     def _took_role(self, registration: PartitionRegistration) -> None:
@@ -191,7 +198,13 @@ class Partition:
     # --- leader: append -----------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: bytearray | memoryview, *, acks: int, now: float, now_ms: int
+        self,
+        records: bytearray | memoryview,
+        *,
+        acks: int,
+        now: float,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
     ) -> AppendInfo:
         """Append what a producer sent; offsets and epoch are written into `records`.
 
@@ -207,15 +220,39 @@ class Partition:
         log = self.log
         end_before = log.log_end_offset
         try:
-            info = log.append_as_leader(records, leader_epoch=leader.leader_epoch, now_ms=now_ms)
+            info = log.append_as_leader(
+                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
+            )
         except OSError as e:
             self._storage_failed(e)
         if log.log_end_offset != end_before:  # a duplicate appends nothing
             leader.appended(end_before, now)
+            if info.rolled or log.config.flush_messages != NEVER_FLUSH:
+                self._flush_if_due(info)
             if len(leader.isr) == 1:
                 self._advance_high_watermark(leader, now)
             self.watchers.log_grew()
         return info
+
+    @property
+    def flushes_each_append(self) -> bool:
+        """flush.messages=1: what is not fsynced counts for nothing."""
+        return self.log.config.flush_messages == 1
+
+    def flushed(self, now: float) -> None:
+        """The log is durable up to its recovery point."""
+        if self.leader is not None:
+            self._advance_high_watermark(self.leader, now)
+        self._flush_waits.reached(self.log.recovery_point)
+
+    def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call once everything present is durable."""
+        self._flush_waits.add(self.log.log_end_offset, callback)
+        self._host.flush(self)
+
+    def _flush_if_due(self, info: AppendInfo) -> None:
+        if info.rolled or self.log.unflushed_records >= self.log.config.flush_messages:
+            self._host.flush(self)
 
     def replication_outcome(self) -> ErrorCode:
         """For a produce whose offset the high watermark has reached: are enough replicas left?"""
@@ -306,7 +343,10 @@ class Partition:
             )
 
     def _advance_high_watermark(self, leader: LeaderState, now: float) -> None:
-        offset = leader.high_watermark(self.high_watermark, self.log.log_end_offset, now)
+        log = self.log
+        end = log.log_end_offset
+        own = log.recovery_point if log.config.flush_messages == 1 else end
+        offset = leader.high_watermark(self.high_watermark, end, now, own)
         if offset > self.high_watermark:
             self._raise_high_watermark(offset)
 
@@ -317,14 +357,18 @@ class Partition:
 
     # --- follower -----------------------------------------------------------------------------
 
-    def append_as_follower(self, records: memoryview, leader_hw: int, leader_start: int) -> int:
+    def append_as_follower(
+        self, records: memoryview | None, leader_hw: int, leader_start: int, now_ms: int
+    ) -> int:
         """Append the leader's run of batches and take its high watermark. Returns the log's end."""
         log = self.log
         if records:
             try:
-                log.append_as_follower(records)
+                info = log.append_as_follower(records, now_ms=now_ms)
             except OSError as e:
                 self._storage_failed(e)
+            if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
+                self._flush_if_due(info)
         end = log.log_end_offset
         offset = leader_hw if leader_hw < end else end
         if offset > self.high_watermark:
@@ -335,11 +379,15 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Cut what the leader does not have."""
+        log = self.log
         try:
-            self.log.truncate_to(offset)
+            if not log.truncate_to(offset):
+                # Nothing to cut but an epoch that was opened here and never written in.
+                log.epochs.truncate_from_end(log.log_end_offset)
         except OSError as e:
             self._storage_failed(e)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self._delete_files()
+        self.high_watermark = min(self.high_watermark, log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins beyond ours."""
@@ -347,8 +395,14 @@ class Partition:
             self.log.truncate_fully_and_start_at(offset)
         except OSError as e:
             self._storage_failed(e)
+        self._delete_files()
         self.high_watermark = offset
         self.watchers.role_changed()
+
+    def _delete_files(self) -> None:
+        deletions = self.log.take_deletions()
+        if deletions:
+            self._host.delete_files(self, deletions)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -395,10 +449,14 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Where read_committed ends: before the first transaction that is still open."""
-        first_open = self.log.producers.first_unstable_offset(self.high_watermark)
-        if first_open is None or first_open > self.high_watermark:
-            return self.high_watermark
-        return first_open
+        high_watermark = self.high_watermark
+        first_open = self.log.first_unstable_offset(high_watermark)
+        return high_watermark if first_open is None else min(first_open, high_watermark)
+
+    def aborted_transactions(self, offset: int, piece: LogSlice) -> tuple[tuple[int, int], ...]:
+        """(producer id, first offset) of aborted transactions in what is read; none until there are
+        transactions."""
+        return ()
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
@@ -406,9 +464,7 @@ class Partition:
             return epoch, self.log.log_end_offset
         return self.log.offset_for_epoch(epoch)
 
-    def list_offset(
-        self, timestamp: int, *, replica: bool, committed_only: bool
-    ) -> TimestampOffset:
+    def list_offset(self, timestamp: int, *, replica: bool, committed_only: bool) -> TimestampOffset:
         """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end."""
         leader = self.leader
         log = self.log

@@ -14,19 +14,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.config import TOPIC_CONFIGS, LogConfig
-from data_plane.log.log import Log, LogCorruptError
+from data_plane.log.effects import Deletion
+from data_plane.log.log import Log
+from data_plane.log.recovery import LogCorruptError
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from data_plane.replica import AlterPartitionItem
 from data_plane.timing_wheel import Deadline, WheelTimer
-from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import PartitionRegistration, ResourceType, TopicPartition
@@ -95,6 +97,7 @@ class Partitions:
         self._eligible: dict[int, int] = {}
         self._defaults = settings.log_defaults
         self._deadlines: dict[str, Deadline] = {}
+        self._flushing: set[Partition] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -102,10 +105,14 @@ class Partitions:
 
     def get(self, topic: str, partition: int) -> Partition:
         """Raises UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
-        found = self._by_name.get(TopicPartition(topic, partition))
-        if found is None:
-            self._refuse(TopicPartition(topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return found  # type: ignore[return-value]
+        tp = TopicPartition(topic, partition)
+        found = self._by_name.get(tp)
+        if found is not None:
+            return found
+        corrupt = self._corrupt.get(tp)
+        if corrupt is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(corrupt))
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
         """Raises UNKNOWN_TOPIC_ID."""
@@ -127,12 +134,6 @@ class Partitions:
     def log_dir_of(self, partition: Partition) -> LogDir:
         return self._dir_of[partition]
 
-    def _refuse(self, tp: TopicPartition, error: ErrorCode) -> None:
-        corrupt = self._corrupt.get(tp)
-        if corrupt is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(corrupt))
-        raise BrokerError(error, str(tp))
-
     # --- host of the partitions ---------------------------------------------------------------
 
     @property
@@ -149,6 +150,37 @@ class Partitions:
 
     def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         self._isr_requests.ask(partition, item)
+
+    def flush(self, partition: Partition) -> None:
+        if partition not in self._flushing and not self._closed:
+            self._flushing.add(partition)
+            self._spawn(self._flush(partition))
+
+    async def _flush(self, partition: Partition) -> None:
+        """Flush until nothing is due any more: appends go on while one runs."""
+        try:
+            while not partition.offline and not partition.removed:
+                work = partition.log.prepare_flush()
+                if work is not None:
+                    await self._blocking(work.run)
+                    partition.log.flush_done(work)
+                partition.flushed(self._loop.time())
+                if partition.log.unflushed_records < partition.log.config.flush_messages:
+                    return
+        except OSError as e:
+            self.storage_failed(partition, e)
+        finally:
+            self._flushing.discard(partition)
+
+    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
+        directory = self._dir_of.get(partition)
+        if directory is None:
+            return
+        now_ms = self._now_ms()
+        for deletion in deletions:
+            self._timer.call_later(
+                max(deletion.due_ms - now_ms, 0) / 1000, partial(self._run_blocking, directory, deletion.run)
+            )
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         directory = self._dir_of.get(partition)
@@ -214,7 +246,7 @@ class Partitions:
                 partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for directory in self._dirs:
             if directory.online:
-                await self._blocking(lambda d=directory: self._close_dir(d, broker_epoch))  # type: ignore[misc]
+                await self._blocking(partial(self._close_dir, directory, broker_epoch))
 
     def _close_dir(self, directory: LogDir, broker_epoch: int) -> None:
         partitions = [p for p, d in self._dir_of.items() if d is directory]
@@ -324,6 +356,9 @@ class Partitions:
             except OSError as e:
                 self.fail_log_dir(directory, e)
                 return None
+            except (BrokerError, LogCorruptError) as e:
+                logger.error("%s cannot be opened: %s", tp, e)
+                return None
         partition = Partition(tp, topic_id, log, self, high_watermark)
         self._by_name[tp] = partition
         self._by_id[topic_id, tp.partition] = partition
@@ -349,11 +384,8 @@ class Partitions:
             return
         if suffix == "delete":
             delay = log.config.file_delete_delay_ms / 1000
-            self._timer.call_later(delay, lambda: self._remove_files(directory, path))
-
-    def _remove_files(self, directory: LogDir, path: str) -> None:
-        if directory.online and not self._closed:
-            self._run_blocking(directory, lambda: directory.disk.remove_tree(path))
+            remove = partial(directory.disk.remove_tree, path)
+            self._timer.call_later(delay, partial(self._run_blocking, directory, remove))
 
     # --- configuration ------------------------------------------------------------------------
 
@@ -401,15 +433,13 @@ class Partitions:
             try:
                 partition.log.maybe_roll(now_ms)
                 start_before = partition.log.log_start_offset
-                deletion = partition.log.delete_old_segments(now_ms, partition.high_watermark)
+                deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
             except OSError as e:
                 self.fail_log_dir(directory, e)
                 continue
             if partition.log.log_start_offset != start_before:
                 partition.log_start_moved()
-            if deletion is not None:
-                delay = partition.log.config.file_delete_delay_ms / 1000
-                self._timer.call_later(delay, lambda d=directory, run=deletion.run: self._run_blocking(d, run))  # type: ignore[misc]
+            self.delete_files(partition, deletions)
 
     async def checkpoint(self, *, everything: bool = False) -> None:
         """Write the high watermarks, and with `everything` recovery points and log starts too."""
@@ -422,9 +452,7 @@ class Partitions:
             # Log starts move by DeleteRecords too, which must survive the next crash.
             starts = {p.tp: p.log.log_start_offset for p in mine if p.log.log_start_offset > 0}
             try:
-                await self._blocking(
-                    lambda d=directory, h=hws, r=points, s=starts: d.checkpoint(h, r, s)  # type: ignore[misc]
-                )
+                await self._blocking(partial(directory.checkpoint, hws, points, starts))
             except OSError as e:
                 self.fail_log_dir(directory, e)
 
@@ -441,10 +469,10 @@ class Partitions:
             except OSError as e:
                 self.fail_log_dir(directory, e)
 
-        if not self._closed:
+        if directory.online and not self._closed:
             self._spawn(run())
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work, loop=self._loop)
-        self._background.add(task)  # type: ignore[arg-type]
-        task.add_done_callback(self._background.discard)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

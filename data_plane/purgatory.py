@@ -68,7 +68,7 @@ class OffsetWaits:
         waits = self._sorted
         if not waits or waits[0].offset > offset:
             return 0
-        count = waits.bisect_key_right(offset)
+        count: int = waits.bisect_key_right(offset)
         self._tell(list(waits[:count]), outcome)
         return count
 

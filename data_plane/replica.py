@@ -331,8 +331,9 @@ class LeaderState:
 
     # --- high watermark -----------------------------------------------------------------------
 
-    def high_watermark(self, current: int, leader_end: int, now: float) -> int:
-        """The high watermark after news of any kind; never below `current`.
+    def high_watermark(self, current: int, leader_end: int, now: float, own_end: int) -> int:
+        """The high watermark after news of any kind; never below `current`. `own_end` is how much of
+        the leader's own log counts (less than all where only fsynced records do).
 
         It waits for the maximal ISR and for followers about to join it: otherwise one could join, be
         elected, and lack records that had been exposed in between. It stands still below
@@ -340,13 +341,11 @@ class LeaderState:
         """
         if self.under_min_isr:
             return current
-        lowest = leader_end
+        lowest = own_end
         for follower in self.followers.values():
             if follower.log_end_offset < lowest and (
                 follower.in_maximal_isr
-                or (
-                    follower.caught_up(leader_end, now, self._lag_time_max) and self._may_join(follower)
-                )
+                or (follower.caught_up(leader_end, now, self._lag_time_max) and self._may_join(follower))
             ):
                 lowest = follower.log_end_offset
         return lowest if lowest > current else current

@@ -57,9 +57,7 @@ class TimingWheel:
         self._start = start
         self._hand = 0  # every deadline at or before this tick has expired
         # Dicts stand for ordered sets: expiry within a tick is in the order of adding.
-        self._levels: list[list[dict[Deadline, None]]] = [
-            [{} for _ in range(_SLOTS)] for _ in range(_LEVELS)
-        ]
+        self._levels: list[list[dict[Deadline, None]]] = [[{} for _ in range(_SLOTS)] for _ in range(_LEVELS)]
         self._occupied = [0] * _LEVELS  # per level, bit i: slot i may hold entries
 
     def __len__(self) -> int:
@@ -108,7 +106,9 @@ class TimingWheel:
         # The highest bit in which hand and deadline differ names the level: below it the deadline
         # lies in the level's current turn.
         tick = deadline.tick
-        level = min(((self._hand ^ tick) | _SLOT_MASK).bit_length() - 1, _SLOT_BITS * _LEVELS - 1) // _SLOT_BITS
+        level = (
+            min(((self._hand ^ tick) | _SLOT_MASK).bit_length() - 1, _SLOT_BITS * _LEVELS - 1) // _SLOT_BITS
+        )
         index = (tick >> (level * _SLOT_BITS)) & _SLOT_MASK
         slot = self._levels[level][index]
         slot[deadline] = None

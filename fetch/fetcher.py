@@ -16,6 +16,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from data_plane.partition import Partition
@@ -41,8 +42,6 @@ RECONNECT_FIRST_SECONDS: Final = 0.02
 RECONNECT_LAST_SECONDS: Final = 0.25
 RETRY_FIRST_SECONDS: Final = 0.01
 
-_NO_RECORDS: Final = memoryview(b"")
-
 
 @dataclass(slots=True)
 class FetcherContext:
@@ -50,12 +49,40 @@ class FetcherContext:
 
     broker_id: int
     broker_epoch: Callable[[], int]
+    now_ms: Callable[[], int]
     loop: asyncio.AbstractEventLoop
     timer: WheelTimer
     rng: random.Random
     limits: FetchLimits
     retry_last: float = 1.0  # replica.fetch.backoff.ms, in seconds
     rules: FollowerRules = TRUNCATE_BY_EPOCHS
+
+
+class Taken(Enum):
+    """What an answer has done to a partition."""
+
+    UNCHANGED = auto()
+    MOVED = auto()  # its offset, last epoch or log start is another one: to be told to the leader
+    OUT_OF_RANGE = auto()
+    WAIT = auto()
+
+
+def take_answer(partition: Partition, answer: FetchedPartition, now_ms: int) -> Taken:
+    """Let one partition take its leader's answer. Raises BrokerError where its own log refuses."""
+    step = next_step(answer)
+    log = partition.log
+    if step is Step.APPEND:
+        records = answer.records
+        if records and int.from_bytes(records[:8], "big", signed=True) < log.log_end_offset:
+            return Taken.MOVED  # read for an older request, before the leader knew how far we had come
+        start_before = log.log_start_offset
+        partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
+        return Taken.MOVED if records or log.log_start_offset != start_before else Taken.UNCHANGED
+    if step is Step.CUT and answer.diverging_epoch is not None:
+        diverging = answer.diverging_epoch
+        partition.truncate_to(cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset))
+        return Taken.MOVED
+    return Taken.OUT_OF_RANGE if step is Step.FIND_BOUNDS else Taken.WAIT
 
 
 class Followed:
@@ -171,9 +198,7 @@ class Fetcher:
         """There is something to tell the leader, or something to fetch at last."""
         if not self._in_flight:
             self._wake.set()
-        elif (
-            len(self._in_flight) < MAX_IN_FLIGHT and self._session.established and self._session.has_changes
-        ):
+        elif len(self._in_flight) < MAX_IN_FLIGHT and self._session.established and self._session.has_changes:
             self._send()
 
     def _connection_lost(self) -> None:
@@ -208,35 +233,30 @@ class Fetcher:
         partition = followed.partition
         if partition.leader is not None or partition.leader_epoch != followed.leader_epoch:
             return  # the role has changed; whoever changed it will tell us
-        step = next_step(answer)
         try:
-            if step is Step.APPEND:
-                self._append(followed, answer)
-            elif step is Step.CUT and answer.diverging_epoch is not None:
-                diverging = answer.diverging_epoch
-                log = partition.log
-                partition.truncate_to(
-                    cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
-                )
-                self._session.moved(followed.key)
-            elif step is Step.FIND_BOUNDS:
-                self._session.unwant(followed.key)
-                self._lookups[followed.key] = self._context.loop.create_task(self._find_bounds(followed))
-            else:
-                self._delay(followed)
+            taken = take_answer(partition, answer, self._context.now_ms())
         except BrokerError as e:
             self._refused(followed, e)
-
-    def _append(self, followed: Followed, answer: FetchedPartition) -> None:
-        partition = followed.partition
-        start_before = partition.log.log_start_offset
-        records = answer.records
-        partition.append_as_follower(
-            _NO_RECORDS if records is None else records, answer.high_watermark, answer.log_start_offset
-        )
+            return
+        if taken is Taken.WAIT:
+            self._delay(followed)
+            return
+        if taken is Taken.OUT_OF_RANGE:
+            self._session.unwant(followed.key)
+            self._lookups[followed.key] = self._context.loop.create_task(self._find_bounds(followed))
+            return
         followed.attempt = 0
-        if records or partition.log.log_start_offset != start_before:
+        if taken is Taken.MOVED:
+            if partition.flushes_each_append:
+                # To ask for more says that all before is kept: not before it is durable.
+                partition.when_flushed(lambda _: self._moved(followed))
+            else:
+                self._session.moved(followed.key)
+
+    def _moved(self, followed: Followed) -> None:
+        if self._followed.get(followed.key) is followed:
             self._session.moved(followed.key)
+            self._kick()
 
     def _refused(self, followed: Followed, error: BrokerError) -> None:
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:

@@ -67,7 +67,9 @@ class OwnSession:
         self._forgotten.pop(key, None)
 
     def moved(self, key: Key) -> None:
-        self._changed[key] = None
+        """Its offset, epoch or log start is another one now."""
+        if key in self._wanted:
+            self._changed[key] = None
 
     def unwant(self, key: Key) -> None:
         """Not for now: delayed, or no longer followed."""

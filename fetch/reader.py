@@ -55,7 +55,9 @@ class Reading:
         return answered
 
 
-def read_session(session: FetchSession, request: FetchRequest, source: PartitionSource, now: float) -> Reading:
+def read_session(
+    session: FetchSession, request: FetchRequest, source: PartitionSource, now: float
+) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
     reading = Reading()
     budget = request.max_bytes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from data_plane.purgatory import JointWait, OffsetWaits, Wait
-from data_plane.timing_wheel import WheelTimer
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-from metadata_quorum.errors import ErrorCode
 
+from data_plane.purgatory import JointWait, OffsetWaits, Wait
+from data_plane.timing_wheel import WheelTimer
+from metadata_quorum.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
 
 

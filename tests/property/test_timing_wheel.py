@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from data_plane.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from data_plane.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
 
 DELAYS = st.one_of(
     st.floats(0, 0.1), st.floats(0, 5), st.floats(0, 300), st.floats(0, 1e6), st.sampled_from([0.064, 4.096])
