@@ -93,6 +93,8 @@ class BrokerLifecycle:
         self.running = asyncio.Event()
         """Set when the broker has been unfenced for the first time."""
         self.failed_log_dirs: list[UUID] = []
+        self.on_registered: Callable[[], None] = lambda: None
+        """Told of every new broker epoch."""
 
     def start(self) -> None:
         self._links.on_connected = self._greet
@@ -194,6 +196,7 @@ class BrokerLifecycle:
                 if self.standing is Standing.STARTING:
                     self.standing = Standing.FENCED
                 log.info("registered with broker epoch %d", self.broker_epoch)
+                self.on_registered()
                 return
             # DUPLICATE_BROKER_REGISTRATION: our last incarnation's session is not over yet.
             log.info("not registered yet: %s", ErrorCode(answer.error_code).name)

@@ -14,6 +14,7 @@ our registration it has left every ISR, so from there on metadata speaks of what
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
@@ -46,6 +47,8 @@ class Publisher:
         self._newest = EMPTY_IMAGE
         self.published_offset = -1
         """Of the last record that was put into action."""
+        self.started = asyncio.Event()
+        """Set when metadata is put into action for the first time."""
 
     @property
     def begun(self) -> bool:
@@ -86,6 +89,7 @@ class Publisher:
             self._resign(partition)
             self._fetchers.follow(partition)
         self.published_offset = image.offset
+        self.started.set()
         self._on_published()
 
     def _resign(self, partition: Partition) -> None:

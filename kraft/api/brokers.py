@@ -1,0 +1,147 @@
+"""What brokers ask the controller for: BrokerRegistration, BrokerHeartbeat, AlterPartition,
+AllocateProducerIds, UnregisterBroker.
+
+    broker_lifecycle, isr_channel, … -> controllers' listener -> here -> metadata_quorum/controller.py
+
+The connection that a broker's heartbeats come on is remembered, on standby controllers too: when it
+breaks, the broker has most likely died (`kraft/node.py` tells the controller).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.commands import IsrChange, IsrMember
+from metadata_quorum.controller import Controller
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import Endpoint, FeatureRange
+from metadata_quorum.requests import HeartbeatRequest, RegisterBrokerRequest
+
+HEARTBEAT_BROKER: Final = "heartbeat_broker"
+"""In a connection's state: the broker whose heartbeats come on it."""
+
+
+def controller_of(node: NodeContext) -> Controller:
+    """Raises `BrokerError` on a node that is no controller."""
+    if not isinstance(node.controller, Controller):
+        raise BrokerError(ErrorCode.NOT_CONTROLLER)
+    return node.controller
+
+
+async def handle_registration(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    epoch = await controller_of(node).register_broker(
+        RegisterBrokerRequest(
+            broker_id=request.broker_id,
+            cluster_id=request.cluster_id,
+            incarnation_id=request.incarnation_id,
+            endpoints=tuple(
+                Endpoint(each.name, each.host, each.port, each.security_protocol)
+                for each in request.listeners
+            ),
+            features=tuple(
+                FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
+                for each in request.features
+            ),
+            rack=request.rack,
+            log_dirs=tuple(request.log_dirs),
+            previous_broker_epoch=request.previous_broker_epoch,
+        )
+    )
+    return {"error_code": int(ErrorCode.NONE), "broker_epoch": epoch}
+
+
+async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    controller = controller_of(node)
+    state = ctx.connection.state
+    if state.get(HEARTBEAT_BROKER) is None:
+        state[HEARTBEAT_BROKER] = request.broker_id
+        controller.connection_up(request.broker_id)
+    reply = await controller.heartbeat(
+        HeartbeatRequest(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            current_metadata_offset=request.current_metadata_offset,
+            want_fence=request.want_fence,
+            want_shut_down=request.want_shut_down,
+        )
+    )
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "is_caught_up": reply.is_caught_up,
+        "is_fenced": reply.is_fenced,
+        "should_shut_down": reply.should_shut_down,
+    }
+
+
+async def handle_alter_partition(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    changes = [
+        IsrChange(
+            topic_id=topic.topic_id,
+            partition=each.partition_index,
+            leader_epoch=each.leader_epoch,
+            partition_epoch=each.partition_epoch,
+            isr=_members(each),
+            leader_recovery_state=each.leader_recovery_state,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    results = await controller_of(node).alter_partition(request.broker_id, request.broker_epoch, changes)
+    topics = []
+    for topic_id, answers in groupby(results, key=lambda result: result.topic_id):
+        partitions: list[dict[str, Any]] = [
+            {
+                "partition_index": each.partition,
+                "error_code": int(each.error),
+                "leader_id": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "isr": list(each.isr),
+                "leader_recovery_state": each.leader_recovery_state,
+                "partition_epoch": each.partition_epoch,
+            }
+            for each in answers
+        ]
+        topics.append({"topic_id": topic_id, "partitions": partitions})
+    return {"error_code": int(ErrorCode.NONE), "topics": topics}
+
+
+def _members(partition: Message) -> tuple[IsrMember, ...]:
+    """Version 3 names each member with its epoch; before, there were only ids."""
+    if partition.new_isr_with_epochs:
+        return tuple(
+            IsrMember(broker_id=each.broker_id, broker_epoch=each.broker_epoch)
+            for each in partition.new_isr_with_epochs
+        )
+    return tuple(IsrMember(broker_id=each) for each in partition.new_isr)
+
+
+async def handle_allocate_producer_ids(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    block = await controller_of(node).allocate_producer_ids(request.broker_id, request.broker_epoch)
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "producer_id_start": block.first,
+        "producer_id_len": block.size,
+    }
+
+
+async def handle_unregister(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    await controller_of(node).unregister_broker(request.broker_id)
+    return {"error_code": int(ErrorCode.NONE), "error_message": None}
+
+
+def error_alone(request: Message, code: ErrorCode, message: str) -> Response:
+    """For responses that have no room for a message."""
+    return {"error_code": int(code)}
+
+
+ROWS: Final = (
+    ApiRow(56, "AlterPartition", 2, 3, CONTROLLER, handle_alter_partition, on_error=error_alone),
+    ApiRow(62, "BrokerRegistration", 0, 4, CONTROLLER, handle_registration, on_error=error_alone),
+    ApiRow(63, "BrokerHeartbeat", 0, 1, CONTROLLER, handle_heartbeat, on_error=error_alone),
+    ApiRow(64, "UnregisterBroker", 0, 0, EVERYWHERE, handle_unregister, forwarded=True),
+    ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, handle_allocate_producer_ids, on_error=error_alone),
+)

@@ -1,0 +1,193 @@
+"""Fetch and FetchSnapshot of `__cluster_metadata`, on the controllers' listener.
+
+Brokers without a controller of their own follow the metadata this way, and so can anyone who wants to
+look. Everything in this log is committed, on whichever controller, so each of them may answer. A fetch
+that has nothing to get waits until something is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from fetch.messages import FetchPartition, FetchRequest
+from kraft.api.row import CONTROLLER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.net.connection import Buffers
+from kraft.wire.bridge import Message, encode_response
+from kraft.wire.fast_fetch import FETCH
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata_log import MetadataLog, SnapshotId
+from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""kafka.raft's limit on one answer."""
+
+
+class Observer(NamedTuple):
+    """How far someone who follows the metadata has come."""
+
+    end_offset: int
+    fetched_at_ms: int
+    caught_up_at_ms: int
+
+
+class MetadataReader:
+    """The metadata log as it is fetched from this node; `committed` wakes those who wait."""
+
+    def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
+        self.log = log
+        self.observers: dict[int, Observer] = {}
+        """By broker id: who fetches from this node."""
+        self._loop = loop
+        self._now_ms = now_ms
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def committed(self) -> None:
+        """There is more in the log."""
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def note(self, replica_id: int, fetch_offset: int) -> None:
+        """A follower has everything before that offset."""
+        if replica_id >= 0:
+            now_ms = self._now_ms()
+            before = self.observers.get(replica_id)
+            caught_up = fetch_offset >= self.log.end_offset
+            last = -1 if before is None else before.caught_up_at_ms
+            self.observers[replica_id] = Observer(fetch_offset, now_ms, now_ms if caught_up else last)
+
+    def more(self, timeout_s: float) -> asyncio.Future[None]:
+        """Done when something is committed, or time is up."""
+        wait: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[wait] = None
+        timer = self._loop.call_later(timeout_s, self._time_is_up, wait)
+        wait.add_done_callback(lambda done: timer.cancel())
+        return wait
+
+    def _time_is_up(self, wait: asyncio.Future[None]) -> None:
+        self._waiting.pop(wait, None)
+        if not wait.done():
+            wait.set_result(None)
+
+
+def handle(
+    node: NodeContext, ctx: RequestContext, request: FetchRequest
+) -> Buffers | asyncio.Future[Buffers]:
+    reader = node.metadata_reader
+    wanted = request.partitions[0] if len(request.partitions) == 1 else None
+    if reader is None or wanted is None or not _is_metadata(wanted):
+        return _refused(ctx, request)
+    reader.note(request.replica_id, wanted.fetch_offset)
+    answer = _read(node, reader, wanted, request.max_bytes)
+    if request.max_wait_ms <= 0 or answer["records"] or answer["error_code"] or "diverging_epoch" in answer:
+        return _framed(ctx, wanted, answer)
+    later: asyncio.Future[Buffers] = node.loop.create_future()
+
+    def look_again(done: asyncio.Future[None]) -> None:
+        if not later.done():
+            later.set_result(_framed(ctx, wanted, _read(node, reader, wanted, request.max_bytes)))
+
+    reader.more(request.max_wait_ms / 1000).add_done_callback(look_again)
+    return later
+
+
+def _is_metadata(wanted: FetchPartition) -> bool:
+    return wanted.partition == 0 and (wanted.topic_id == METADATA_TOPIC_ID or wanted.topic == METADATA_TOPIC)
+
+
+def _read(
+    node: NodeContext, reader: MetadataReader, wanted: FetchPartition, max_bytes: int
+) -> dict[str, Any]:
+    log = reader.log
+    answer: dict[str, Any] = {
+        "partition_index": 0,
+        "error_code": 0,
+        "high_watermark": log.end_offset,
+        "last_stable_offset": log.end_offset,
+        "log_start_offset": log.start_offset,
+        "current_leader": {"leader_id": node.raft.leader_id, "leader_epoch": node.raft.term},
+        "aborted_transactions": None,
+        "records": b"",
+    }
+    offset = wanted.fetch_offset
+    if offset < log.start_offset and log.latest_checkpoint is not None:
+        answer["snapshot_id"] = log.latest_checkpoint._asdict()
+        return answer
+    if wanted.last_fetched_epoch != NO_EPOCH:
+        epoch, end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if 0 <= epoch < wanted.last_fetched_epoch or 0 <= end < offset:
+            answer["diverging_epoch"] = {"epoch": epoch, "end_offset": end}
+            return answer
+    try:
+        answer["records"] = log.read(offset, min(wanted.max_bytes, max_bytes, MAX_BYTES))
+    except BrokerError as error:
+        answer["error_code"] = int(error.code)
+    return answer
+
+
+def _framed(ctx: RequestContext, wanted: FetchPartition, answer: dict[str, Any]) -> Buffers:
+    topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [answer]}
+    return ctx.framed((encode_response(FETCH, ctx.version, {"responses": [topic]}),))
+
+
+def _refused(ctx: RequestContext, request: FetchRequest) -> Buffers:
+    topics = [
+        {
+            "topic": each.topic,
+            "topic_id": each.topic_id,
+            "partitions": [
+                {
+                    "partition_index": each.partition,
+                    "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    "high_watermark": -1,
+                    "aborted_transactions": None,
+                    "records": b"",
+                }
+            ],
+        }
+        for each in request.partitions
+    ]
+    return ctx.framed((encode_response(FETCH, ctx.version, {"responses": topics}),))
+
+
+def handle_snapshot(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                _snapshot_piece(node, topic.name, partition, request.max_bytes)
+                for partition in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"error_code": 0, "topics": topics}
+
+
+def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_bytes: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "index": wanted.partition,
+        "snapshot_id": wanted.snapshot_id,
+        "position": wanted.position,
+        "current_leader": {"leader_id": node.raft.leader_id, "leader_epoch": node.raft.term},
+        "unaligned_records": b"",
+    }
+    if node.metadata_reader is None or topic != METADATA_TOPIC or wanted.partition != 0:
+        return {**answer, "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+    log = node.metadata_reader.log
+    snapshot_id = SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
+    try:
+        size = log.checkpoint_size(snapshot_id)
+        if not 0 <= wanted.position < size:
+            raise BrokerError(ErrorCode.POSITION_OUT_OF_RANGE)
+        data = log.read_checkpoint(snapshot_id, wanted.position, min(max_bytes, MAX_BYTES))
+    except BrokerError as error:
+        return {**answer, "error_code": int(error.code)}
+    return {**answer, "size": size, "unaligned_records": data}
+
+
+ROWS: Final = (ApiRow(59, "FetchSnapshot", 0, 1, CONTROLLER, handle_snapshot),)

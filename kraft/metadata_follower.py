@@ -1,0 +1,143 @@
+"""How a node that is no controller learns the metadata: it follows the metadata log of one.
+
+    controller's api/metadata_fetch -> here: batches -> records -> delta -> image -> subscribers
+
+Any controller will do, since only what is committed is in its log; the active one is preferred. A reader
+that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the quorum's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from fetch.messages import FetchPartition, FetchRequest
+from kraft.controller_client import ControllerLinks
+from kraft.wire.bridge import MalformedMessage, Message
+from metadata_quorum.batch import decode_batch, iter_headers
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata_log import SnapshotId
+from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from metadata_quorum.records import decode
+from metadata_quorum.snapshot import decode_checkpoint
+
+FETCH: Final = 1
+FETCH_VERSION: Final = 17
+FETCH_SNAPSHOT: Final = 59
+FETCH_SNAPSHOT_VERSION: Final = 1
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_WAIT_MS: Final = 500
+TIMEOUT_S: Final = 3.0
+RETRY_S: Final = 0.05
+
+Listener = Callable[[MetadataDelta, MetadataImage], None]
+
+log = logging.getLogger(__name__)
+
+
+class MetadataFollower:
+    """Keeps an image, and tells every change of it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, links: ControllerLinks) -> None:
+        self._loop = loop
+        self._node_id = node_id
+        self._links = links
+        self._listeners: list[Listener] = []
+        self._task: asyncio.Task[None] | None = None
+        self.image = EMPTY_IMAGE
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self._follow())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            voter = self._voter()
+            try:
+                if voter is None:
+                    raise ConnectionRefusedError("no controller is connected")
+                await self._fetch_once(voter)
+            except (OSError, TimeoutError, BrokerError, MalformedMessage) as error:
+                log.debug("metadata is not to be had from controller %s: %s", voter, error)
+                await asyncio.sleep(RETRY_S)
+
+    def _voter(self) -> int | None:
+        if self._links.active >= 0 and self._links.connected(self._links.active):
+            return self._links.active
+        return next((voter for voter in self._links.voters if self._links.connected(voter)), None)
+
+    async def _fetch_once(self, voter: int) -> None:
+        wanted = FetchPartition(METADATA_TOPIC_ID, METADATA_TOPIC, 0, self.image.offset + 1, MAX_BYTES)
+        request = FetchRequest([wanted], replica_id=self._node_id, max_wait_ms=MAX_WAIT_MS)
+        answer = await self._links.fetch(voter, request, TIMEOUT_S)
+        found = answer.responses[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(found.error_code))
+        if found.snapshot_id.end_offset >= 0:
+            await self._load_snapshot(
+                voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
+            )
+        elif found.records:
+            self._replay(memoryview(found.records))
+
+    def _replay(self, batches: memoryview) -> None:
+        """One delta per batch: what was decided together is put into action together."""
+        for position, header in iter_headers(batches):
+            if header.last_offset <= self.image.offset:
+                continue
+            delta = MetadataDelta(self.image)
+            delta.offset = header.last_offset
+            delta.epoch = header.partition_leader_epoch
+            delta.timestamp_ms = header.max_timestamp
+            if not header.is_control:
+                for record in decode_batch(batches, position):
+                    if record.offset > self.image.offset:
+                        delta.replay(decode(record.value or b""))
+            self._tell(delta, delta.apply())
+
+    async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:
+        data = bytearray()
+        while True:
+            piece = await self._snapshot_piece(voter, snapshot_id, len(data))
+            data += piece.unaligned_records or b""
+            if len(data) >= piece.size:
+                break
+        try:
+            image = decode_checkpoint(bytes(data), snapshot_id.end_offset, snapshot_id.epoch)
+        except ValueError as error:
+            raise MalformedMessage(str(error)) from None
+        self._tell(MetadataDelta.between(self.image, image), image)
+
+    async def _snapshot_piece(self, voter: int, snapshot_id: SnapshotId, position: int) -> Message:
+        partition = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "snapshot_id": {"end_offset": snapshot_id.end_offset, "epoch": snapshot_id.epoch},
+            "position": position,
+        }
+        fields = {
+            "replica_id": self._node_id,
+            "max_bytes": MAX_BYTES,
+            "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
+        }
+        answer = await self._links.ask(voter, FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, TIMEOUT_S)
+        piece: Message = answer.topics[0].partitions[0]
+        if piece.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(piece.error_code))
+        return piece
+
+    def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.image = image
+        for listener in self._listeners:
+            listener(delta, image)
