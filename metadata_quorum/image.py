@@ -11,7 +11,7 @@ replay here, then hand (delta, image) to their subscribers: the publisher, the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -87,16 +87,16 @@ class MetadataImage:
     """Controller epoch (Raft term) of that record."""
     timestamp_ms: int = -1
     """When its batch was written, by the proposer's clock."""
-    brokers: Mapping[int, BrokerRegistration] = _EMPTY
-    controllers: Mapping[int, ControllerRegistration] = _EMPTY
-    topics_by_name: Mapping[str, TopicImage] = _EMPTY
-    topics_by_id: Mapping[UUID, TopicImage] = _EMPTY
-    configs: Mapping[ConfigResource, Mapping[str, str]] = _EMPTY
-    features: Mapping[str, int] = _EMPTY
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
+    topics_by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
-    quotas: Mapping[QuotaEntityKey, Mapping[str, float]] = _EMPTY
-    acls: Mapping[UUID, AccessControlEntryRecord] = _EMPTY
-    scram: Mapping[tuple[str, int], UserScramCredentialRecord] = _EMPTY
+    quotas: Mapping[QuotaEntityKey, Mapping[str, float]] = field(default_factory=dict)
+    acls: Mapping[UUID, AccessControlEntryRecord] = field(default_factory=dict)
+    scram: Mapping[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
 
     def topic(self, key: str | UUID) -> TopicImage | None:
         """A topic by name or by id."""
