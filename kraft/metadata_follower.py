@@ -3,7 +3,8 @@
     controller's api/metadata_fetch -> here: batches -> records -> delta -> image -> subscribers
 
 Any controller will do, since only what is committed is in its log; the active one is preferred. A reader
-that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the quorum's word.
+that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the
+quorum's word.
 """
 
 from __future__ import annotations
