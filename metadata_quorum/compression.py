@@ -126,10 +126,10 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     """Either xerial's stream or one raw block, which some clients send."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(view, max_bytes)
+        return _snappy_block(view, 0, max_bytes)
     blocks: list[bytes] = []
     position = len(_XERIAL_HEADER)
-    left = max_bytes
+    held = 0
     while position < len(view):
         if position + 4 > len(view):
             raise ValueError("snappy stream is cut inside a block size")
@@ -137,15 +137,15 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
         position += 4
         if size < 0 or position + size > len(view):
             raise ValueError(f"snappy block of {size} bytes reaches beyond the batch")
-        block = _snappy_block(view[position : position + size], left)
+        block = _snappy_block(view[position : position + size], held, max_bytes)
         blocks.append(block)
-        left -= len(block)
+        held += len(block)
         position += size
     return b"".join(blocks)
 
 
-def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > max_bytes:
+def _snappy_block(block: memoryview, held: int, max_bytes: int) -> bytes:
+    if held + cramjam.snappy.decompress_raw_len(block) > max_bytes:
         raise ValueError(f"compressed records hold more than {max_bytes} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
