@@ -1,0 +1,157 @@
+"""Text scenarios for elections, ISR and ELR: `metadata/*.txt`.
+
+A line `> command` runs; the lines below it, up to the next command or empty line, are what changed.
+`KRAFT_REWRITE_GOLDEN=1 pytest tests/golden/test_metadata_scenarios.py` writes the files anew; people
+review the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from metadata_quorum import commands as c
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataDelta, MetadataImage
+from metadata_quorum.model import ResourceType
+from tests.metadata_machine import Machine
+
+SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
+
+ROWS = {"elections": ("Q5", "R10"), "elr": ("Q5", "R10"), "isr": ("Q4", "R9"), "brokers": ("Q2", "Q4")}
+
+
+class Scenario:
+    """Commands in words."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.lines: list[str] = []
+        self.machine.machine.subscribe(self._note)
+
+    def run(self, text: str) -> list[str]:
+        self.lines = []
+        name, *words = text.split()
+        try:
+            reply = getattr(self, "do_" + name.replace("-", "_"))(*words)
+        except BrokerError as e:
+            return [f"refused: {e.code.name}"]
+        return self.lines + (reply or []) or ["nothing changes"]
+
+    def _note(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for broker_id, broker in delta.changed_brokers.items():
+            if broker is None:
+                self.lines.append(f"broker {broker_id} unregistered")
+                continue
+            state = "fenced" if broker.fenced else "unfenced"
+            if broker.in_controlled_shutdown:
+                state += ", shutting down"
+            self.lines.append(f"broker {broker_id} {state}")
+        for topic_id, partitions in delta.changed_partitions.items():
+            for number, p in partitions.items():
+                line = f"{image.topics_by_id[topic_id].name}-{number} leader {p.leader} isr {_ids(p.isr)}"
+                if p.elr or p.last_known_elr:
+                    line += f" elr {_ids(p.elr)} last {_ids(p.last_known_elr)}"
+                line += f" leader-epoch {p.leader_epoch} partition-epoch {p.partition_epoch}"
+                if p.leader_recovery_state:
+                    line += " RECOVERING"
+                self.lines.append(line)
+
+    def do_cluster(self, *words: str) -> None:
+        self.machine.claim(elr="no-elr" not in words)
+        self.lines = []
+
+    def do_brokers(self, *ids: str) -> None:
+        self.machine.brokers(*map(int, ids))
+
+    def do_create(self, topic: str, replicas: str, *configs: str) -> list[str] | None:
+        pairs = dict(config.split("=") for config in configs)
+        assigned = [[int(b) for b in p.split(",")] for p in replicas.split("/")]
+        return _errors(self.machine.create_assigned(topic, assigned, **pairs))
+
+    def do_register(self, broker: str, how: str) -> None:
+        """clean: it shows the epoch that it stopped with."""
+        known = self.machine.image.brokers.get(int(broker))
+        previous = known.broker_epoch if known and how == "clean" else -1
+        self.machine.register(int(broker), incarnation=self.machine.index, previous=previous)
+
+    def do_fence(self, broker: str) -> None:
+        self.machine.fence(int(broker))
+
+    def do_unfence(self, broker: str) -> None:
+        self.machine.unfence(int(broker))
+
+    def do_shut_down(self, broker: str) -> None:
+        self.machine.shut_down(int(broker))
+
+    def do_unregister(self, broker: str) -> None:
+        self.machine.run(c.UnregisterBroker(broker_id=int(broker)))
+
+    def do_isr(self, broker: str, topic: str, isr: str, *how: str) -> list[str] | None:
+        """`broker` asks for an ISR of topic's partition 0; `how` bends the request."""
+        change = self.machine.isr_change(topic, [int(b) for b in isr.split(",")])
+        fields = {name: getattr(change, name) for name in change.__slots__}
+        for bend in how:
+            name, _, amount = bend.partition("=")
+            if name == "broker-epochs":
+                fields["isr"] = tuple(
+                    c.IsrMember(broker_id=m.broker_id, broker_epoch=m.broker_epoch + int(amount))
+                    for m in change.isr
+                )
+            elif name == "recovering":
+                fields["leader_recovery_state"] = 1
+            else:
+                name = name.replace("-", "_")
+                fields[name] += int(amount)
+        return _errors(self.machine.alter(int(broker), c.IsrChange(**fields)))
+
+    def do_elect(self, kind: str, topic: str) -> list[str] | None:
+        election = c.ELECTION_PREFERRED if kind == "preferred" else c.ELECTION_UNCLEAN
+        names = (c.PartitionName(topic=topic, partition=0),)
+        return _errors(self.machine.run(c.ElectLeaders(election_type=election, partitions=names)))
+
+    def do_config(self, topic: str, pair: str) -> list[str] | None:
+        name, _, value = pair.partition("=")
+        return _errors(self.machine.set_config(ResourceType.TOPIC, topic, name, value))
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, ids)) or "-"
+
+
+def _errors(results: object) -> list[str] | None:
+    assert isinstance(results, tuple)
+    return [f"error: {r.error.name}" for r in results if r.error is not ErrorCode.NONE] or None
+
+
+def _play(text: str) -> str:
+    scenario = Scenario()
+    out: list[str] = []
+    skipping = False
+    for line in text.splitlines():
+        if line.startswith("> "):
+            out += [line, *scenario.run(line[2:])]
+            skipping = True
+        elif not line or line.startswith("#"):
+            out.append(line)
+            skipping = False
+        elif not skipping:
+            raise AssertionError(f"output without a command: {line!r}")
+    return "\n".join(out) + "\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.row(*ROWS[path.stem.split("-")[0]]), id=path.stem)
+        for path in SCENARIOS
+    ],
+)
+def test_scenario(path: Path) -> None:
+    text = path.read_text()
+    played = _play(text)
+    if os.environ.get("KRAFT_REWRITE_GOLDEN"):
+        path.write_text(played)
+    assert played == text or os.environ.get("KRAFT_REWRITE_GOLDEN")
