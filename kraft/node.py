@@ -38,6 +38,7 @@ from fetch.sessions import SessionCache
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
 from kraft.api.dispatch import Dispatcher
+from kraft.api.metadata_fetch import MetadataReader
 from kraft.api.table import ROWS
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
@@ -47,7 +48,6 @@ from kraft.controller_client import ControllerLinks
 from kraft.internal_topic import InternalTopic
 from kraft.isr_channel import BrokerIsrChannel
 from kraft.metadata_follower import MetadataFollower
-from kraft.metadata_reads import MetadataReads
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
 from kraft.peers import SocketLeader
@@ -106,8 +106,8 @@ class ControllerRole:
             random=node.random,
             now_ms=node.now_ms,
         )
-        self.reads = MetadataReads(self.metadata_log, node.loop)
-        self.state_machine.subscribe(self.reads.published)
+        self.reader = MetadataReader(self.metadata_log, node.loop, node.now_ms)
+        self.state_machine.subscribe(lambda delta, image: self.reader.committed())
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.links.start(loop, self.raft)
@@ -301,7 +301,7 @@ class Node:
         if quorum is not None:
             context.controller = quorum.controller
             context.raft = quorum.raft
-            context.metadata_reads = quorum.reads
+            context.metadata_reader = quorum.reader
             listen = quorum.state_machine.subscribe
         elif self.follower is not None:
             listen = self.follower.subscribe
