@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,

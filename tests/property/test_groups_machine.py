@@ -1,0 +1,214 @@
+"""Groups under any order of requests, silences, refused appends and failovers.
+
+Clients behave as clients do, one step at a time, in whatever order; the leader hands out disjoint
+partitions. Held after every step: the group invariants of RELIABILITY (generation monotonic, at most
+one owner per partition and generation, commits only from current members) and that replaying the
+records gives what the live table knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    DescribedGroup,
+    FetchOffsets,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MemberIdentity,
+    MemberProtocol,
+    OffsetToCommit,
+    SyncGroup,
+    SyncReply,
+)
+from data_plane.coordinator.groups.states import GroupRules
+from data_plane.coordinator.groups.table import GroupLimits
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.groups.table_driver import TableDriver
+
+PARTITIONS = 3
+REJOIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+
+
+@dataclass
+class Client:
+    name: str
+    instance: str | None
+    member_id: str = ""
+    generation: int = -1
+    members: tuple[str, ...] = ()
+    parked: set[int] = field(default_factory=set)
+    lives: int = 0
+
+
+class Groups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=3.0, max_size=3)))
+        self.clients = [Client("a", None), Client("b", None), Client("c", "i3"), Client("d", "i3")]
+        self.owners: dict[tuple[int, int], str] = {}
+        """Generation and partition -> member, whoever was the coordinator: no assignment is told
+        before it is stored, so a new coordinator cannot give out the same generation otherwise."""
+        self.highest_generation = -1
+        self.acknowledged = -1
+        self.next_offset = 0
+
+    clients_ = st.integers(0, 3)
+
+    # --- what clients do
+
+    @rule(
+        who=clients_, leads_again=st.booleans(), protocols=st.sampled_from([("x",), ("x", "y"), ("y", "x")])
+    )
+    def join(self, who: int, leads_again: bool, protocols: str) -> None:
+        client = self.clients[who]
+        client.lives += not client.member_id
+        request = JoinGroup(
+            "g",
+            client.member_id,
+            "consumer",
+            tuple(MemberProtocol(name, b"") for name in protocols),
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=15_000,
+            instance_id=client.instance,
+            new_member_id=f"{client.name}-{client.lives}",
+            can_skip_assignment=leads_again,
+        )
+        client.parked.add(self.driver.ask("join", request))
+
+    @rule(who=clients_)
+    def sync(self, who: int) -> None:
+        client = self.clients[who]
+        shares = dict.fromkeys(client.members, b"")
+        for partition in range(PARTITIONS if shares else 0):
+            shares[client.members[partition % len(client.members)]] += bytes([partition])
+        request = SyncGroup("g", client.member_id, client.generation, client.instance, assignments=shares)
+        client.parked.add(self.driver.ask("sync", request))
+
+    @rule(who=clients_)
+    def heartbeat(self, who: int) -> None:
+        client = self.clients[who]
+        request = Heartbeat("g", client.member_id, client.generation, client.instance)
+        reply = self.driver.answer("heartbeat", request)
+        assert isinstance(reply, HeartbeatReply)
+        if reply.error in REJOIN:
+            client.member_id = ""
+
+    @rule(who=clients_)
+    def leave(self, who: int) -> None:
+        client = self.clients[who]
+        self.driver.answer("leave", LeaveGroup("g", (MemberIdentity(client.member_id, client.instance),)))
+
+    @rule(who=clients_, stale=st.sampled_from([0, 0, -1, 1]))
+    def commit(self, who: int, stale: int) -> None:
+        client = self.clients[who]
+        described = self.driver.answer("describe", "g")
+        assert isinstance(described, DescribedGroup)
+        self.next_offset += 1
+        wanted = (OffsetToCommit(TopicPartition("t", 0), self.next_offset),)
+        generation = client.generation + stale
+        reply = self.driver.answer(
+            "commit", CommitOffsets("g", wanted, client.member_id, generation, client.instance)
+        )
+        if not isinstance(reply, CommitReply):
+            assert reply is self.driver.refusal
+            return
+        if reply.errors[wanted[0].partition] is ErrorCode.NONE:
+            self.acknowledged = self.next_offset
+            if described.members:
+                assert client.member_id in {m.member_id for m in described.members}
+                assert generation == self.current_generation()
+            else:
+                assert generation < 0
+
+    # --- what happens to them
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 6.0, 16.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.driver.advance(seconds)
+
+    @rule(who=clients_)
+    def restart(self, who: int) -> None:
+        self.clients[who].member_id = ""
+        self.clients[who].parked.clear()
+
+    @rule(error=st.sampled_from([None, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
+    def appends_are(self, error: ErrorCode | None) -> None:
+        self.driver.refusal = error
+
+    @rule()
+    def failover(self) -> None:
+        self.driver = self.driver.reloaded()
+        self.driver.refusal = None
+        self.highest_generation = self.current_generation()
+        for client in self.clients:
+            client.parked.clear()
+
+    # --- what must hold
+
+    @invariant()
+    def take_answers(self) -> None:
+        for client in self.clients:
+            for ticket in sorted(client.parked & self.driver.answers.keys()):
+                client.parked.discard(ticket)
+                self._take(client, self.driver.answers.pop(ticket))
+
+    def _take(self, client: Client, reply: object) -> None:
+        match reply:
+            case JoinReply(error=ErrorCode.NONE):
+                client.member_id, client.generation = reply.member_id, reply.generation
+                told = () if reply.skip_assignment else reply.members
+                client.members = tuple(m.member_id for m in told)
+                assert bool(reply.members) == (reply.leader == reply.member_id)
+            case JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED):
+                client.member_id = reply.member_id
+            case SyncReply(error=ErrorCode.NONE):
+                self._owns(client, reply.assignment)
+            case JoinReply() | SyncReply() if reply.error in REJOIN:
+                client.member_id = ""
+
+    def _owns(self, client: Client, assignment: bytes) -> None:
+        slot = client.instance or client.member_id
+        for partition in assignment:
+            key = (client.generation, partition)
+            assert self.owners.setdefault(key, slot) == slot, f"two owners of {key}"
+
+    @invariant()
+    def generation_never_falls(self) -> None:
+        generation = self.current_generation()
+        assert generation >= self.highest_generation
+        self.highest_generation = generation
+
+    @invariant()
+    def replay_gives_what_is_known(self) -> None:
+        fetched = self.driver.answer("fetch", FetchOffsets("g", None))
+        successor = self.driver.reloaded()
+        assert successor.answer("fetch", FetchOffsets("g", None)) == fetched
+        described = self.driver.answer("describe", "g")
+        assert isinstance(described, DescribedGroup)
+        if described.state == "Stable":
+            assert successor.answer("describe", "g") == described
+
+    @invariant()
+    def acknowledged_offsets_are_kept(self) -> None:
+        reply = self.driver.answer("fetch", FetchOffsets("g", None))
+        kept = getattr(reply, "offsets", {}).get(TopicPartition("t", 0))
+        assert (kept.offset if kept is not None else -1) == self.acknowledged
+
+    def current_generation(self) -> int:
+        group = self.driver.table._groups.get("g")
+        return -1 if group is None else group.generation
+
+
+Groups.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGroups = Groups.TestCase
