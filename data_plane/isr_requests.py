@@ -18,6 +18,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
+RECONSIDER_SECONDS: Final = 0.3  # after a definite refusal: an idle follower does not remind us
 
 _NO_ANSWER: Final = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -66,6 +67,10 @@ class IsrRequests:
         finally:
             self._task = None
 
+    def _reconsider(self, partition: Partition) -> None:
+        if not self._closed and not partition.removed:
+            partition.reconsider_isr(self._loop.time())
+
     async def _send(self, batch: dict[Partition, AlterPartitionItem]) -> bool:
         """True where some of it must be asked again (and is back in the queue)."""
         items = list(batch.values())
@@ -76,8 +81,11 @@ class IsrRequests:
         again = False
         now = self._loop.time()
         for (partition, item), answer in zip(batch.items(), answers, strict=True):
-            if partition.isr_answered(item, answer, now) is IsrOutcome.ASK_AGAIN:
+            outcome = partition.isr_answered(item, answer, now)
+            if outcome is IsrOutcome.ASK_AGAIN:
                 # A commit above may already have queued a newer change of the same partition.
                 self._queue.setdefault(partition, item)
                 again = True
+            elif outcome is IsrOutcome.ROLLED_BACK:
+                self._loop.call_later(RECONSIDER_SECONDS, self._reconsider, partition)
         return again
