@@ -25,7 +25,7 @@ from chaos.sim.disk import SimDisk
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.journal import RaftJournal
-from metadata_quorum.raft.messages import Ack, AppendReply, VoteReply, decode
+from metadata_quorum.raft.messages import Ack, AppendReply, VoteReply, VoteRequest, decode
 from metadata_quorum.raft.port import Applied, Outcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
@@ -477,7 +477,7 @@ class World:
         if isinstance(message, AppendReply) and message.ack == Ack.MATCHED:
             if message.next_index - 1 > journal.durable_index:
                 raise Violation(f"M5: voter {source} acknowledges {message.next_index - 1} from memory")
-        elif isinstance(message, VoteReply) and journal._pending:
+        elif isinstance(message, VoteReply | VoteRequest) and not journal.is_safe:
             raise Violation(f"M5: voter {source} votes before the vote is durable")
 
     def _check_start(self, node_id: int, node: Node) -> None:

@@ -6,7 +6,7 @@ receive -> judge_append (pure) -> journal -> answer in the outbox -> (fsync) -> 
 from __future__ import annotations
 
 from metadata_quorum.invariants import invariant
-from metadata_quorum.raft.admission import Admission, nonce_entry
+from metadata_quorum.raft.admission import Admission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import RaftJournal
@@ -31,7 +31,6 @@ class Following:
 
     def __init__(
         self,
-        node_id: int,
         config: RaftConfig,
         core: Core,
         journal: RaftJournal,
@@ -39,7 +38,6 @@ class Following:
         admission: Admission,
         outbox: Outbox,
     ) -> None:
-        self._node_id = node_id
         self._config = config
         self._core = core
         self._journal = journal
@@ -111,15 +109,13 @@ class Following:
         self._answer(peer, chunk.seq, Ack.MATCHED, snapshot.index + 1)
 
     def admit(self, peer: int, message: Admit) -> bool:
-        """The leader found our nonce in all other logs; True if that lets this voter count."""
-        ours = nonce_entry(self._node_id, self._admission.nonce)
-        position = message.index - self._journal.base_index
+        """The leader found our nonce in all other logs, and we have caught up with it: True if this
+        voter may count."""
         if (
             not self._admission.mute
             or message.term != self._core.term
             or message.nonce != self._admission.nonce
-            or not 0 < position < len(self._journal)
-            or self._journal[position][0] != ours
+            or message.index > self.commit_index
         ):
             return False
         # A vote of this term may have been given before the disk was lost.

@@ -72,6 +72,9 @@ class RaftJournal:
         self._commit = GENESIS[1]
         self._admitted: Mapping[int, UUID] | None = None
         self._pending: list[bytes] = []
+        self._urgent = False
+        """Whether something pending must be on the device before the next message leaves. A commit
+        index alone need not: it rides along with whatever comes next, and others tell it again."""
         self._durable_index = 0
         if not disk.exists(self._path):
             raise FatalError(
@@ -98,7 +101,7 @@ class RaftJournal:
         """Append one entry."""
         invariant(index == self.last_index + 1, "RAFT_LOG_DENSE", (index, self.last_index))
         self._entries.append((command, index, term))
-        self._pending.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
+        self._note(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
 
     @overload
     def __getitem__(self, item: int) -> LogEntry: ...
@@ -133,7 +136,7 @@ class RaftJournal:
             ("vote changes within term", term, self._voted_for, vote),
         )
         self._term, self._voted_for = term, vote
-        self._pending.append(_TERM_FIELDS.pack(_TERM, term, vote))
+        self._note(_TERM_FIELDS.pack(_TERM, term, vote))
 
     def getCurrentTerm(self) -> int:
         return self._term
@@ -194,22 +197,27 @@ class RaftJournal:
         invariant(index > self._commit, "M4", ("truncation at", index, "commit", self._commit))
         del self._entries[index - self.base_index :]
         self._durable_index = min(self._durable_index, self.last_index)
-        self._pending.append(_INDEX_FIELDS.pack(_CUT, index))
+        self._note(_INDEX_FIELDS.pack(_CUT, index))
 
     def admit(self, peers: Mapping[int, UUID]) -> None:
         """This voter counts from now on."""
         self._admitted = dict(peers)
-        self._pending.append(_pack_admitted(self._admitted))
+        self._note(_pack_admitted(self._admitted))
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether everything that a message may depend on is on the device."""
+        return not self._urgent
 
     def sync(self) -> None:
         """Put everything that was noted so far on the device, with one write and one fsync."""
-        if not self._pending:
+        if not self._urgent:
             return
         body = b"".join(self._pending)
         frame = _pack_frame(body, position=self._file.size(), durable=self._durable_bytes)
         self._file.append([frame])
         self._file.sync()
-        self._pending.clear()
+        self._forget_pending()
         self._durable_bytes = self._file.size()
         self._durable_index = self.last_index
 
@@ -238,9 +246,17 @@ class RaftJournal:
         self._file.close()
         self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0))
         self._file = self._disk.open(self._path)
-        self._pending.clear()
+        self._forget_pending()
         self._durable_bytes = self._file.size()
         self._durable_index = self.last_index
+
+    def _note(self, record: bytes) -> None:
+        self._pending.append(record)
+        self._urgent = True
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._urgent = False
 
     # -- recovery ------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Leading:
                 self._start_transfer(peer, follower)
             elif follower.transfer is not None:
                 if beat:
-                    self._send_chunk(peer, follower, follower.transfer)
+                    self._outbox.put(peer, follower.transfer.probe(self._core.term, follower.next_seq()))
             else:
                 self._send_entries(peer, follower, beat=beat)
 
@@ -159,10 +159,8 @@ class Leading:
         follower = self._heard(peer, message.term, message.seq, now)
         if follower is None or follower.transfer is None:
             return
-        transfer = follower.transfer
-        if message.seq == transfer.seq and message.index == transfer.snapshot.index:
-            transfer.offset = min(message.offset, len(transfer.snapshot.data))
-            self._send_chunk(peer, follower, transfer)
+        if follower.transfer.wants(message.index, message.seq, message.offset):
+            self._send_chunk(peer, follower, follower.transfer)
 
     def rejoin(self, peer: int, message: Rejoin) -> None:
         """A mute voter shows its nonce: put it in the log, or tell that all others have it."""

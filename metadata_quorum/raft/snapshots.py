@@ -102,18 +102,39 @@ def _name(index: int) -> str:
 
 @dataclass(slots=True)
 class OutgoingSnapshot:
-    """The leader's side of one transfer: a chunk, its answer, the next chunk."""
+    """The leader's side of one transfer: a chunk, its answer, the next chunk.
+
+    Heartbeats meanwhile are probes, chunks without data. Links keep their order, so the answer to
+    a probe that still wants the last chunk's bytes says that the chunk was lost; until then nothing
+    is sent twice, however slow the link.
+    """
 
     snapshot: Snapshot
     offset: int = 0
+    """Of the last chunk sent."""
     seq: int = 0
-    """Of the chunk in flight; answers to older ones are stale copies."""
+    """Of the message that carried it."""
 
     def chunk(self, term: int, seq: int, max_bytes: int) -> SnapshotChunk:
-        """The piece that the follower wants next."""
+        """The piece that the follower wants."""
         self.seq = seq
+        return self._message(term, seq, self.snapshot.data[self.offset : self.offset + max_bytes])
+
+    def probe(self, term: int, seq: int) -> SnapshotChunk:
+        """Nothing but the question which piece is wanted."""
+        return self._message(term, seq, b"")
+
+    def wants(self, index: int, seq: int, offset: int) -> bool:
+        """Take a follower's answer; whether a chunk is to be sent now."""
+        progress = offset > self.offset
+        lost = seq > self.seq
+        if index != self.snapshot.index or not (progress or lost):
+            return False
+        self.offset = min(offset, len(self.snapshot.data))
+        return True
+
+    def _message(self, term: int, seq: int, data: bytes) -> SnapshotChunk:
         s = self.snapshot
-        data = s.data[self.offset : self.offset + max_bytes]
         return SnapshotChunk(
             term=term, seq=seq, index=s.index, index_term=s.term, digest=s.digest, crc=s.crc,
             total=len(s.data), offset=self.offset, data=data,

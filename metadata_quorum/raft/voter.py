@@ -103,7 +103,7 @@ class SyncObjRaft:
         self._elections = Elections(config, random, now(), alone=not self._others)
         self._votes = Votes()
         self._following = Following(
-            node_id, config, self._core, self._journal, self._applier, self._admission, self._outbox
+            config, self._core, self._journal, self._applier, self._admission, self._outbox
         )
         self._leading = Leading(
             node_id,

@@ -1,0 +1,105 @@
+"""Random schedules of faults against 3 and 5 voters: some hundred seeds, invariants M1-M7, and
+agreement after the heal. One seed again: `run_seed(seed, voters)` of chaos/sim/raft_world.py.
+
+The simulator itself is on trial too: with a mitigation taken out, it has to find a bad seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.sim.raft_world import Options, World, run_seed
+from metadata_quorum.raft import following
+from metadata_quorum.raft.admission import Admission
+from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.log_matching import Matched, Mismatch, judge_append
+from metadata_quorum.raft.messages import Append
+from metadata_quorum.raft.replication import Follower
+
+BLOCK = 25
+
+
+@pytest.mark.row("Q1", "Q7", "Q9")
+@pytest.mark.parametrize("start", range(0, 300, BLOCK))
+def test_three_voters(start: int) -> None:
+    for seed in range(start, start + BLOCK):
+        run_seed(seed, 3)
+
+
+@pytest.mark.row("Q1", "Q7", "Q9")
+@pytest.mark.parametrize("start", range(1000, 1150, BLOCK))
+def test_five_voters(start: int) -> None:
+    for seed in range(start, start + BLOCK):
+        run_seed(seed, 5)
+
+
+def test_a_single_voter() -> None:
+    for seed in range(40):
+        run_seed(seed, 1)
+
+
+def test_a_seed_gives_one_run() -> None:
+    """What a failing seed shows, it shows again."""
+    first, second = run_seed(17, 3), run_seed(17, 3)
+    assert first.events == second.events
+    assert first.acked == second.acked
+    assert first._histories == second._histories
+
+
+def test_seeds_really_reach_the_hard_parts() -> None:
+    """Leaders change, snapshots travel, disks are lost, proposals commit: else the rest proves little."""
+    worlds = [run_seed(seed, 3) for seed in range(40, 80)]
+    assert sum(len(w.acked) for w in worlds) > 2000
+    assert sum(len(w._leaders) for w in worlds) > 120
+    assert sum(bool(w._wiped) for w in worlds) > 3
+    assert sum(node.raft._journal.base_index > 1 for w in worlds for node in w.nodes.values()) > 40
+
+
+def _always_truncate(log: RaftJournal, commit_index: int, message: Append) -> Matched | Mismatch:
+    verdict = judge_append(log, commit_index, message)
+    if isinstance(verdict, Matched) and log.last_index > message.prev_index:
+        return Matched(message.prev_index + 1, message.entries, verdict.last_verified, verdict.commit_index)
+    return verdict
+
+
+def _commit_uncapped(log: RaftJournal, commit_index: int, message: Append) -> Matched | Mismatch:
+    verdict = judge_append(log, commit_index, message)
+    if isinstance(verdict, Matched):
+        end = max(verdict.last_verified, log.last_index)
+        return Matched(verdict.cut_from, verdict.new, verdict.last_verified, min(message.commit_index, end))
+    return verdict
+
+
+def _write_without_fsync(self: RaftJournal) -> None:
+    sync, self._file.sync = self._file.sync, lambda: None  # type: ignore[method-assign]
+    try:
+        _sync(self)
+    finally:
+        self._file.sync = sync  # type: ignore[method-assign]
+
+
+_sync = RaftJournal.sync
+
+
+def _rewind_always(self: Follower, seq: int, next_index: int) -> bool:
+    self.next_index = next_index
+    self.transfer = None
+    return True
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "mutant"),
+    [
+        (following, "judge_append", _always_truncate),
+        (following, "judge_append", _commit_uncapped),
+        (RaftJournal, "sync", _write_without_fsync),
+        (Admission, "mute", False),
+    ],
+)
+def test_the_simulator_misses_a_mitigation(
+    owner: object, name: str, mutant: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mutant)
+    with pytest.raises(AssertionError):
+        for seed in range(120):
+            World(seed, Options.from_seed(seed, 3)).run()

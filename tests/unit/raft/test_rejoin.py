@@ -1,0 +1,233 @@
+"""Finding h: a voter that lost its disk forgot its votes and what it acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.raft.admission import Admission, ProvenNonce, Rejoins
+from metadata_quorum.raft.identity import is_formatted
+from metadata_quorum.raft.journal import FILE_NAME
+from metadata_quorum.raft.leading import Leading
+from metadata_quorum.raft.messages import AppendReply, Hello, VoteReply, decode
+from metadata_quorum.raft.voter import SyncObjRaft
+from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
+
+
+def _proven_by_a_majority(
+    self: Rejoins, peer: int, *, commit_index: int, match_index: dict[int, int], mute: dict[int, int]
+) -> ProvenNonce | None:
+    pending = self._pending.get(peer)
+    return pending if pending is not None and mute.get(peer, 0) >= pending.at else None
+
+
+NEVER_MUTE = Mutant(Admission, "mute", False)
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize("mutant", [None, NEVER_MUTE])
+def test_a_wiped_voter_elects_nobody(mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a leader without an acknowledged entry wins with its vote."""
+    with expecting(mutant, monkeypatch):
+        rig = Rig()
+        rig.elect(1)
+        rig.cut_between((1, 2), (3,))
+        ends = rig.propose(1, b"x")
+        rig.settle()
+        assert rig.committed(ends)
+        rig.kill(2)
+        rig.wipe(2)
+        rig.start(2)
+        rig.cut = set()
+        rig.cut_between((1,), (2, 3))
+        rig.elections_held = False
+        rig.rafts[3]._core.start_election()
+        rig.run(5.0, 0.05, 2, 3)
+        assert 3 not in rig.leaders()
+        assert not rig.messages(2, 3, VoteReply)
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize("mutant", [None, Mutant(Rejoins, "proven", _proven_by_a_majority)])
+def test_a_wiped_voter_stays_mute_until_every_other_voter_has_its_nonce(
+    mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with expecting(mutant, monkeypatch):
+        rig = Rig(5)
+        rig.elect(1)
+        rig.propose(1, b"x")
+        rig.settle()
+        rig.kill(2)
+        rig.wipe(2)
+        rig.cut_between((5,), (1, 2, 3, 4))
+        rig.start(2)
+        rig.run(3.0, 0.05)
+        assert rig.machines[2].values == [b"x"]  # caught up, and still mute
+        assert rig.rafts[2].is_mute
+        assert rig.rafts[1].state().match_index[2] == 0
+        rig.cut.clear()
+        rig.run(1.5, 0.05)
+        assert not rig.rafts[2].is_mute
+        # It counts again: 1 and 2 and one more are a majority.
+        rig.cut_between((4, 5), (1, 2, 3))
+        ends = rig.propose(1, b"y")
+        rig.settle()
+        assert rig.committed(ends)
+        rig.cut_between((3,), (1, 2))
+        lonely = rig.propose(1, b"z")
+        rig.settle()
+        assert not rig.committed(lonely)
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize(
+    "mutant", [None, Mutant(Leading, "reincarnated", lambda self, peer: None), NEVER_MUTE]
+)
+def test_what_the_lost_disk_acknowledged_is_not_counted(
+    mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five voters: 2 acknowledged, lost its disk; then 3 acknowledges. Two copies of five."""
+    with expecting(mutant, monkeypatch):
+        rig = Rig(5)
+        rig.elect(1)
+        rig.cut_between((1, 2), (3, 4, 5))
+        ends = rig.propose(1, b"x")
+        rig.tick(1)
+        rig.deliver(1, 2)
+        rig.tick(2)
+        rig.deliver(2, 1)
+        rig.kill(2)
+        rig.wipe(2)
+        rig.cut_between((2,), (1,))
+        rig.start(2)
+        hello = Hello(0, -1, 7, 0, True, False)  # all that 1 hears of the new incarnation
+        rig.rafts[2]._outbox.put(1, hello)
+        rig.cut.discard((2, 1))
+        rig.tick(2)
+        rig.deliver(2, 1)
+        rig.cut -= {(1, 3), (3, 1)}
+        rig.cut.add((1, 2))
+        rig.run(0.5, 0.1, 1, 3)
+        if rig.rafts[2].is_mute:
+            assert not rig.committed(ends)
+        else:
+            raise AssertionError("the new incarnation counts at once")
+
+
+@pytest.mark.row("Q9")
+def test_a_voter_without_its_marker_refuses_to_start() -> None:
+    rig = Rig()
+    rig.kill(2)
+    rig.disks[2].wipe()
+    assert not is_formatted(rig.disks[2], DIRECTORY)
+    with pytest.raises(FatalError, match="kraft storage format") as caught:
+        rig.start(2)
+    assert caught.value.exit_code is ExitCode.QUORUM_DISK_LOST
+
+
+@pytest.mark.row("Q9")
+def test_a_voter_that_lost_its_journal_refuses_to_start() -> None:
+    rig = Rig()
+    rig.kill(2)
+    rig.disks[2].remove(f"{DIRECTORY}/{FILE_NAME}")
+    with pytest.raises(FatalError, match="is missing although") as caught:
+        rig.start(2)
+    assert caught.value.exit_code is ExitCode.QUORUM_DISK_LOST
+
+
+def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
+    rig = Rig()
+    disk: Disk = rig.disks[2]
+
+    def start(node_id: int, cluster: str) -> None:
+        SyncObjRaft(
+            node_id, rig.ids, cluster, disk, DIRECTORY, rig.rafts[1]._outbox._link, rig.machines[1],
+            lambda: rig.now, rig.rafts[1]._elections._random,
+        )  # fmt: skip
+
+    for node_id, cluster in ((2, "elsewhere"), (3, "bench")):
+        with pytest.raises(FatalError, match="belongs to voter 2") as caught:
+            start(node_id, cluster)
+        assert caught.value.exit_code is ExitCode.WRONG_CLUSTER
+
+
+@pytest.mark.row("Q1")
+def test_a_new_quorum_starts_by_itself() -> None:
+    """All voters are freshly formatted: they vouch for each other, in any order of starting."""
+    rig = Rig(new_cluster=False)
+    rig.elections_held = False
+    assert all(raft.is_mute for raft in rig.rafts.values())
+    rig.run(1.0)
+    assert len(rig.leaders()) == 1
+    assert not any(raft.is_mute for raft in rig.rafts.values())
+
+
+def test_a_new_quorum_waits_for_all_of_its_voters_once() -> None:
+    """Two fresh voters cannot know whether the third holds what they lost."""
+    rig = Rig(new_cluster=False)
+    rig.elections_held = False
+    del rig.rafts[3]
+    rig.run(3.0, 0.05)
+    assert rig.leaders() == []
+    rig.start(3)
+    rig.run(1.0)
+    assert len(rig.leaders()) == 1
+    rig.kill(3)
+    rig.kill(1)
+    rig.start(1)  # what was learned is kept
+    assert not rig.rafts[1].is_mute
+    rig.run(4.0, 0.05)
+    assert len(rig.leaders()) == 1
+
+
+def test_two_of_three_lost_disks_do_not_form_a_quorum() -> None:
+    """More is lost than can be replaced: the quorum stops, it does not forget."""
+    rig = Rig(new_cluster=False)
+    rig.elections_held = False
+    rig.run(1.0)
+    (leader,) = rig.leaders()
+    ends = rig.propose(leader, b"x")
+    rig.settle()
+    assert rig.committed(ends)
+    for i in [i for i in rig.ids if i != leader]:
+        rig.kill(i)
+        rig.wipe(i)
+        rig.start(i)
+    rig.run(10.0, 0.05)
+    assert rig.leaders() == []
+
+
+def test_a_restart_while_mute_stays_mute() -> None:
+    rig = Rig()
+    rig.elect(1)
+    rig.cut_between((3,), (1, 2))
+    rig.kill(2)
+    rig.wipe(2)
+    rig.start(2)
+    rig.run(0.5)
+    rig.kill(2, power=True)
+    rig.start(2)
+    rig.run(0.5)
+    assert rig.rafts[2].is_mute
+    answers = [decode(f).message for f in rig.messages(2, 1, AppendReply)]
+    assert answers
+    assert isinstance(answers[-1], AppendReply)
+    assert not answers[-1].counts
+
+
+def test_a_frame_of_the_lost_incarnation_is_void() -> None:
+    """It was said by a voter that no longer exists."""
+    rig = Rig()
+    rig.elect(1)
+    rig.propose(1, b"x")
+    rig.settle()
+    old = rig.messages(2, 1, AppendReply)[-1]
+    rig.kill(2)
+    rig.wipe(2)
+    rig.start(2)
+    rig.settle()
+    before = rig.rafts[1].state().match_index[2]
+    rig.inject(2, 1, old)
+    rig.tick(1)
+    assert rig.rafts[1].state().match_index[2] == before == 0

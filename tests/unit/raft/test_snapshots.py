@@ -1,0 +1,292 @@
+"""Finding g: snapshots that are half there, late, damaged, or on their way."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.raft import snapshots
+from metadata_quorum.raft.applier import Applier
+from metadata_quorum.raft.config import RaftConfig
+from metadata_quorum.raft.following import Following
+from metadata_quorum.raft.journal import GENESIS, RaftJournal
+from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode
+from metadata_quorum.raft.snapshots import Snapshot
+from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting, last_message
+
+CHUNKED = RaftConfig(snapshot_entries=10, snapshot_chunk_bytes=16)
+_trim_to = RaftJournal.trim_to
+
+
+class Died(BaseException):
+    """The process was killed at this operation."""
+
+
+def _values(count: int, start: int = 0) -> list[bytes]:
+    return [b"value-%d" % n for n in range(start, start + count)]
+
+
+def _lagging(config: RaftConfig = CHUNKED) -> tuple[Rig, list[bytes]]:
+    """2 leads with a snapshot; 1 has a tail of ghosts that never committed."""
+    rig = Rig(config=config)
+    rig.elect(1)
+    rig.cut_between((1,), (2, 3))
+    rig.propose(1, *(b"ghost-%d" % n for n in range(5)))
+    rig.tick(1)
+    rig.elect(2, 2, 3)
+    values = _values(20)
+    rig.propose(2, *values)
+    rig.settle(2, 3)
+    assert rig.rafts[2]._journal.base_index > 10
+    rig.cut.clear()
+    rig.drop_all()
+    rig.rafts[1].disconnected(2, broken=False)
+    rig.rafts[2].disconnected(1, broken=False)
+    rig.rafts[2].connected(1)
+    rig.rafts[1].connected(2)
+    return rig, values
+
+
+def test_a_lagging_follower_gets_the_snapshot_in_chunks() -> None:
+    rig, values = _lagging()
+    rig.settle()
+    assert rig.machines[1].values == values
+    chunks = [decode(f).message for f in rig.messages(2, 1, SnapshotChunk)]
+    assert len(chunks) > 5
+    assert all(isinstance(c, SnapshotChunk) and len(c.data) <= 16 for c in chunks)
+    assert rig.log(1) == rig.log(2)
+
+
+def test_a_transfer_survives_lost_chunks_and_copies() -> None:
+    rig, values = _lagging()
+    rig.tick()
+    rig.deliver(1, 2)
+    random = Random(5)
+    for _ in range(200):
+        rig.tick(seconds=0.16)
+        for link in ((2, 1), (1, 2)):
+            if random.random() < 0.3:
+                rig.queue[link].clear()
+            for frame in list(rig.queue[link])[:1]:
+                rig.inject(*link, frame)
+            rig.deliver(*link)
+        rig.deliver(2, 3)
+        rig.deliver(3, 2)
+    assert rig.machines[1].values == values
+
+
+def _commits_its_tail(self: Following, peer: int, chunk: SnapshotChunk) -> None:
+    self._learned_commit = min(chunk.index, self._journal.last_index)
+    _snapshot_chunk(self, peer, chunk)
+
+
+_snapshot_chunk = Following.snapshot_chunk
+
+
+@pytest.mark.parametrize("mutant", [None, Mutant(Following, "snapshot_chunk", _commits_its_tail)])
+def test_a_snapshot_on_its_way_commits_nothing(
+    mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g1: the follower's own tail is not what the snapshot stands for."""
+    with expecting(mutant, monkeypatch):
+        rig, values = _lagging()
+        before = rig.rafts[1].state().commit_index
+        for _ in range(3):
+            rig.tick()
+            rig.deliver(2, 1)
+            rig.deliver(1, 2)
+            assert rig.rafts[1].state().commit_index == before
+        rig.settle()
+        assert not [value for value in rig.machines[1].values if value.startswith(b"ghost")]
+        assert rig.machines[1].values == values
+
+
+class _DyingDisk(SimDisk):
+    """Dies at the nth operation from `arm` on."""
+
+    left = -1
+
+    def strike(self, operation: str, path: str) -> None:
+        if self.left == 0:
+            raise Died
+        self.left -= 1
+        super().strike(operation, path)
+
+
+def _clear_all(self: RaftJournal, index: int, term: int) -> None:
+    self._entries = self._entries[:1]
+    _trim_to(self, index, term)
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize("mutant", [None, Mutant(RaftJournal, "trim_to", _clear_all)])
+@pytest.mark.parametrize("power", [False, True])
+def test_death_at_any_moment_of_a_snapshot_loses_nothing(
+    power: bool, mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g2: between the snapshot's rename and the end of the trim, both together are the history."""
+    with expecting(mutant, monkeypatch):
+        for step in range(40):
+            rig = Rig(1)
+            disk = _DyingDisk()
+            rig.disks[1] = disk
+            rig.kill(1)
+            rig.format(1, new_cluster=True)
+            rig.start(1)
+            rig.elect(1)
+            first = rig.propose(1, *_values(6))
+            rig.settle()
+            disk.left = step
+            died = False
+            try:
+                rig.rafts[1]._applier.take_snapshot()
+            except Died:
+                died = True
+            disk.left = -1
+            second: list[bytes] = []
+            if not died:
+                second = _values(4, start=6)
+                assert rig.committed(rig.propose(1, *second)) is False
+                rig.settle()
+            rig.kill(1, power=power, seed=step)
+            rig.start(1)
+            rig.elect(1)
+            rig.settle()
+            assert rig.committed(first)
+            assert rig.machines[1].values == _values(6) + second
+            if not died:
+                break
+        assert step > 8
+
+
+def test_what_was_committed_after_a_snapshot_survives_with_it() -> None:
+    rig = Rig(1, RaftConfig(snapshot_entries=5))
+    rig.elect(1)
+    for n in range(23):
+        rig.propose(1, b"%d" % n)
+        rig.settle()
+    rig.kill(1, power=True)
+    rig.start(1)
+    rig.elect(1)
+    assert rig.machines[1].values == [b"%d" % n for n in range(23)]
+
+
+@pytest.mark.row("Q9")
+def test_a_damaged_snapshot_stops_the_voter() -> None:
+    """g3: it must not lead, vote or acknowledge with an empty state."""
+    rig = Rig(1, CHUNKED)
+    rig.elect(1)
+    rig.propose(1, *_values(20))
+    rig.settle()
+    rig.kill(1)
+    (name,) = [n for n in rig.disks[1].list(DIRECTORY) if n.startswith("snapshot")]
+    rig.disks[1].flip_bit(f"{DIRECTORY}/{name}", 60)
+    with pytest.raises(FatalError, match="damaged") as caught:
+        rig.start(1)
+    assert caught.value.exit_code is ExitCode.QUORUM_DISK_LOST
+
+
+def test_a_missing_snapshot_stops_the_voter() -> None:
+    rig = Rig(1, CHUNKED)
+    rig.elect(1)
+    rig.propose(1, *_values(20))
+    rig.settle()
+    rig.kill(1)
+    (name,) = [n for n in rig.disks[1].list(DIRECTORY) if n.startswith("snapshot")]
+    rig.disks[1].remove(f"{DIRECTORY}/{name}")
+    with pytest.raises(FatalError, match="missing"):
+        rig.start(1)
+
+
+def _install_whatever_comes(self: Following, peer: int, chunk: SnapshotChunk) -> None:
+    snapshot = Snapshot(chunk.index, chunk.index_term, chunk.digest, chunk.data, chunk.crc)
+    self._applier._restore(snapshot)
+    self._core.restored_to(snapshot.index)
+
+
+@pytest.mark.parametrize("mutant", [None, Mutant(Following, "snapshot_chunk", _install_whatever_comes)])
+def test_a_late_snapshot_takes_nothing_back(mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """g3: it is behind what the follower committed; only its own index is acknowledged."""
+    with expecting(mutant, monkeypatch):
+        rig = Rig(config=RaftConfig(snapshot_entries=6))
+        rig.elect(1)
+        rig.propose(1, *_values(6))
+        rig.settle()
+        old = rig.rafts[1]._applier.latest_snapshot()
+        rig.propose(1, *_values(3, start=6))
+        rig.settle()
+        late = snapshots.OutgoingSnapshot(old).chunk(rig.rafts[1].term, 1, 1 << 20)
+        rig.rafts[2]._dispatch(1, late, rig.now)
+        rig.tick(2)
+        answer = last_message(rig, 2, 1)
+        assert isinstance(answer, AppendReply)
+        assert answer.next_index == old.index + 1
+        assert rig.machines[2].values == _values(9)
+        assert rig.rafts[2].state().commit_index == rig.rafts[1].state().commit_index
+
+
+def test_a_snapshot_that_arrives_damaged_is_not_acknowledged() -> None:
+    """g3: stock PySyncObj acknowledges its own, unverified end instead."""
+    rig, values = _lagging(RaftConfig(snapshot_entries=10))
+    rig.tick()
+    rig.deliver(1, 2)
+    rig.tick()
+    chunk = next(
+        m for m in map(decode, list(rig.queue[2, 1])) if isinstance(m.message, SnapshotChunk)
+    ).message
+    assert isinstance(chunk, SnapshotChunk)
+    broken = SnapshotChunk(
+        chunk.term, chunk.seq, chunk.index, chunk.index_term, chunk.digest, chunk.crc, chunk.total, 0,
+        bytes(len(chunk.data)),
+    )  # fmt: skip
+    answers = len(rig.messages(1, 2, AppendReply))
+    with pytest.raises(MalformedFrame, match="damaged"), rig.rafts[1]._at_work():
+        rig.rafts[1]._dispatch(2, broken, rig.now)
+    rig.tick(1)
+    assert len(rig.messages(1, 2, AppendReply)) == answers
+    rig.run(1.0)  # the leader sends it again
+    assert rig.machines[1].values == values
+
+
+def test_a_snapshot_beyond_the_limit_is_refused() -> None:
+    rig, _ = _lagging(RaftConfig(snapshot_entries=10, max_snapshot_bytes=20))
+    with pytest.raises(MalformedFrame, match="claims"):
+        rig.settle()
+
+
+def test_a_leader_never_installs_a_snapshot() -> None:
+    """M7."""
+    rig = Rig(1)
+    rig.elect(1)
+    chunk = snapshots.OutgoingSnapshot(Snapshot.of(50, 1, 0, b"")).chunk(rig.rafts[1].term, 1, 10)
+    with pytest.raises(InvariantViolation, match="M7"):
+        rig.rafts[1]._following.snapshot_chunk(2, chunk)
+
+
+def test_a_history_that_differs_is_noticed() -> None:
+    """M3: a state machine fed with something else stops at the leader's next message."""
+    rig = Rig()
+    rig.elect(1)
+    rig.propose(1, b"x")
+    rig.settle()
+    applier: Applier = rig.rafts[2]._applier
+    applier._digests[applier.index] ^= 1
+    with pytest.raises(InvariantViolation, match="M3"):
+        rig.run(1.0)
+
+
+def test_every_log_begins_alike() -> None:
+    assert all(rig_log[0] == (GENESIS[1], GENESIS[2], b"-") for rig_log in (Rig().log(1), Rig(1).log(1)))
+
+
+def test_power_loss_after_a_transfer_keeps_it() -> None:
+    rig, values = _lagging()
+    rig.settle()
+    rig.kill(1, power=True, seed=Random(3).getrandbits(10))
+    rig.start(1)
+    rig.run(1.0)
+    assert rig.machines[1].values == values
