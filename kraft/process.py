@@ -38,11 +38,10 @@ def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int |
         config = Config.load(path, overrides)
         from kraft.node import run
 
-        run(config)
+        return run(config)
     except FatalError as error:
         print(error.reason, file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
         return int(error.exit_code)
-    return 0
 
 
 def end_with(owner: int) -> None:

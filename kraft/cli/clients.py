@@ -5,6 +5,7 @@ librdkafka is imported in the functions, so that `kraft --help` does not wait fo
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -48,11 +49,23 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    _knock(bootstrap)
     admin = AdminClient(settings(bootstrap))
     try:
         return admin, admin.list_topics(timeout=PATIENCE_S / 2)
     except KafkaException as error:
         raise Trouble(sentence_of(error, bootstrap)) from None
+
+
+def _knock(bootstrap: str) -> None:
+    """Trouble at once where every address refuses: librdkafka would try again until its time is up."""
+    for server in bootstrap.split(","):
+        try:
+            socket.create_connection(first_address(server), timeout=PATIENCE_S / 2).close()
+            return
+        except OSError:
+            continue
+    raise Trouble(f"{bootstrap}: no broker answers")
 
 
 def require_topic(metadata: ClusterMetadata, topic: str) -> int:

@@ -20,14 +20,18 @@ from kraft.cli.clients import (
     extra_settings,
     require_topic,
     settings,
+    wait,
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
 from kraft.cli.trouble import Trouble, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 app = typer.Typer(no_args_is_help=True)
+
+Delivered = Callable[["KafkaError | None", "Message"], None]
 
 SAMPLE_EVERY = 100
 """One record of so many has its latency measured: a Python call per record would measure Python."""
@@ -90,7 +94,7 @@ class _Sender:
         self.latencies = Latencies()
         self.failure = ""
 
-    def since(self, start: float) -> Callable[[KafkaError | None, Message], None]:
+    def since(self, start: float) -> Delivered:
         """A delivery callback that measures from `start` (perf_counter)."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -116,7 +120,8 @@ def produce(
     """Send messages of random bytes; print MB/s and the latency from hand-over to acknowledgement."""
     from confluent_kafka import Producer
 
-    connect_admin(bootstrap)
+    admin, metadata = connect_admin(bootstrap)
+    before = _messages_in(admin, metadata, topic)
     config = settings(bootstrap, acks=acks, compression_type=compression, linger_ms=5, batch_size=1_000_000)
     producer = Producer(config | extra_settings(extra))
     value = os.urandom(size)
@@ -136,6 +141,10 @@ def produce(
     took = time.perf_counter() - started
     if sender.failure or left:
         raise Trouble(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+    # Only samples report back; that the others arrived too is seen at the ends of the partitions.
+    grown = _messages_in(admin, metadata, topic) - before
+    if acks != "0" and grown < records:
+        raise Trouble(f"only {grown} of {records} messages are in {topic}")
     _report("sent", records, records * size, took)
     print(f"latency: {sender.latencies}")
 
@@ -223,11 +232,21 @@ def latency(
         raise Trouble(f"only {len(reader.latencies)} of {records} messages came back")
 
 
+def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> int:
+    """The ends of all partitions, added up."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    count = require_topic(metadata, topic)
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call] for number in range(count)}
+    return sum(wait(future, topic).offset for future in admin.list_offsets(wanted).values())
+
+
 def _send(
     producer: Producer,
     topic: str,
     value: bytes,
-    on_delivery: Callable[[KafkaError | None, Message], None] | None,
+    on_delivery: Delivered | None,
 ) -> None:
     while True:
         try:

@@ -95,8 +95,8 @@ def describe(
         copies = len(partitions[0].replicas) if partitions else 0
         configs = ",".join(f"{k}={v}" for k, v in overrides_of(admin, "topic", description.name).items())
         print(
-            f"Topic: {description.name}  TopicId: {description.topic_id}  PartitionCount: {len(partitions)}  "
-            f"ReplicationFactor: {copies}  Configs: {configs}"
+            f"Topic: {description.name}  TopicId: {_topic_id(description)}  "
+            f"PartitionCount: {len(partitions)}  ReplicationFactor: {copies}  Configs: {configs}"
         )
         rows = [
             (
@@ -118,6 +118,11 @@ def _descriptions(admin: AdminClient, names: list[str]) -> list[Any]:
         return []
     futures = admin.describe_topics(TopicCollection(names))
     return [wait(futures[name], name) for name in names]
+
+
+def _topic_id(description: Any) -> str:
+    """As Kafka writes it, URL-safe; librdkafka prints plain base64."""
+    return str(description.topic_id).translate(str.maketrans("+/", "-_"))
 
 
 def _ids(nodes: Sequence[Any]) -> str:

@@ -1,0 +1,98 @@
+"""What commands do before and beside any broker: options, sentences, tables, percentiles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from kraft.cli.clients import first_address, key_values
+from kraft.cli.main import cli
+from kraft.cli.perf import Latencies
+from kraft.cli.tables import show
+from kraft.cli.trouble import Trouble, plain_trouble
+from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+
+COMMANDS = [
+    "up", "down", "start", "produce", "consume", "elect-leaders",
+    "node kill", "node stop", "node pause", "node resume", "node start",
+    "topic create", "topic list", "topic describe", "topic alter", "topic delete",
+    "config get", "config set", "quorum status", "metadata dump", "log dump",
+    "storage format", "storage random-uuid", "perf produce", "perf consume", "perf latency",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command):
+    result = CliRunner().invoke(cli, [*command.split(), "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic list", "topic create x", "topic describe", "config get topic x", "quorum status", "consume x",
+        "metadata dump", "elect-leaders", "perf produce x", "produce x",
+    ],
+)  # fmt: skip
+def test_no_broker_is_one_sentence(command, free_ports):
+    (port,) = free_ports(1)
+    done = subprocess.run(
+        [sys.executable, "-m", "kraft", *command.split(), "--bootstrap-server", f"127.0.0.1:{port}"],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == f"kraft: 127.0.0.1:{port}: no broker answers\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (Trouble("so it is"), 1, "kraft: so it is\n"),
+        (
+            FatalError(ExitCode.PORT_IN_USE, "port 1 is in use"),
+            ExitCode.PORT_IN_USE,
+            "kraft: port 1 is in use\n",
+        ),
+        (BrokerError(ErrorCode.INVALID_CONFIG, "no"), 1, "kraft: INVALID_CONFIG: no\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "kraft: x: No such file\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_expected_trouble_is_one_sentence(error, code, sentence, capsys):
+    with pytest.raises(SystemExit) as ended, plain_trouble():
+        raise error
+    assert ended.value.code == code
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError), plain_trouble():
+        _ = 1 // 0
+
+
+def test_plain_tables_line_up(capsys):
+    show(("topic", "n"), [("a", 1), ("longer", None)])
+    assert capsys.readouterr().out == "topic   n\na       1\nlonger  -\n"
+
+
+def test_pairs_and_addresses():
+    assert key_values(["a=1", "b=x=y", "c="], "it") == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(Trouble, match="oops: it is given as KEY=VALUE"):
+        key_values(["oops"], "it")
+    assert first_address("a:1,b:2") == ("a", 1)
+    assert first_address("[::1]:9092") == ("::1", 9092)
+    with pytest.raises(Trouble, match="nonsense"):
+        first_address("nonsense")
+
+
+def test_percentiles():
+    latencies = Latencies()
+    assert str(latencies) == "no latency was measured"
+    for ms in range(100, 0, -1):
+        latencies.add(ms / 1000)
+    assert str(latencies) == "p50 51.00 ms  p90 91.00 ms  p99 100.00 ms  p99.9 100.00 ms  max 100.00 ms"

@@ -1,0 +1,89 @@
+"""The bookkeeping of a local cluster, without nodes; with nodes: tests/cli."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from kraft.config import Config
+from kraft.local_cluster import LocalCluster
+from kraft.storage import read_storage
+from metadata_quorum.disk import OsDisk
+from metadata_quorum.errors import ExitCode, FatalError
+
+
+def test_create_formats_every_node(tmp_path):
+    cluster = LocalCluster.create(tmp_path, nodes=3, port=20_000, settings={"num.partitions": "4"})
+    assert cluster.bootstrap == "127.0.0.1:20000,127.0.0.1:20001,127.0.0.1:20002"
+    for node_id in (1, 2, 3):
+        config = Config.load(str(cluster.home(node_id) / "server.properties"))
+        assert config.node_id == node_id
+        assert config.num_partitions == 4
+        assert config.kraft_http_port == 20_200 + node_id - 1
+        assert [v.port for v in config.voters] == [20_100, 20_101, 20_102]
+        assert read_storage(OsDisk(), config).cluster_id == cluster.cluster_id
+    found = json.loads((tmp_path / "cluster.json").read_text())
+    assert found["bootstrap"] == cluster.bootstrap
+    assert [n["id"] for n in found["nodes"]] == [1, 2, 3]
+    assert {"pid", "client_port", "controller_port", "http_port"} <= found["nodes"][0].keys()
+
+
+def test_a_directory_is_taken_up_again_with_other_ports(tmp_path):
+    first = LocalCluster.create(tmp_path, port=20_000)
+    second = LocalCluster.create(tmp_path, port=21_000)
+    assert second.cluster_id == first.cluster_id
+    assert LocalCluster.attach(tmp_path).bootstrap == second.bootstrap
+    with pytest.raises(FatalError, match="holds a cluster of 3 nodes, not 1"):
+        LocalCluster.create(tmp_path, nodes=1)
+
+
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        cluster = LocalCluster.create(tmp_path, nodes=1, ports=[port, 20_001, 20_002])
+        with pytest.raises(FatalError, match=f"port {port} of node 1 is in use") as refused:
+            cluster.start()
+    assert refused.value.exit_code == ExitCode.PORT_IN_USE
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(None, "no cluster in"), ("{", "cannot read"), ('{"nodes": [{}]}', "cannot read")],
+)
+def test_attach_to_nothing(tmp_path, content, sentence):
+    if content is not None:
+        (tmp_path / "cluster.json").write_text(content)
+    with pytest.raises(FatalError, match=sentence):
+        LocalCluster.attach(tmp_path)
+
+
+def test_a_pid_that_came_again_is_not_ours(tmp_path):
+    cluster = LocalCluster.create(tmp_path, nodes=1)
+    node = cluster.node(1)
+    node.pid, node.created = os.getpid(), psutil.Process().create_time()
+    assert node.process() is not None
+    node.created -= 60
+    assert node.process() is None
+    with pytest.raises(FatalError, match="node 1 is not running"):
+        cluster.kill(1)
+    with pytest.raises(FatalError, match="there is no node 7; the nodes are 1"):
+        cluster.pause(7)
+
+
+def test_a_node_ends_with_its_owner():
+    owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    code = f"from kraft.process import end_with; print('watching', flush=True); end_with({owner.pid})"
+    with owner, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline() == b"watching\n"
+        assert node.poll() is None
+        owner.kill()
+        assert node.wait(30) == -9
