@@ -238,7 +238,8 @@ def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> i
     from confluent_kafka.admin import OffsetSpec
 
     count = require_topic(metadata, topic)
-    wanted = {TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call] for number in range(count)}
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(topic, number): latest for number in range(count)}
     return sum(wait(future, topic).offset for future in admin.list_offsets(wanted).values())
 
 
