@@ -51,13 +51,14 @@ from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
 from kraft.peers import SocketLeader
+from kraft.producer_ids import ProducerIds
 from kraft.publisher import Publisher
 from kraft.raft_driver import RaftDriver
 from kraft.raft_links import RaftLinks
 from kraft.storage import Storage, lock_storage, random_uuid, read_storage
 from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk, OsDisk
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
 from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import FeatureRange
@@ -65,6 +66,9 @@ from metadata_quorum.raft.voter import SyncObjRaft
 from metadata_quorum.state_machine import MetadataStateMachine
 
 log = logging.getLogger(__name__)
+
+ALLOCATE_PRODUCER_IDS: Final = 67
+ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 
 EXECUTOR_THREADS: Final = 4
 GC_THRESHOLDS: Final = (50_000, 50, 100)
@@ -296,6 +300,7 @@ class Node:
             context.partitions = broker.partitions
             context.fetches = broker.fetches
             context.groups = broker.groups
+            context.producer_ids = ProducerIds(self._allocate_producer_ids)
             context.timer = broker.timer
             context.broker_epoch = lambda: broker.lifecycle.broker_epoch
         if quorum is not None:
@@ -309,6 +314,15 @@ class Node:
             listen(broker.publisher.publish)
         else:
             listen(lambda _, image: setattr(context, "image", image))
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        fields = {"broker_id": self.config.node_id, "broker_epoch": self.context.broker_epoch()}
+        answer = await self.controller_links.request(
+            ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
+        return answer.producer_id_start, answer.producer_id_len
 
     async def blocking(self, work: Callable[[], None]) -> None:
         """Run what blocks outside the loop."""

@@ -1,0 +1,166 @@
+"""DescribeQuorum and ElectLeaders: what people ask the active controller about leaders.
+
+DescribeQuorum speaks of `__cluster_metadata`-0 in offsets of that log. Raft's own log counts otherwise (one
+entry a command, which may be many records or none), so a voter's log end is told as the metadata log's end,
+less the Raft entries that the voter lacks, plus those that it has beyond the commit.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from kraft.api.brokers import controller_of
+from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
+from metadata_quorum.raft.port import QuorumState
+
+_ALL_WAS_WELL: Final = {"error_code": int(ErrorCode.NONE), "error_message": None}
+
+
+def handle_describe_quorum(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    controller_of(node)
+    topics = []
+    for topic in request.topics:
+        partitions = [
+            _quorum(node)
+            if topic.topic_name == METADATA_TOPIC and each.partition_index == 0
+            else _unknown(each.partition_index)
+            for each in topic.partitions
+        ]
+        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+    return {**_ALL_WAS_WELL, "topics": topics, "nodes": _nodes(node) if ctx.version >= 2 else []}
+
+
+def _unknown(partition: int) -> dict[str, Any]:
+    return {
+        "partition_index": partition,
+        "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        "leader_id": -1,
+        "leader_epoch": -1,
+        "high_watermark": -1,
+        "current_voters": [],
+        "observers": [],
+    }
+
+
+def _quorum(node: NodeContext) -> dict[str, Any]:
+    state: QuorumState = node.raft.state()
+    if not node.raft.is_leader:
+        return {
+            **_unknown(0),
+            "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            "leader_id": state.leader_id,
+            "leader_epoch": state.term,
+        }
+    reader = node.metadata_reader
+    end = node.image.offset + 1 if reader is None else reader.log.end_offset
+    observers = {} if reader is None else reader.observers
+    return {
+        "partition_index": 0,
+        "error_code": int(ErrorCode.NONE),
+        "leader_id": state.leader_id,
+        "leader_epoch": state.term,
+        "high_watermark": end,
+        "current_voters": [_voter(node, state, end, voter) for voter in sorted(state.match_index)],
+        "observers": [
+            {
+                "replica_id": replica_id,
+                "replica_directory_id": ZERO_UUID,
+                "log_end_offset": seen.end_offset,
+                "last_fetch_timestamp": seen.fetched_at_ms,
+                "last_caught_up_timestamp": seen.caught_up_at_ms,
+            }
+            for replica_id, seen in sorted(observers.items())
+            if replica_id not in state.match_index
+        ],
+    }
+
+
+def _voter(node: NodeContext, state: QuorumState, end: int, voter: int) -> dict[str, Any]:
+    behind = state.commit_index - state.match_index[voter]
+    contact = state.last_contact.get(voter)
+    if voter == node.node_id:
+        heard_at_ms = node.now_ms()
+    elif contact is None:
+        heard_at_ms = -1
+    else:
+        heard_at_ms = node.now_ms() - int((node.loop.time() - contact) * 1000)
+    return {
+        "replica_id": voter,
+        "replica_directory_id": ZERO_UUID,
+        "log_end_offset": max(0, end - behind),
+        "last_fetch_timestamp": heard_at_ms,
+        "last_caught_up_timestamp": heard_at_ms if behind <= 0 else -1,
+    }
+
+
+def _nodes(node: NodeContext) -> list[dict[str, Any]]:
+    names = node.config.controller_listener_names
+    return [
+        {
+            "node_id": voter.node_id,
+            "listeners": [{"name": name, "host": voter.host, "port": voter.port} for name in names[:1]],
+        }
+        for voter in node.config.voters
+    ]
+
+
+async def handle_elect_leaders(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = [
+            TopicPartition(topic.topic, partition)
+            for topic in request.topic_partitions
+            for partition in topic.partitions
+        ]
+    results = await controller_of(node).elect_leaders(
+        request.election_type, wanted, timeout_ms=request.timeout_ms
+    )
+    answers = []
+    for topic, found in groupby(results, key=lambda result: result.topic):
+        partitions = [
+            {
+                "partition_id": each.partition,
+                "error_code": int(each.error),
+                "error_message": each.message or None,
+            }
+            for each in found
+        ]
+        answers.append({"topic": topic, "partition_result": partitions})
+    return {"error_code": int(ErrorCode.NONE), "replica_election_results": answers}
+
+
+def elect_leaders_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "replica_election_results": []}
+
+
+def describe_quorum_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "error_message": message or None, "topics": [], "nodes": []}
+
+
+ROWS: Final = (
+    ApiRow(
+        43,
+        "ElectLeaders",
+        0,
+        2,
+        EVERYWHERE,
+        handle_elect_leaders,
+        on_error=elect_leaders_error,
+        forwarded=True,
+    ),
+    ApiRow(
+        55,
+        "DescribeQuorum",
+        0,
+        2,
+        EVERYWHERE,
+        handle_describe_quorum,
+        on_error=describe_quorum_error,
+        forwarded=True,
+    ),
+)
