@@ -20,6 +20,11 @@ from kraft.wire.header import response_prefix
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
+    from kraft.producer_ids import ProducerIds
+    from data_plane.partitions import Partitions
+    from data_plane.timing_wheel import WheelTimer
+    from fetch.delayed_fetch import FetchService
+    from kraft.api.metadata_fetch import MetadataReader
     from kraft.api.row import ApiRow
     from kraft.net.server import Peer
     from metadata_quorum.image import MetadataImage
@@ -56,15 +61,30 @@ class NodeContext:
     """The wall clock."""
     image: MetadataImage
     """The newest committed metadata that this node has acted on."""
-    partitions: Any = None
+    partitions: Partitions | None = None
+    fetches: FetchService | None = None
+    timer: WheelTimer | None = None
+    """For the many deadlines of waiting requests."""
     controller: Any = None
     controller_client: ControllerClient | None = None
     groups: Any = None
+    producer_ids: ProducerIds | None = None
     raft: Any = None
+    broker_epoch: Callable[[], int] = lambda: -1
+    """Of this broker's current registration, -1 where there is none."""
+    metadata_reader: MetadataReader | None = None
+    """The metadata log, on nodes that have a controller."""
     on_fatal: Callable[[BaseException], None] | None = None
     """Stops the node: a broken invariant, or a disk that failed."""
     creating_topics: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
+
+    @property
+    def deadlines(self) -> WheelTimer:
+        """The timer of a broker."""
+        if self.timer is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+        return self.timer
 
     async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller in this node's own name."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kraft.api import auto_create
-from kraft.api.row import Response
+from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -258,3 +258,18 @@ class _View:
             and replica in self._reachable
             and broker.has_online_dir(partition.directory(replica))
         )
+
+
+ROWS: Final = (
+    ApiRow(3, "Metadata", 0, 13, BROKER, handle_metadata, on_error=metadata_error),
+    ApiRow(60, "DescribeCluster", 0, 2, EVERYWHERE, handle_describe_cluster),
+    ApiRow(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+        BROKER,
+        handle_describe_topic_partitions,
+        on_error=describe_topic_partitions_error,
+    ),
+)

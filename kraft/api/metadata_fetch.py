@@ -88,10 +88,13 @@ def handle(
     later: asyncio.Future[Buffers] = node.loop.create_future()
 
     def look_again(done: asyncio.Future[None]) -> None:
-        if not later.done():
+        if not (later.done() or done.cancelled()):
             later.set_result(_framed(ctx, wanted, _read(node, reader, wanted, request.max_bytes)))
 
-    reader.more(request.max_wait_ms / 1000).add_done_callback(look_again)
+    more = reader.more(request.max_wait_ms / 1000)
+    more.add_done_callback(look_again)
+    ctx.connection.parked[later] = more.cancel
+    later.add_done_callback(lambda done: ctx.connection.parked.pop(done, None))
     return later
 
 

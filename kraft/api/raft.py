@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kraft.api.row import CONTROLLER, ApiRow
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire import raft_frame
@@ -19,3 +22,16 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     except ValueError as error:
         raise ProtocolError(f"a malformed Raft frame: {error}") from None
     return ()
+
+
+ROWS: Final = (
+    ApiRow(
+        raft_frame.RAFT_API_KEY,
+        "Raft",
+        raft_frame.RAFT_API_VERSION,
+        raft_frame.RAFT_API_VERSION,
+        CONTROLLER,
+        raw=handle,
+        internal=True,
+    ),
+)

@@ -1,22 +1,49 @@
 """The APIs that a node answers, one row each. ApiVersions, dispatch and docs/APIS.md derive from it.
 
-Ranges of versions and listeners are those of Apache Kafka 4.1 (without its unstable versions).
+Every family of APIs names its own rows, with the ranges of versions and the listeners that Apache
+Kafka 4.1 has (without its unstable versions); here they are put together.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
-from kraft.api import metadata, raft, versions
-from kraft.api.row import BROKER, CONTROLLER, EVERYWHERE, ApiRow
-from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION
+from kraft.api import (
+    brokers,
+    fetch,
+    group_admin,
+    group_offsets,
+    groups,
+    log_dirs,
+    metadata,
+    metadata_fetch,
+    offsets,
+    produce,
+    producer_ids,
+    quorum,
+    raft,
+    versions,
+)
+from kraft.api.row import ApiRow
 
-_ROWS: Final = (
-    ApiRow(3, "Metadata", 0, 13, BROKER, metadata.handle_metadata, on_error=metadata.metadata_error),
-    ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, versions.handle),
-    ApiRow(
-        RAFT_API_KEY, "Raft", RAFT_API_VERSION, RAFT_API_VERSION, CONTROLLER, raw=raft.handle, internal=True
-    ),
+FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
+    produce.ROWS,
+    fetch.ROWS,
+    offsets.ROWS,
+    metadata.ROWS,
+    groups.ROWS,
+    group_offsets.ROWS,
+    group_admin.ROWS,
+    log_dirs.ROWS,
+    brokers.ROWS,
+    producer_ids.ROWS,
+    quorum.ROWS,
+    metadata_fetch.ROWS,
+    versions.ROWS,
+    raft.ROWS,
 )
 
-ROWS: Final[dict[int, ApiRow]] = {row.key: row for row in _ROWS}
+ROWS: Final[dict[int, ApiRow]] = {
+    row.key: row for row in sorted(chain.from_iterable(FAMILIES), key=lambda row: row.key)
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from kraft.api.row import ApiRow, Response
+from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -52,3 +52,5 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "transaction.version": (0, 2),
     "eligible.leader.replicas.version": (0, 1),
 }
+
+ROWS: Final = (ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, handle),)

@@ -45,6 +45,8 @@ class Peer:
     principal: str = "User:ANONYMOUS"
     state: dict[str, Any] = field(default_factory=dict)
     """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
+    parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
+    """What to call off when the connection is gone: replies that nobody waits for any longer."""
 
 
 Reply = Buffers | asyncio.Future[Buffers]
@@ -179,6 +181,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._server.connections.pop(self, None)
         self._pipeline.close()
         self._reader.close()
+        for call_off in list(self._peer.parked.values()):
+            call_off()
+        self._peer.parked.clear()
         if self._server.on_closed is not None:
             self._server.on_closed(self._peer, not self._closed_by_us)
 

@@ -118,7 +118,8 @@ def write_fetch_response(
     else:
         small = bytearray(INT32.pack(throttle_time_ms))
     flexible = version >= FIRST_FLEXIBLE
-    topics = [list(group) for _, group in groupby(enumerate(response.partitions), key=_topic_of)]
+    key = _topic_id_of if version >= FIRST_WITH_IDS else _topic_of
+    topics = [list(group) for _, group in groupby(enumerate(response.partitions), key=key)]
     length_of = compact_array_length if flexible else array_length
     small += length_of(len(topics))
     for topic in topics:
@@ -149,8 +150,12 @@ def write_fetch_response(
     return out
 
 
-def _topic_of(item: tuple[int, FetchedPartition]) -> tuple[str, UUID]:
-    return item[1].topic, item[1].topic_id
+def _topic_of(item: tuple[int, FetchedPartition]) -> object:
+    return item[1].topic
+
+
+def _topic_id_of(item: tuple[int, FetchedPartition]) -> object:
+    return item[1].topic_id
 
 
 def _before_records(version: int, each: FetchedPartition) -> bytes:
@@ -417,7 +422,11 @@ def write_fetch_request(version: int, request: FetchRequest) -> bytes:
         request.max_wait_ms, request.min_bytes, request.max_bytes, 1 if request.committed_only else 0
     )
     out += _SESSION.pack(request.session_id, request.session_epoch)
-    topics = [list(group) for _, group in groupby(request.partitions, key=lambda p: (p.topic, p.topic_id))]
+    by_id = version >= FIRST_WITH_IDS
+    topics = [
+        list(group)
+        for _, group in groupby(request.partitions, key=lambda p: p.topic_id if by_id else p.topic)
+    ]
     out += compact_array_length(len(topics))
     for topic in topics:
         out += _topic_key(version, topic[0].topic, topic[0].topic_id)
@@ -433,7 +442,9 @@ def write_fetch_request(version: int, request: FetchRequest) -> bytes:
             )
             out += b"\x00"
         out += b"\x00"
-    forgotten = [list(group) for _, group in groupby(request.forgotten, key=lambda f: (f[0], f[1]))]
+    forgotten = [
+        list(group) for _, group in groupby(request.forgotten, key=lambda f: f[0] if by_id else f[1])
+    ]
     out += compact_array_length(len(forgotten))
     for group in forgotten:
         out += _topic_key(version, group[0][1], group[0][0])

@@ -176,7 +176,8 @@ def write_produce_response(
     endpoints: Iterable[NodeEndpoint] = (),
 ) -> bytes:
     """Partitions of one topic must follow each other."""
-    topics = [list(group) for _, group in groupby(partitions, key=lambda p: (p.topic, p.topic_id))]
+    by_id = version >= FIRST_WITH_IDS
+    topics = [list(group) for _, group in groupby(partitions, key=lambda p: p.topic_id if by_id else p.topic)]
     if version < FIRST_FLEXIBLE:
         return _write_classic(version, topics, throttle_time_ms)
     out = bytearray(compact_array_length(len(topics)))

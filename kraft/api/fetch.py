@@ -1,0 +1,125 @@
+"""Fetch: what followers and consumers read.
+
+    frame -> fast_fetch -> FetchService (sessions, limits, waiting) -> slices of files
+    frame <- fast_fetch <- bytes: at once where the page cache has them, else by the executor
+
+On the controllers' listener the only topic is `__cluster_metadata` (metadata_fetch.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
+from kraft.api import metadata_fetch, replicas
+from kraft.api.row import EVERYWHERE, ApiRow
+from kraft.context import NodeContext, RequestContext, Role
+from kraft.net.connection import Buffers
+from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
+from kraft.wire.fast_produce import LeaderHint
+from metadata_quorum.errors import ErrorCode
+
+
+def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+    request = read_fetch_request(ctx.version, body)
+    if ctx.role is Role.CONTROLLER:
+        return metadata_fetch.handle(node, ctx, request)
+    if node.fetches is None:
+        return _written(node, ctx, request, FetchResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+    return _Fetch(node, ctx, request).start()
+
+
+class _Fetch:
+    """One request on its way."""
+
+    __slots__ = ("_answer", "_ctx", "_node", "_now", "_request", "_started")
+
+    def __init__(self, node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
+        self._node = node
+        self._ctx = ctx
+        self._request = request
+        self._answer: asyncio.Future[Buffers] | None = None
+        self._now: Buffers | None = None
+
+    def start(self) -> Buffers | asyncio.Future[Buffers]:
+        assert self._node.fetches is not None
+        pending = self._node.fetches.fetch(self._request, self._found)
+        if self._now is not None:
+            return self._now
+        answer = self._later()
+        if pending is not None:
+            parked = self._ctx.connection.parked
+            parked[answer] = pending.cancel
+            answer.add_done_callback(lambda done: parked.pop(done, None))
+        return answer
+
+    def _later(self) -> asyncio.Future[Buffers]:
+        if self._answer is None:
+            self._answer = self._node.loop.create_future()
+        return self._answer
+
+    def _found(self, response: FetchResponse) -> None:
+        """Called once, perhaps still from within `start`."""
+        cold = [each for each in response.partitions if each.slice is not None and not _read_cached(each)]
+        if cold:
+            self._later()
+            reading = self._node.loop.run_in_executor(None, _read_all, cold)
+            reading.add_done_callback(lambda done: self._read(response, done))
+            return
+        self._reply(response)
+
+    def _read(self, response: FetchResponse, done: asyncio.Future[None]) -> None:
+        if done.cancelled():
+            return
+        if done.exception() is not None:
+            for each in response.partitions:
+                if each.slice is not None and each.records is None:
+                    each.error = ErrorCode.KAFKA_STORAGE_ERROR
+        self._reply(response)
+
+    def _reply(self, response: FetchResponse) -> None:
+        buffers = _written(self._node, self._ctx, self._request, response)
+        if self._answer is None:
+            self._now = buffers
+        elif not self._answer.done():
+            self._answer.set_result(buffers)
+
+
+def _read_cached(each: FetchedPartition) -> bool:
+    assert each.slice is not None
+    records = each.slice.read_cached()
+    if records is None:
+        return False
+    each.records = memoryview(records)
+    return True
+
+
+def _read_all(cold: list[FetchedPartition]) -> None:
+    """In the executor: what the page cache does not have."""
+    for each in cold:
+        assert each.slice is not None
+        each.records = memoryview(each.slice.read())
+
+
+def _written(
+    node: NodeContext, ctx: RequestContext, request: FetchRequest, response: FetchResponse
+) -> Buffers:
+    hints: dict[int, LeaderHint] = {}
+    for place, each in enumerate(response.partitions):
+        if each.error is not ErrorCode.NONE:
+            each.error = replicas.error_of_absence(
+                node, each.error, each.topic, each.topic_id, each.partition
+            )
+            hint = replicas.leader_hint(node, each.error, each.topic, each.topic_id, each.partition)
+            if hint is not None and not request.from_follower:
+                hints[place] = hint
+    return ctx.framed(_body(node, ctx, response, hints))
+
+
+def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints: Hints) -> Buffers:
+    endpoints = replicas.endpoints_of(node, ctx.listener, hints.values()) if hints else ()
+    return write_fetch_response(ctx.version, response, hints=hints, endpoints=endpoints)
+
+
+ROWS: Final = (ApiRow(FETCH, "Fetch", 4, 18, EVERYWHERE, raw=handle, exclusive=True),)

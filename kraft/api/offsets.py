@@ -1,0 +1,163 @@
+"""Questions about where logs begin and end: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from data_plane.delayed_produce import await_deletion
+from data_plane.partition import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    MAX_TIMESTAMP,
+    Partition,
+)
+from kraft.api import replicas
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ZERO_UUID
+
+_DEBUGGING_CONSUMER: Final = -2
+"""A replica id that may ask followers too."""
+
+_SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9}
+"""ListOffsets: timestamps with a meaning of their own that older versions do not know."""
+
+
+# ---- ListOffsets -------------------------------------------------------------------------------------
+
+
+def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    twice = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+
+    def answer(topic: str, wanted: Message) -> dict[str, Any]:
+        if (topic, wanted.partition_index) in twice:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        if wanted.timestamp in _SINCE_VERSION and ctx.version < _SINCE_VERSION[wanted.timestamp]:
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition_index)
+        leader_only = request.replica_id != _DEBUGGING_CONSUMER
+        partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
+        found = partition.list_offset(
+            wanted.timestamp, replica=request.replica_id >= 0, committed_only=request.isolation_level == 1
+        )
+        return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
+
+    return {"topics": _each_partition(request.topics, "name", "partition_index", answer)}
+
+
+def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"topics": _all_failed(request.topics, "name", "partition_index", code)}
+
+
+# ---- OffsetForLeaderEpoch ----------------------------------------------------------------------------
+
+
+def handle_offset_for_leader_epoch(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    def answer(topic: str, wanted: Message) -> dict[str, Any]:
+        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition)
+        leader_only = request.replica_id != _DEBUGGING_CONSUMER
+        partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
+        epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end_offset}
+
+    return {"topics": _each_partition(request.topics, "topic", "partition", answer)}
+
+
+def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"topics": _all_failed(request.topics, "topic", "partition", code)}
+
+
+# ---- DeleteRecords -----------------------------------------------------------------------------------
+
+
+async def handle_delete_records(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    deleted: list[tuple[Partition, int]] = []
+    answers: list[dict[str, Any]] = []
+
+    def answer(topic: str, wanted: Message) -> dict[str, Any]:
+        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition_index)
+        if not partition.log.config.delete:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
+        deleted.append((partition, partition.delete_records(wanted.offset)))
+        answers.append({})
+        return answers[-1]
+
+    topics = _each_partition(request.topics, "name", "partition_index", answer, {"low_watermark": -1})
+    outcomes = await _await_deletion(node, deleted, request.timeout_ms)
+    found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
+    for each, (partition, _), outcome in zip(found, deleted, outcomes, strict=True):
+        each["error_code"] = int(outcome)
+        each["low_watermark"] = -1 if outcome else partition.low_watermark()
+    return {"topics": topics}
+
+
+def delete_records_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"topics": _all_failed(request.topics, "name", "partition_index", code)}
+
+
+async def _await_deletion(
+    node: NodeContext, deleted: list[tuple[Partition, int]], timeout_ms: int
+) -> list[ErrorCode]:
+    done: asyncio.Future[list[ErrorCode]] = node.loop.create_future()
+
+    def on_done(outcomes: list[ErrorCode]) -> None:
+        if not done.done():
+            done.set_result(outcomes)
+
+    await_deletion(deleted, timer=node.deadlines, timeout=max(timeout_ms, 0) / 1000, on_done=on_done)
+    return await done
+
+
+# ---- topics with partitions --------------------------------------------------------------------------
+
+
+def _each_partition(
+    topics: list[Message],
+    topic_field: str,
+    partition_field: str,
+    answer: Callable[[str, Message], dict[str, Any]],
+    failed: dict[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Answer for every partition of every topic; a `BrokerError` is that partition's alone."""
+    result = []
+    for topic in topics:
+        name = getattr(topic, topic_field)
+        partitions = []
+        for wanted in topic.partitions:
+            fields = {partition_field: getattr(wanted, partition_field), "error_code": 0}
+            try:
+                fields.update(answer(name, wanted))
+            except BrokerError as error:
+                fields.update(failed or {}, error_code=int(error.code))
+            partitions.append(fields)
+        result.append({topic_field: name, "partitions": partitions})
+    return result
+
+
+def _all_failed(
+    topics: list[Message], topic_field: str, partition_field: str, code: ErrorCode
+) -> list[dict[str, Any]]:
+    def answer(topic: str, wanted: Message) -> dict[str, Any]:
+        raise BrokerError(code)
+
+    return _each_partition(topics, topic_field, partition_field, answer)
+
+
+ROWS: Final = (
+    ApiRow(2, "ListOffsets", 1, 10, BROKER, handle_list_offsets, on_error=list_offsets_error),
+    ApiRow(21, "DeleteRecords", 0, 2, BROKER, handle_delete_records, on_error=delete_records_error),
+    ApiRow(
+        23,
+        "OffsetForLeaderEpoch",
+        2,
+        4,
+        BROKER,
+        handle_offset_for_leader_epoch,
+        on_error=offset_for_leader_epoch_error,
+    ),
+)

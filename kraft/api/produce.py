@@ -1,0 +1,163 @@
+"""Produce: append to the partitions that this broker leads, answer when the acks asked for are there.
+
+frame -> fast_produce (records stay in the frame) -> partition.append_as_leader, synchronously
+acks=0   no reply; an error ends the connection, which is all that such a producer can notice
+acks=1   at once (with flush.messages=1: when it is on disk)
+acks=-1  when the high watermark has passed every partition's last record, or time is up
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from data_plane.delayed_produce import await_replication
+from data_plane.log.log import AppendInfo
+from data_plane.partition import ALL_REPLICAS, Partition
+from kraft.api import replicas
+from kraft.api.metadata import INTERNAL_TOPICS
+from kraft.api.row import BROKER, ApiRow
+from kraft.context import NodeContext, RequestContext
+from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire.fast_produce import (
+    PRODUCE,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    read_produce_request,
+    write_produce_response,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+NO_ACKS: Final = 0
+LEADER_ACKS: Final = 1
+
+_ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Kafka's word for a client that may write to internal topics."""
+
+
+def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+    request = read_produce_request(ctx.version, body)
+    produce = _Produce(node, ctx, request)
+    produce.append_all()
+    if request.acks == NO_ACKS:
+        return produce.without_reply()
+    if request.acks == ALL_REPLICAS:
+        return produce.reply_when_replicated()
+    if any(partition.flushes_each_append for partition, _ in produce.appended):
+        return produce.reply_when_flushed()
+    return produce.reply()
+
+
+class _Produce:
+    """One request on its way."""
+
+    __slots__ = ("_ctx", "_node", "_places", "_request", "_results", "appended")
+
+    def __init__(self, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> None:
+        self._node = node
+        self._ctx = ctx
+        self._request = request
+        self._results: list[ProducedPartition] = []
+        self._places: list[int] = []  # of those appended, among the results
+        self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
+
+    def append_all(self) -> None:
+        now, now_ms = self._node.loop.time(), self._node.now_ms()
+        for wanted in self._request.partitions:
+            try:
+                partition, info = self._append(wanted, now, now_ms)
+            except BrokerError as error:
+                self._results.append(self._failed(wanted, error.code, error.message))
+                continue
+            self._places.append(len(self._results))
+            self.appended.append((partition, info.last_offset + 1))
+            self._results.append(
+                ProducedPartition(
+                    wanted.topic,
+                    wanted.topic_id,
+                    wanted.partition,
+                    0,
+                    info.first_offset,
+                    info.log_append_time_ms,
+                    info.log_start_offset,
+                )
+            )
+
+    def _append(self, wanted: ProducePartition, now: float, now_ms: int) -> tuple[Partition, AppendInfo]:
+        acks = self._request.acks
+        if not ALL_REPLICAS <= acks <= LEADER_ACKS:
+            raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+        if wanted.records is None:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
+        partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
+        if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
+        return partition, partition.append_as_leader(wanted.records, acks=acks, now=now, now_ms=now_ms)
+
+    def _failed(self, wanted: ProducePartition, code: ErrorCode, message: str) -> ProducedPartition:
+        return ProducedPartition(
+            wanted.topic,
+            wanted.topic_id,
+            wanted.partition,
+            int(code),
+            error_message=message or None,
+            current_leader=replicas.leader_hint(
+                self._node, code, wanted.topic, wanted.topic_id, wanted.partition
+            ),
+        )
+
+    def reply(self) -> Buffers:
+        hints = [result.current_leader for result in self._results]
+        endpoints = replicas.endpoints_of(self._node, self._ctx.listener, hints) if any(hints) else ()
+        body = write_produce_response(self._ctx.version, self._results, endpoints=endpoints)
+        return self._ctx.framed((body,))
+
+    def without_reply(self) -> Buffers:
+        failed = [result for result in self._results if result.error_code]
+        if failed:
+            code = ErrorCode(failed[0].error_code).name
+            raise ProtocolError(f"a produce with acks=0 failed with {code}; its client can only be told so")
+        return ()
+
+    def reply_when_replicated(self) -> Buffers | asyncio.Future[Buffers]:
+        answer: asyncio.Future[Buffers] = self._node.loop.create_future()
+
+        def on_done(outcomes: list[ErrorCode]) -> None:
+            for place, code in zip(self._places, outcomes, strict=True):
+                if code is not ErrorCode.NONE:
+                    self._results[place] = self._failed(self._request.partitions[place], code, "")
+            if not answer.done():
+                answer.set_result(self.reply())
+
+        await_replication(
+            self.appended,
+            timer=self._node.deadlines,
+            timeout=max(self._request.timeout_ms, 0) / 1000,
+            on_done=on_done,
+        )
+        return answer.result() if answer.done() else answer
+
+    def reply_when_flushed(self) -> asyncio.Future[Buffers]:
+        answer: asyncio.Future[Buffers] = self._node.loop.create_future()
+        waiting = [
+            (place, partition)
+            for place, (partition, _) in zip(self._places, self.appended, strict=True)
+            if partition.flushes_each_append
+        ]
+        open_places = {place for place, _ in waiting}
+
+        def on_flushed(place: int, outcome: ErrorCode) -> None:
+            if outcome is not ErrorCode.NONE:
+                self._results[place] = self._failed(self._request.partitions[place], outcome, "")
+            open_places.discard(place)
+            if not open_places and not answer.done():
+                answer.set_result(self.reply())
+
+        for place, partition in waiting:
+            partition.when_flushed(partial(on_flushed, place))
+        return answer
+
+
+ROWS: Final = (ApiRow(PRODUCE, "Produce", 3, 13, BROKER, raw=handle),)
