@@ -57,7 +57,7 @@ class InternalTopic:
         if piece is None:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
         cached = piece.read_cached()
-        return bytes(cached) if cached is not None else await self._loop.run_in_executor(None, piece.read)
+        return bytes(cached if cached is not None else await self._loop.run_in_executor(None, piece.read))
 
     def _get(self, partition: int) -> Partition:
         return self._partitions.get(self._topic, partition)
