@@ -69,14 +69,17 @@ class Admin:
         """Leader by partition, of the partitions that have one."""
         return {p: leader for p, (leader, _) in self._partitions(topic).items() if leader >= 0}
 
-    def wait_for_full_isr(self, topic: str) -> None:
-        """Wait until every replica of every partition is in sync again."""
+    def wait_for_full_isr(self, topic: str) -> dict[int, int]:
+        """Wait until every replica of every partition is in sync; the leader by partition."""
+        leaders: dict[int, int] = {}
 
         def full() -> bool:
             partitions = self._partitions(topic)
+            leaders.update({number: leader for number, (leader, _) in partitions.items()})
             return bool(partitions) and all(size == NODES for _, size in partitions.values())
 
         _wait_until(full, f"every ISR of {topic} is full")
+        return leaders
 
     def _partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """Leader and size of the ISR by partition; empty where nobody answers."""

@@ -200,8 +200,7 @@ def _measure_latency(session: Session, partitions: int) -> None:
 def _measure_failover(session: Session, *, kill_controller: bool) -> None:
     """Kill a node under steady acks=all writes; the longest silence of a partition that it led."""
     topic = session.new_topic(3)
-    session.admin.wait_for_full_isr(topic)
-    leaders = session.admin.leaders(topic)
+    leaders = session.admin.wait_for_full_isr(topic)
     controller = session.admin.active_controller()
     victims = [leader for leader in leaders.values() if (leader == controller) is kill_controller]
     if not victims:

@@ -72,22 +72,23 @@ def create_topic(bootstrap: str) -> State:
     config = {"min.insync.replicas": str(MIN_ISR)}
     new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=REPLICAS, config=config)
     deadline = time.monotonic() + READY_TIMEOUT_S
-    created = False
+    created, hindrance = False, "no node answered"
     while time.monotonic() < deadline:
         if not created:
             try:
                 admin.create_topics([new])[TOPIC].result()
             except KafkaException as error:
                 # Fewer than three nodes are registered yet, or an earlier answer got lost.
+                hindrance = str(error.args[0])
                 created = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
                 time.sleep(0.0 if created else 0.2)
                 continue
-            created = True
+            created, hindrance = True, "not every replica came into the ISR"
         state = read_state(admin, TOPIC, timeout_s=5.0)
         if state and len(state) == PARTITIONS and all(len(p.isr) == REPLICAS for p in state.values()):
             return state
         time.sleep(0.05)
-    raise StreamFailed(f"the topic was not ready on three nodes within {READY_TIMEOUT_S:.0f} s")
+    raise StreamFailed(f"the topic was not ready on three nodes in {READY_TIMEOUT_S:.0f} s: {hindrance}")
 
 
 def busiest_leader(state: State) -> int:
