@@ -71,7 +71,9 @@ class Machine:
                 broker_id=broker,
                 incarnation_id=UUID(int=broker << 64 | incarnation),
                 endpoints=(
-                    EndpointField(name="PLAINTEXT", host="localhost", port=9091 + broker, security_protocol=0),
+                    EndpointField(
+                        name="PLAINTEXT", host="localhost", port=9091 + broker, security_protocol=0
+                    ),
                 ),
                 rack=rack,
                 previous_broker_epoch=previous,
@@ -157,9 +159,7 @@ class Machine:
         )
 
     def alter(self, broker: int, *changes: c.IsrChange) -> object:
-        return self.run(
-            c.AlterPartitions(broker_id=broker, broker_epoch=self.epoch(broker), changes=changes)
-        )
+        return self.run(c.AlterPartitions(broker_id=broker, broker_epoch=self.epoch(broker), changes=changes))
 
     def set_config(self, kind: int, resource: str, name: str, value: str | None) -> object:
         operation = c.CONFIG_DELETE if value is None else c.CONFIG_SET

@@ -1,0 +1,191 @@
+"""Random commands: P1-P4 hold after each of them, and every way to the same state is the same state."""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metadata_quorum import commands as c
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.follower import MetadataFollower
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.metadata_log import MetadataLog
+from metadata_quorum.model import NO_LEADER, ResourceType
+from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
+from tests.metadata_machine import DIRECTORY, Machine
+
+BROKERS = (1, 2, 3, 4)
+TOPICS = ("a", "b")
+
+
+class Chaos:
+    """Draws commands from a seed and watches the invariants."""
+
+    def __init__(self, seed: int, *, elr: bool) -> None:
+        self.random = Random(seed)
+        self.elr = elr
+        self.machine = Machine()
+        self.leaders: dict[tuple[UUID, int, int], int] = {}
+        self.machine.claim(elr=elr)
+
+    def step(self) -> None:
+        before = self.machine.image
+        broker, topic = self.random.choice(BROKERS), self.random.choice(TOPICS)
+        actions = (
+            self._create, self._delete, self._register, self._fence, self._unfence, self._unfence,
+            self._shut_down, self._alter, self._alter, self._elect, self._config, self._grow, self._claim,
+        )  # fmt: skip
+        try:
+            self.random.choice(actions)(broker, topic)
+        except BrokerError as e:
+            if e.code is ErrorCode.UNKNOWN_SERVER_ERROR or self.machine.image is not before:
+                raise
+        self.check(before, self.machine.image)
+
+    def _create(self, broker: int, topic: str) -> None:
+        configs = {"min_insync_replicas": str(self.random.randint(1, 3))}
+        if self.random.random() < 0.3:
+            configs["unclean_leader_election_enable"] = "true"
+        start = self.random.randrange(100)
+        self.machine.create(
+            topic, self.random.randint(1, 3), self.random.randint(1, 4), start=start, **configs
+        )
+
+    def _delete(self, broker: int, topic: str) -> None:
+        known = self.machine.image.topics_by_name.get(topic)
+        if known is not None and self.random.random() < 0.2:
+            self.machine.run(c.DeleteTopics(topic_ids=(known.id,)))
+
+    def _register(self, broker: int, topic: str) -> None:
+        known = self.machine.image.brokers.get(broker)
+        previous = known.broker_epoch if known and self.random.random() < 0.5 else -1
+        self.machine.register(broker, incarnation=self.machine.index, previous=previous)
+
+    def _epoch(self, broker: int) -> int:
+        known = self.machine.image.brokers.get(broker)
+        return known.broker_epoch - (self.random.random() < 0.05) if known else 5
+
+    def _fence(self, broker: int, topic: str) -> None:
+        self.machine.run(c.FenceBroker(broker_id=broker, broker_epoch=self._epoch(broker)))
+
+    def _unfence(self, broker: int, topic: str) -> None:
+        self.machine.run(c.UnfenceBroker(broker_id=broker, broker_epoch=self._epoch(broker)))
+
+    def _shut_down(self, broker: int, topic: str) -> None:
+        self.machine.run(c.BeginControlledShutdown(broker_id=broker, broker_epoch=self._epoch(broker)))
+
+    def _alter(self, broker: int, topic: str) -> None:
+        known = self.machine.image.topics_by_name.get(topic)
+        if known is None:
+            return
+        number = self.random.choice(list(known.partitions))
+        partition = known.partitions[number]
+        members = [b for b in partition.replicas if self.random.random() < 0.7]
+        if partition.leader not in members and self.random.random() < 0.9:
+            members.append(partition.leader)
+        asker = partition.leader if self.random.random() < 0.9 else broker
+        change = self.machine.isr_change(topic, members, number, recovering=self.random.random() < 0.1)
+        self.machine.run(
+            c.AlterPartitions(broker_id=asker, broker_epoch=self._epoch(asker), changes=(change,))
+        )
+
+    def _elect(self, broker: int, topic: str) -> None:
+        names = tuple(c.PartitionName(topic=topic, partition=p) for p in range(3))
+        self.machine.run(c.ElectLeaders(election_type=self.random.randint(0, 1), partitions=names))
+
+    def _config(self, broker: int, topic: str) -> None:
+        value = self.random.choice([None, "1", "2", "3", "zero"])
+        kind, name = self.random.choice([(ResourceType.TOPIC, topic), (ResourceType.BROKER, "")])
+        self.machine.set_config(kind, name, "min.insync.replicas", value)
+
+    def _grow(self, broker: int, topic: str) -> None:
+        growth = c.NewPartitions(name=topic, count=self.random.randint(1, 4), placement_start=broker)
+        self.machine.run(c.CreatePartitions(topics=(growth,)))
+
+    def _claim(self, broker: int, topic: str) -> None:
+        self.machine.term += 1
+        self.machine.claim(self.random.choice((1, 2, 3)), elr=self.elr)
+
+    def check(self, before: MetadataImage, after: MetadataImage) -> None:
+        for topic, number, p in after.each_partition():
+            name = (topic.name, number, p)
+            leads = self.leaders.setdefault((topic.id, number, p.leader_epoch), p.leader)
+            assert leads == p.leader, f"P1 {name}"
+            known = before.topics_by_id.get(topic.id)
+            old = None if known is None else known.partitions.get(number)
+            if old is not None and old != p:
+                assert p.partition_epoch > old.partition_epoch, f"P2 {name}"
+                assert (p.leader_epoch > old.leader_epoch) == (p.leader != old.leader), f"P2 {name}"
+            assert p.leader in (NO_LEADER, *p.isr), f"P3 {name}"
+            assert set(p.isr) <= set(p.replicas), f"P3 {name}"
+            assert not set(p.isr) & set(p.elr), f"P3 {name}"
+            if not self.elr:
+                assert p.isr, f"the last member stays {name}"
+            if p.leader != NO_LEADER:
+                assert after.is_active(p.leader), f"P4 {name}"
+            if self.elr or len(p.isr) > 1:
+                assert all(after.is_active(b) for b in p.isr), f"P4 {name}"
+
+
+@pytest.mark.row("Q3", "Q4", "Q5")
+@given(st.integers(0, 2**32), st.booleans())
+@settings(max_examples=60)
+def test_random_commands_keep_the_invariants(seed: int, elr: bool) -> None:
+    chaos = Chaos(seed, elr=elr)
+    for _ in range(60):
+        chaos.step()
+
+
+@pytest.mark.row("Q3")
+@given(st.integers(0, 2**32), st.integers(1, 58))
+@settings(max_examples=30)
+def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> None:
+    chaos = Chaos(seed, elr=True)
+    for _ in range(60):
+        chaos.step()
+    whole = chaos.machine
+    snapshot_at = min(snapshot_at, len(whole.history))
+
+    replayed = Machine()
+    snapshot = b""
+    for index, term, command in whole.history:
+        replayed.machine.apply(index, term, command)
+        if index == snapshot_at:
+            snapshot = replayed.machine.snapshot()
+    assert replayed.image == whole.image
+    assert replayed.machine.rolling_hash == whole.machine.rolling_hash
+
+    restarted = Machine(replayed.disk)
+    _, term, _ = whole.history[snapshot_at - 1]
+    restarted.machine.restore(snapshot, snapshot_at, term)
+    newcomer = Machine()
+    newcomer.machine.restore(snapshot, snapshot_at, term)
+    for index, term, command in whole.history[snapshot_at:]:
+        restarted.machine.apply(index, term, command)
+        newcomer.machine.apply(index, term, command)
+    for other in (restarted, newcomer):
+        assert other.image == whole.image
+        assert other.machine.rolling_hash == whole.machine.rolling_hash
+        assert other.log.end_offset == whole.log.end_offset
+    kept = restarted.log.read(0, 1 << 30)  # up to the snapshot, where the log was rolled
+    assert kept == whole.log.read(0, len(kept))
+
+    image = whole.image
+    assert decode_checkpoint(encode_checkpoint(image), image.offset + 1, image.epoch) == image
+
+
+@pytest.mark.row("Q3")
+@given(st.integers(0, 2**32), st.integers(200, 5000))
+@settings(max_examples=20)
+def test_a_follower_that_fetches_gets_the_same_image(seed: int, fetch_bytes: int) -> None:
+    chaos = Chaos(seed, elr=True)
+    follower = MetadataFollower(MetadataLog(Machine().disk, DIRECTORY))
+    for _ in range(30):
+        chaos.step()
+    while follower.fetch_offset < chaos.machine.log.end_offset:
+        follower.append(chaos.machine.log.read(follower.fetch_offset, fetch_bytes))
+    assert follower.image == chaos.machine.image

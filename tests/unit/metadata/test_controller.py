@@ -1,0 +1,423 @@
+"""The active controller on a virtual clock, over a Raft that commits when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from metadata_quorum import commands as c
+from metadata_quorum.controller import Controller, ControllerConfig
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata_log import MetadataLog
+from metadata_quorum.model import Endpoint, ResourceType, TopicPartition
+from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.requests import (
+    CreatablePartitions,
+    CreatableTopic,
+    HeartbeatRequest,
+    RegisterBrokerRequest,
+)
+from metadata_quorum.state_machine import MetadataStateMachine
+from tests.virtual_loop import run_virtually
+
+CLUSTER = "test-cluster"
+
+
+class OneVoter:
+    """Raft with a single voter: commits at the next turn of the loop, unless the test holds it."""
+
+    node_id = 1
+
+    def __init__(self, machine: MetadataStateMachine) -> None:
+        self.machine = machine
+        self.is_leader = False
+        self.term = 0
+        self.index = 0
+        self.held = False
+        self._waiting: list[tuple[bytes, int, Callable[[Applied], None]]] = []
+
+    @property
+    def leader_id(self) -> int:
+        return 1 if self.is_leader else -1
+
+    def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
+        loop = asyncio.get_event_loop()
+        if not self.is_leader:
+            loop.call_soon(on_done, Applied(Outcome.REFUSED))
+            return
+        self._waiting.append((command, self.term, on_done))
+        if not self.held:
+            loop.call_soon(self.commit)
+
+    def commit(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for command, term, on_done in waiting:
+            self.index += 1
+            result = self.machine.apply(self.index, term, command)
+            on_done(Applied(Outcome.COMMITTED, self.index, term, result))
+
+    def lead(self) -> None:
+        self.term += 1
+        self.is_leader = True
+        self.machine.became_leader(self.term)
+
+    def step_down(self) -> None:
+        self.is_leader = False
+        waiting, self._waiting = self._waiting, []
+        for _, _, on_done in waiting:
+            on_done(Applied(Outcome.UNKNOWN))
+        self.machine.lost_leadership(self.term)
+
+
+class Node:
+    """A controller with everything it needs."""
+
+    def __init__(self, **config: object) -> None:
+        self.machine = MetadataStateMachine(MetadataLog(SimDisk(), "/node/__cluster_metadata-0"))
+        self.raft = OneVoter(self.machine)
+        self.controller = Controller(
+            1,
+            self.raft,
+            self.machine,
+            ControllerConfig(CLUSTER, (1, 2, 3), **config),
+            loop=asyncio.get_event_loop(),
+            random=Random(1),
+            now_ms=lambda: 1_700_000_000_000,
+        )
+
+    async def lead(self) -> None:
+        self.raft.lead()
+        await self.controller.wait_active()
+
+    async def register(self, broker: int, incarnation: int = 1, previous: int = -1) -> int:
+        return await self.controller.register_broker(
+            RegisterBrokerRequest(
+                broker_id=broker,
+                cluster_id=CLUSTER,
+                incarnation_id=UUID(int=broker << 64 | incarnation),
+                endpoints=(Endpoint("PLAINTEXT", "localhost", 9091 + broker),),
+                previous_broker_epoch=previous,
+            )
+        )
+
+    async def beat(self, broker: int, **wants: bool):
+        now = self.controller.image
+        return await self.controller.heartbeat(
+            HeartbeatRequest(broker, now.brokers[broker].broker_epoch, now.offset, **wants)
+        )
+
+    async def brokers(self, *ids: int) -> None:
+        for broker in ids:
+            await self.register(broker)
+            reply = await self.beat(broker)
+            assert not reply.is_fenced
+
+    def fenced(self, broker: int) -> bool:
+        return self.controller.image.brokers[broker].fenced
+
+    async def until(self, condition: Callable[[], bool], within_s: float) -> float:
+        """Virtual seconds until the condition holds."""
+        loop = asyncio.get_event_loop()
+        start = loop.time()
+        while not condition():
+            assert loop.time() - start <= within_s, "did not happen in time"
+            await asyncio.sleep(0.01)
+        return loop.time() - start
+
+
+def virtual(test):
+    def run() -> None:
+        run_virtually(test())
+
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    run.pytestmark = getattr(test, "pytestmark", [])
+    return run
+
+
+@virtual
+async def test_a_standby_answers_not_controller() -> None:
+    node = Node()
+    with pytest.raises(BrokerError) as e:
+        await node.register(1)
+    assert e.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@virtual
+async def test_it_is_active_only_after_applying_its_own_claim() -> None:
+    node = Node()
+    node.raft.held = True
+    node.raft.lead()
+    await asyncio.sleep(1)
+    assert not node.controller.is_active
+    node.raft.commit()
+    assert node.controller.is_active
+    assert node.controller.epoch == 1
+    assert node.controller.image.features["metadata.version"] == 27
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_broker_registers_is_unfenced_and_keeps_its_epoch() -> None:
+    node = Node()
+    await node.lead()
+    epoch = await node.register(1)
+    assert epoch == node.controller.image.offset
+    assert node.fenced(1)
+    behind = HeartbeatRequest(1, epoch, epoch - 1)
+    assert (await node.controller.heartbeat(behind)).is_fenced
+    reply = await node.beat(1)
+    assert reply.is_caught_up
+    assert not reply.is_fenced
+    assert await node.register(1) == epoch, "the same incarnation, asking again"
+    assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_stale_epoch_is_refused() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    with pytest.raises(BrokerError) as e:
+        await node.controller.heartbeat(HeartbeatRequest(1, 0, 100))
+    assert e.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@virtual
+async def test_a_second_process_with_a_live_brokers_id_is_refused() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    with pytest.raises(BrokerError) as e:
+        await node.register(1, incarnation=2)
+    assert e.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+@virtual
+async def test_a_broker_of_another_cluster_is_refused() -> None:
+    node = Node()
+    await node.lead()
+    request = RegisterBrokerRequest(1, "other", UUID(int=1), (Endpoint("PLAINTEXT", "h", 1),))
+    with pytest.raises(BrokerError) as e:
+        await node.controller.register_broker(request)
+    assert e.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_silence_is_fenced_after_the_session_one_broker_at_a_time() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    waited = await node.until(lambda: node.fenced(1) and node.fenced(2), within_s=10)
+    assert 8.9 < waited < 9.2
+    await node.beat(1)
+    assert not node.fenced(1), "a heartbeat brings it back"
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_heartbeats_keep_a_broker() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    for _ in range(20):
+        await asyncio.sleep(2)
+        await node.beat(1)
+    assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_broken_link_is_fenced_after_a_short_grace() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.controller.connection_up(1)
+    await node.controller.create_topics([CreatableTopic("t", 1, 1)])
+    node.controller.connection_broken(1)
+    waited = await node.until(lambda: node.fenced(1), within_s=1)
+    assert 0.19 < waited < 0.25
+    partition = node.controller.image.partition(TopicPartition("t", 0))
+    assert partition is not None
+    assert partition.leader == -1
+
+
+@virtual
+async def test_a_link_remade_within_the_grace_is_forgiven() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.controller.connection_up(1)
+    node.controller.connection_broken(1)
+    await asyncio.sleep(0.1)
+    node.controller.connection_up(1)
+    await node.beat(1)
+    await asyncio.sleep(3)
+    assert not node.fenced(1)
+
+
+@virtual
+async def test_a_process_that_restarts_at_once_registers_without_waiting() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.controller.connection_up(1)
+    node.controller.connection_broken(1)
+    node.controller.connection_up(1)  # the new process is faster than the grace
+    await node.register(1, incarnation=2)
+    assert node.fenced(1)
+
+
+@virtual
+async def test_a_new_controller_fences_whose_link_it_saw_break() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    node.raft.step_down()
+    node.controller.connection_up(1)
+    node.controller.connection_up(2)
+    node.controller.connection_broken(1)
+    await asyncio.sleep(0.5)
+    await node.lead()
+    waited = await node.until(lambda: node.fenced(1), within_s=1)
+    assert waited < 0.05
+    assert not node.fenced(2), "everybody else gets a fresh session"
+    waited = await node.until(lambda: node.fenced(2), within_s=10)
+    assert waited > 8.9
+
+
+@virtual
+async def test_a_controller_that_was_held_up_renews_the_sessions() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.controller._loop._virtual.now += 60
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_controlled_shutdown_waits_until_the_others_know() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    await node.controller.create_topics([CreatableTopic("t", 2, 2)])
+    assert not (await node.beat(1, want_shut_down=True)).should_shut_down
+    leaders = {p.leader for _, _, p in node.controller.image.each_partition()}
+    assert leaders == {2}
+    assert not (await node.beat(1, want_shut_down=True)).should_shut_down, "broker 2 does not know yet"
+    await node.beat(2)
+    assert (await node.beat(1, want_shut_down=True)).should_shut_down
+    assert node.fenced(1)
+
+
+@virtual
+async def test_step_down_leaves_pending_requests_unknown() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.raft.held = True
+    request = asyncio.ensure_future(node.controller.create_topics([CreatableTopic("t", 1, 1)]))
+    await asyncio.sleep(0)
+    node.raft.step_down()
+    with pytest.raises(BrokerError) as e:
+        await request
+    assert e.value.code is ErrorCode.REQUEST_TIMED_OUT
+    with pytest.raises(BrokerError) as e:
+        await node.controller.create_topics([CreatableTopic("t", 1, 1)])
+    assert e.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@virtual
+async def test_a_request_that_does_not_commit_times_out() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.raft.held = True
+    with pytest.raises(BrokerError) as e:
+        await node.controller.create_topics([CreatableTopic("t", 1, 1)], timeout_ms=500)
+    assert e.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@virtual
+async def test_topics_defaults_growth_and_deletion() -> None:
+    node = Node(num_partitions=3, default_replication_factor=2)
+    await node.lead()
+    await node.brokers(1, 2)
+    (dry,) = await node.controller.create_topics([CreatableTopic("t")], validate_only=True)
+    assert (dry.error, dry.partitions, dry.replication_factor) == (ErrorCode.NONE, 3, 2)
+    assert "t" not in node.controller.image.topics_by_name
+    (made,) = await node.controller.create_topics([CreatableTopic("t", configs={"retention.ms": "5"})])
+    topic = node.controller.image.topics_by_name["t"]
+    assert topic.id == made.topic_id
+    assert topic.id.int
+    (grown,) = await node.controller.create_partitions([CreatablePartitions("t", 4)])
+    assert grown.error is ErrorCode.NONE
+    assert sorted(node.controller.image.topics_by_name["t"].partitions) == [0, 1, 2, 3]
+    gone, unknown, unknown_id = await node.controller.delete_topics(["t", "u", UUID(int=99)])
+    assert (gone.error, gone.name, gone.topic_id) == (ErrorCode.NONE, "t", made.topic_id)
+    assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown_id.error is ErrorCode.UNKNOWN_TOPIC_ID
+    assert not node.controller.image.topics_by_id
+    assert not node.controller.image.config(ResourceType.TOPIC, "t")
+
+
+@virtual
+async def test_configs_and_producer_ids() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    await node.controller.create_topics([CreatableTopic("t", 1, 1)])
+    operation = c.ConfigOperation(name="retention.ms", operation=c.CONFIG_SET, value="5")
+    change = c.ConfigChange(resource_type=ResourceType.TOPIC, resource_name="t", operations=(operation,))
+    (result,) = await node.controller.incremental_alter_configs([change])
+    assert result.error is ErrorCode.NONE
+    assert node.controller.image.config(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
+    replacement = c.ConfigReplacement(resource_type=ResourceType.TOPIC, resource_name="t", configs=())
+    await node.controller.alter_configs([replacement])
+    assert not node.controller.image.config(ResourceType.TOPIC, "t")
+    epoch = node.controller.image.brokers[1].broker_epoch
+    first = await node.controller.allocate_producer_ids(1, epoch)
+    second = await node.controller.allocate_producer_ids(1, epoch)
+    assert (first.first, second.first) == (0, 1000)
+
+
+@pytest.mark.row("Q5")
+@virtual
+async def test_preferred_leaders_are_given_their_partitions_back() -> None:
+    node = Node(leader_imbalance_check_interval_seconds=30, broker_session_timeout_ms=90_000)
+    await node.lead()
+    await node.brokers(1, 2)
+    await node.controller.create_topics([CreatableTopic("t", assignments={0: (1, 2)})])
+    await node.controller.heartbeat(
+        HeartbeatRequest(1, node.controller.image.brokers[1].broker_epoch, 1 << 40, want_fence=True)
+    )
+    await node.beat(1)
+    partition = node.controller.image.partition(TopicPartition("t", 0))
+    assert partition is not None
+    assert partition.leader == 2
+    change = c.IsrChange(
+        topic_id=node.controller.image.topics_by_name["t"].id,
+        partition=0,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=(c.IsrMember(broker_id=1), c.IsrMember(broker_id=2)),
+    )
+    epoch = node.controller.image.brokers[2].broker_epoch
+    (result,) = await node.controller.alter_partition(2, epoch, [change])
+    assert result.isr == (1, 2)
+
+    def given_back() -> bool:
+        now = node.controller.image.partition(TopicPartition("t", 0))
+        return now is not None and now.leader == 1
+
+    await node.until(given_back, within_s=31)
+    assert await node.controller.elect_leaders(c.ELECTION_PREFERRED, None) == ()

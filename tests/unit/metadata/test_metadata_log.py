@@ -1,0 +1,159 @@
+"""`__cluster_metadata-0` on disk: reading, rewinding, checkpoints, and what damage does to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.metadata_log import MetadataLog, SnapshotId
+
+DIRECTORY = "/node/__cluster_metadata-0"
+
+
+def batch(offset: int, count: int = 1, epoch: int = 1, size: int = 10) -> bytes:
+    records = [Record(timestamp=5, value=bytes([offset % 256]) * size) for _ in range(count)]
+    return encode_batch(records, base_offset=offset, leader_epoch=epoch)
+
+
+def filled(disk: SimDisk, batches: int, *, per_batch: int = 1, **options: int) -> MetadataLog:
+    log = MetadataLog(disk, DIRECTORY, **options)
+    log.rewind(0, -1)
+    for i in range(batches):
+        log.append(batch(i * per_batch, per_batch))
+    return log
+
+
+def offsets(data: bytes) -> list[int]:
+    return [header.base_offset for _, header in iter_headers(data)]
+
+
+def files(disk: SimDisk, suffix: str) -> list[str]:
+    return [name for name in disk.list(DIRECTORY) if name.endswith(suffix)]
+
+
+@pytest.mark.row("Q3")
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 3000])
+def test_every_offset_can_be_read(segment_bytes: int) -> None:
+    log = filled(SimDisk(), 500, per_batch=3, segment_bytes=segment_bytes)
+    assert log.end_offset == 1500
+    for offset in range(1500):
+        data = log.read(offset, 400)
+        assert data
+        assert len(data) <= 400
+        first = decode_batch(data)
+        assert first[0].offset <= offset <= first[-1].offset
+    assert log.read(1500, 400) == b""
+
+
+def test_a_batch_larger_than_the_limit_still_passes() -> None:
+    log = filled(SimDisk(), 3)
+    log.append(batch(3, size=100_000))
+    log.append(batch(4))
+    assert offsets(log.read(3, 1)) == [3]
+    assert offsets(log.read(2, 100)) == [2]
+    assert offsets(log.read(4, 1)) == [4]
+
+
+def test_reading_a_fetch_worth_crosses_no_limit() -> None:
+    log = filled(SimDisk(), 1000)
+    data = log.read(10, 10_000)
+    assert offsets(data)[0] == 10
+    assert 9_000 < len(data) <= 10_000
+
+
+def test_outside_is_out_of_range() -> None:
+    log = filled(SimDisk(), 3)
+    for offset in (-1, 4):
+        with pytest.raises(BrokerError) as e:
+            log.read(offset, 100)
+        assert e.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_gap_is_a_bug() -> None:
+    log = filled(SimDisk(), 3)
+    with pytest.raises(InvariantViolation):
+        log.append(batch(4))
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 1000])
+def test_a_restart_rewinds_to_the_snapshots_end(segment_bytes: int) -> None:
+    disk = SimDisk()
+    before = filled(disk, 100, segment_bytes=segment_bytes).read(40, 100)
+    log = MetadataLog(disk, DIRECTORY, segment_bytes=segment_bytes)
+    log.rewind(60, 1)
+    assert (log.start_offset, log.end_offset) == (0, 60)
+    assert log.read(40, 100) == before
+    log.append(batch(60))
+    assert offsets(log.read(60, 1000)) == [60]
+
+
+def test_what_cannot_be_rewound_begins_anew() -> None:
+    disk = SimDisk()
+    filled(disk, 10)
+    log = MetadataLog(disk, DIRECTORY)
+    log.rewind(60, 3)
+    assert (log.start_offset, log.end_offset, log.last_epoch) == (60, 60, 3)
+    assert files(disk, ".log") == ["00000000000000000060.log"]
+
+
+def test_a_torn_or_damaged_log_begins_anew() -> None:
+    for damage in (70, 200):
+        disk = SimDisk()
+        log = filled(disk, 10)
+        log.close()
+        file = disk.open(f"{DIRECTORY}/00000000000000000000.log")
+        file.write_at(damage, b"\x12\x34")
+        log = MetadataLog(disk, DIRECTORY)
+        log.rewind(10, 1)
+        assert (log.start_offset, log.end_offset) == (10, 10)
+
+
+@pytest.mark.row("Q3")
+def test_checkpoints_bound_the_log() -> None:
+    disk = SimDisk()
+    log = filled(disk, 10)
+    for n in range(1, 6):
+        log.write_checkpoint(SnapshotId(n * 10, 1), b"checkpoint %d" % n)
+        for offset in range(n * 10, n * 10 + 10):
+            log.append(batch(offset))
+    assert files(disk, ".checkpoint") == [
+        "00000000000000000040-0000000001.checkpoint",
+        "00000000000000000050-0000000001.checkpoint",
+    ]
+    assert log.start_offset == 40
+    assert log.end_offset == 60
+    assert len(files(disk, ".log")) == 2
+    assert log.latest_checkpoint == SnapshotId(50, 1)
+    assert log.read_checkpoint(SnapshotId(50, 1), 4, 3) == b"kpo"
+    with pytest.raises(BrokerError) as e:
+        log.read_checkpoint(SnapshotId(30, 1))
+    assert e.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_checkpoints_are_found_again_and_those_of_another_future_dropped() -> None:
+    disk = SimDisk()
+    log = filled(disk, 10)
+    log.write_checkpoint(SnapshotId(5, 1), b"five")
+    log.write_checkpoint(SnapshotId(10, 1), b"ten")
+    log = MetadataLog(disk, DIRECTORY)
+    assert log.latest_checkpoint == SnapshotId(10, 1)
+    log.rewind(5, 1)
+    assert log.checkpoints == [SnapshotId(5, 1)]
+
+
+def test_end_offset_for_epoch() -> None:
+    log = filled(SimDisk(), 3)
+    log.append(batch(3, epoch=4))
+    log.append(batch(4, epoch=7))
+    assert log.last_epoch == 7
+    assert [log.end_offset_for_epoch(e) for e in (0, 1, 3, 4, 7, 9)] == [
+        (-1, -1),
+        (1, 3),
+        (1, 3),
+        (4, 4),
+        (7, 5),
+        (7, 5),
+    ]

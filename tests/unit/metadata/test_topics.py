@@ -1,0 +1,238 @@
+"""Topics, placement and configs: what is made, and Kafka's codes for what is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+
+from metadata_quorum import commands as c
+from metadata_quorum.decisions.placement import place
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import BrokerRegistration, ResourceType
+from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS
+from tests.metadata_machine import Machine, entries
+
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+
+
+def ready(*brokers: int) -> Machine:
+    machine = Machine()
+    machine.claim()
+    machine.brokers(*(brokers or (1, 2, 3)))
+    return machine
+
+
+def error_of(results: object) -> ErrorCode:
+    assert isinstance(results, tuple)
+    (result,) = results
+    return result.error
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "replication", "configs", "error"),
+    [
+        ("", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("known", 1, 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("dotted_name", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("t", 0, 1, {}, ErrorCode.INVALID_PARTITIONS),
+        ("t", 20_000, 1, {}, ErrorCode.POLICY_VIOLATION),
+        ("t", 1, 0, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("t", 1, 4, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("t", 1, 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"segment_bytes": "1"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"cleanup_policy": "burn"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"min_cleanable_dirty_ratio": "1.5"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"retention_ms": None}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"cleanup_policy": "compact,delete"}, ErrorCode.NONE),
+    ],
+)
+def test_creating_topics(name, partitions, replication, configs, error) -> None:
+    machine = ready()
+    machine.create("known")
+    machine.create("dotted.name")
+    assert error_of(machine.create(name, partitions, replication, **configs)) is error
+    assert (name in machine.image.topics_by_name) == (error is ErrorCode.NONE or name == "known")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "error"),
+    [
+        ({0: (1, 2), 1: (2, 3)}, ErrorCode.NONE),
+        ({0: (1, 2), 2: (2, 3)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: (1, 2), 1: (3,)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: (1, 1)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: (1, 9)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: ()}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: (4,)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_assigning_by_hand(assignments, error) -> None:
+    machine = ready()
+    machine.register(4)  # fenced
+    topic = c.NewTopic(
+        name="t",
+        topic_id=UUID(int=777),
+        partitions=-1,
+        replication_factor=-1,
+        assignments=tuple(c.Assignment(partition=p, broker_ids=ids) for p, ids in assignments.items()),
+    )
+    assert error_of(machine.run(c.CreateTopics(topics=(topic,)))) is error
+
+
+def test_a_fenced_replica_is_assigned_but_not_in_sync() -> None:
+    machine = ready()
+    machine.fence(2)
+    machine.create_assigned("t", [[2, 1, 3]])
+    partition = machine.partition("t")
+    assert (partition.isr, partition.leader) == ((1, 3), 1)
+
+
+def test_growing_and_deleting() -> None:
+    machine = ready()
+    machine.create("t", 2, 2, retention_ms="5")
+
+    def grow(name: str, count: int, *assignments: tuple[int, ...]) -> ErrorCode:
+        given = tuple(c.Assignment(partition=i, broker_ids=ids) for i, ids in enumerate(assignments))
+        topic = c.NewPartitions(name=name, count=count, assignments=given)
+        return error_of(machine.run(c.CreatePartitions(topics=(topic,))))
+
+    assert grow("u", 3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert grow("t", 2) is ErrorCode.INVALID_PARTITIONS
+    assert grow("t", 1) is ErrorCode.INVALID_PARTITIONS
+    assert grow("t", 3, (1, 2), (2, 3)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow("t", 3, (1, 2, 3)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow("t", 3, (3, 1)) is ErrorCode.NONE
+    assert grow("t", 5) is ErrorCode.NONE
+    assert machine.partition("t", 2).replicas == (3, 1)
+    assert len(machine.image.topics_by_name["t"].partitions) == 5
+    topic_id = machine.image.topics_by_name["t"].id
+    assert error_of(machine.run(c.DeleteTopics(topic_ids=(topic_id,)))) is ErrorCode.NONE
+    assert error_of(machine.run(c.DeleteTopics(topic_ids=(topic_id,)))) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert not machine.image.config(TOPIC, "t")
+    assert machine.create("t"), "the name is free again"
+
+
+# -- placement ------------------------------------------------------------------------
+
+
+def broker(number: int, rack: str | None = None, *, fenced: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(number, number, UUID(int=number), rack=rack, fenced=fenced)
+
+
+@pytest.mark.row("Q12")
+def test_round_robin_with_shifted_followers() -> None:
+    brokers = [broker(n) for n in (1, 2, 3)]
+    assert place(brokers, 0, 6, 3, start=0) == [
+        (1, 2, 3),
+        (2, 3, 1),
+        (3, 1, 2),
+        (1, 3, 2),
+        (2, 1, 3),
+        (3, 2, 1),
+    ]
+
+
+@pytest.mark.row("Q12")
+@pytest.mark.parametrize("start", range(7))
+def test_leaders_and_replicas_are_even(start: int) -> None:
+    brokers = [broker(n) for n in range(5)]
+    placed = place(brokers, 0, 60, 3, start)
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {12}
+    assert set(Counter(b for replicas in placed for b in replicas).values()) == {36}
+
+
+@pytest.mark.row("Q12")
+@pytest.mark.parametrize("start", range(5))
+def test_replicas_are_spread_over_racks(start: int) -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+    placed = place([broker(n, rack) for n, rack in racks.items()], 0, 24, 3, start)
+    assert all({racks[b] for b in replicas} == {"a", "b", "c"} for replicas in placed)
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {4}
+
+
+@pytest.mark.row("Q12")
+def test_more_replicas_than_racks_are_as_even_as_can_be() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    for replicas in place([broker(n, rack) for n, rack in racks.items()], 0, 8, 4, start=3):
+        assert sorted(replicas) == [1, 2, 3, 4]
+    for replicas in place([broker(n, rack) for n, rack in racks.items()], 0, 8, 3, start=3):
+        assert Counter(racks[b] for b in replicas).most_common(1)[0][1] == 2
+
+
+@pytest.mark.row("Q12")
+def test_fenced_brokers_come_last_and_never_lead() -> None:
+    brokers = [broker(1), broker(2, fenced=True), broker(3)]
+    assert place(brokers, 0, 2, 2, start=0) == [(1, 3), (3, 1)]
+    assert place(brokers, 0, 2, 3, start=0) == [(1, 3, 2), (3, 1, 2)]
+    for impossible in ([broker(1, fenced=True)], []):
+        with pytest.raises(BrokerError) as e:
+            place(impossible, 0, 1, 1, start=0)
+        assert e.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+# -- configs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource", "key", "value", "error"),
+    [
+        (TOPIC, "t", "retention.ms", "7", ErrorCode.NONE),
+        (TOPIC, "t", "retention.ms", "-2", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "bogus", "1", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "u", "retention.ms", "7", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "", "log.retention.ms", "7", ErrorCode.NONE),
+        (BROKER, "", "log.retention.bytes", "seven", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "num.io.threads", "2", ErrorCode.NONE),
+        (BROKER, "1", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG),
+        (BROKER, "9", "num.io.threads", "2", ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (BROKER, "one", "num.io.threads", "2", ErrorCode.INVALID_REQUEST),
+        (99, "x", "y", "z", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_setting_configs(kind, resource, key, value, error) -> None:
+    machine = ready()
+    machine.create("t")
+    assert error_of(machine.set_config(kind, resource, key, value)) is error
+    assert (machine.image.config(kind, resource).get(key) == value) == (error is ErrorCode.NONE)
+
+
+def test_append_subtract_and_delete() -> None:
+    machine = ready()
+    machine.create("t")
+
+    def change(operation: int, name: str, value: str | None) -> ErrorCode:
+        operations = (c.ConfigOperation(name=name, operation=operation, value=value),)
+        resource = c.ConfigChange(resource_type=TOPIC, resource_name="t", operations=operations)
+        return error_of(machine.run(c.IncrementalAlterConfigs(changes=(resource,))))
+
+    assert change(c.CONFIG_APPEND, "cleanup.policy", "compact") is ErrorCode.NONE
+    assert machine.image.config(TOPIC, "t")["cleanup.policy"] == "delete,compact"
+    assert change(c.CONFIG_SUBTRACT, "cleanup.policy", "delete") is ErrorCode.NONE
+    assert machine.image.config(TOPIC, "t")["cleanup.policy"] == "compact"
+    assert change(c.CONFIG_APPEND, "retention.ms", "1") is ErrorCode.INVALID_CONFIG
+    assert change(c.CONFIG_SET, "retention.ms", None) is ErrorCode.INVALID_CONFIG
+    assert change(c.CONFIG_DELETE, "cleanup.policy", None) is ErrorCode.NONE
+    assert not machine.image.config(TOPIC, "t")
+
+
+def test_replacing_configs_deletes_what_is_not_named() -> None:
+    machine = ready()
+    machine.create("t", retention_ms="5", flush_ms="6")
+    replacement = c.ConfigReplacement(
+        resource_type=TOPIC, resource_name="t", configs=entries({"flush_ms": "7", "preallocate": "true"})
+    )
+    machine.run(c.AlterConfigs(resources=(replacement,)))
+    assert machine.image.config(TOPIC, "t") == {"flush.ms": "7", "preallocate": "true"}
+
+
+def test_every_default_is_a_legal_value() -> None:
+    for key in (*TOPIC_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values()):
+        if key.default is not None:
+            assert key.problem(key.default) is None, key.name
