@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
@@ -452,7 +453,7 @@ class World:
     @staticmethod
     def _check_epochs(partition: Partition) -> None:
         entries = partition.log.epochs.entries
-        pairs = list(zip(entries, entries[1:], strict=False))
+        pairs = list(pairwise(entries))
         invariant(all(a[0] < b[0] and a[1] < b[1] for a, b in pairs), "P8", (partition, entries))
 
     def _check_identical(self, alive: list[Partition]) -> None:

@@ -46,7 +46,7 @@ def batch(*values: bytes, timestamp: int = NOW_MS) -> bytearray:
 async def until(condition: Callable[[], object], what: str = "") -> None:
     """Let the loop turn until the condition holds."""
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - anything may be the condition
             await asyncio.sleep(0.001)
 
 

@@ -1,0 +1,285 @@
+"""Fetches as a leader answers them: limits, turns, waiting, incremental sessions (KIP-227)."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from metadata_quorum.batch import decode_batch, iter_headers
+from metadata_quorum.errors import ErrorCode
+from tests.unit.replication.cluster import Cluster, batch, until
+from tests.unit.replication.test_following import in_loop
+
+
+def want(topic_id: UUID, number: int = 0, offset: int = 0, **fields: int) -> FetchPartition:
+    return FetchPartition(topic_id, "", number, offset, fields.pop("max_bytes", 1 << 20), **fields)
+
+
+def records_of(part: FetchedPartition) -> list[bytes | None]:
+    if part.slice is None:
+        return []
+    data = part.slice.read()
+    return [r.value for position, _ in iter_headers(data) for r in decode_batch(data, position)]
+
+
+def got(response: FetchResponse) -> dict[int, list[bytes | None]]:
+    assert response.error == ErrorCode.NONE
+    return {part.partition: records_of(part) for part in response.partitions}
+
+
+class Consumer:
+    """Keeps an incremental session, naming what it is told to name."""
+
+    def __init__(self, cluster: Cluster, broker_id: int = 1, **defaults: object) -> None:
+        self.cluster, self.broker_id, self.defaults = cluster, broker_id, {"max_wait_ms": 0, **defaults}
+        self.session_id, self.epoch = 0, 0
+
+    async def fetch(self, *wanted: FetchPartition, forgotten: tuple = (), **fields: object) -> FetchResponse:
+        request = FetchRequest(
+            list(wanted),
+            list(forgotten),
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            **{**self.defaults, **fields},
+        )
+        response = await self.cluster.fetch(self.broker_id, request)
+        self.session_id = response.session_id or self.session_id
+        self.epoch += 1
+        return response
+
+
+@pytest.mark.row("R7")
+@in_loop
+async def test_a_session_answers_only_what_has_news():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 3)
+        consumer = Consumer(cluster)
+        cluster.produce(b"a", number=1)
+        first = await consumer.fetch(*(want(topic_id, n) for n in range(3)))
+        assert first.session_id != 0
+        assert got(first) == {0: [], 1: [b"a"], 2: []}
+        # It did not say that it has moved on: it gets the same again.
+        assert got(await consumer.fetch()) == {1: [b"a"]}
+        assert got(await consumer.fetch(want(topic_id, 1, 1))) == {}
+        cluster.produce(b"b", number=2)
+        assert got(await consumer.fetch()) == {2: [b"b"]}
+        assert got(await consumer.fetch(forgotten=((topic_id, "", 2),))) == {}
+        cluster.produce(b"c", number=2)
+        assert got(await consumer.fetch()) == {}
+
+
+@in_loop
+async def test_sessions_are_refused_by_id_and_by_epoch():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        consumer = Consumer(cluster)
+        await consumer.fetch(want(topic_id))
+        consumer.epoch = 7
+        assert (await consumer.fetch()).error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        consumer.session_id += 1
+        assert (await consumer.fetch()).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        consumer.epoch, consumer.session_id = 0, 0
+        await consumer.fetch(want(topic_id))
+        assert (await consumer.fetch(uses_topic_ids=False)).error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        # Epoch -1 closes the session and is answered in full.
+        consumer.epoch = -1
+        closing = await consumer.fetch(want(topic_id))
+        assert (closing.session_id, len(closing.partitions)) == (0, 1)
+        consumer.epoch = 1
+        assert (await consumer.fetch()).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert len(cluster.replica(1).watchers) == 1  # that of the session that was never closed
+
+
+@in_loop
+async def test_partitions_may_be_named_by_topic_name():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        cluster.produce(b"a")
+        by_name = FetchPartition(UUID(int=0), "t", 0, 0, 1000)
+        unknown = FetchPartition(UUID(int=0), "nowhere", 0, 0, 1000)
+        response = await cluster.fetch(1, FetchRequest([by_name, unknown], uses_topic_ids=False))
+        assert [p.error for p in response.partitions] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert records_of(response.partitions[0]) == [b"a"]
+
+
+@pytest.mark.row("R7")
+@in_loop
+async def test_an_oversized_first_batch_passes_and_the_rest_keeps_to_the_limits():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 3)
+        for number in range(3):
+            cluster.produce(b"x" * 5000, number=number)
+        wanted = [want(topic_id, n, max_bytes=100) for n in range(3)]
+        response = await cluster.fetch(1, FetchRequest(wanted, max_bytes=100, max_wait_ms=0))
+        assert [p.slice is not None for p in response.partitions] == [True, False, False]
+        assert records_of(response.partitions[0]) == [b"x" * 5000]
+
+
+@pytest.mark.row("R7")
+@in_loop
+async def test_partitions_take_turns_when_an_answer_is_too_small_for_all():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 4)
+        for number in range(4):
+            cluster.produce(b"x" * 1000, number=number)
+            cluster.produce(b"y" * 1000, number=number)
+        consumer = Consumer(cluster, max_bytes=1500)
+        served: list[int] = []
+        response = await consumer.fetch(*(want(topic_id, n, max_bytes=1100) for n in range(4)))
+        offsets = dict.fromkeys(range(4), 0)
+        for _ in range(20):
+            moved = []
+            for part in response.partitions:
+                if records := records_of(part):
+                    served.append(part.partition)
+                    offsets[part.partition] += len(records)
+                    moved.append(want(topic_id, part.partition, offsets[part.partition], max_bytes=1100))
+            response = await consumer.fetch(*moved)
+        assert offsets == {0: 2, 1: 2, 2: 2, 3: 2}
+        assert sorted(served[:4]) == [0, 1, 2, 3]
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_a_consumer_wakes_when_the_high_watermark_rises_not_when_the_leader_appends():
+    async with Cluster() as cluster:
+        topic_id = cluster.create_topic("t", [[1, 2, 3]])
+        await until(lambda: cluster.brokers[1].fetches.parked == 2)
+        cluster.cuts |= {(2, 1), (3, 1)}
+        waiting = asyncio.ensure_future(cluster.fetch(1, FetchRequest([want(topic_id)], max_wait_ms=60_000)))
+        await until(lambda: cluster.brokers[1].fetches.parked == 3)
+        cluster.produce(b"a")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        cluster.cuts.clear()
+        assert got(await waiting) == {0: [b"a"]}
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_a_fetch_waits_for_its_min_bytes_and_no_longer_than_it_may():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1], [1]])
+        service = cluster.brokers[1].fetches
+        one = len(batch(b"x" * 100))
+        request = FetchRequest([want(topic_id, 0), want(topic_id, 1)], max_wait_ms=60_000, min_bytes=3 * one)
+        waiting = asyncio.ensure_future(cluster.fetch(1, request))
+        await until(lambda: service.parked == 1)
+        for number in (0, 1):
+            cluster.produce(b"x" * 100, number=number)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+        cluster.produce(b"x" * 100, number=0)
+        assert {n: len(r) for n, r in got(await waiting).items()} == {0: 2, 1: 1}
+        assert service.parked == 0
+        patient = FetchRequest([want(topic_id, 0, 2)], max_wait_ms=20, min_bytes=1)
+        before = cluster.loop.time()
+        assert got(await cluster.fetch(1, patient)) == {0: []}
+        assert cluster.loop.time() - before >= 0.019
+        assert len(cluster.replica(1).watchers) == 0
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_all_appends_of_one_round_go_out_in_one_answer():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 3)
+        waiting = asyncio.ensure_future(
+            cluster.fetch(1, FetchRequest([want(topic_id, n) for n in range(3)], max_wait_ms=60_000))
+        )
+        await until(lambda: cluster.brokers[1].fetches.parked == 1)
+        for number in range(3):
+            cluster.produce(b"x", number=number)
+        assert got(await waiting) == {0: [b"x"], 1: [b"x"], 2: [b"x"]}
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_a_newer_fetch_of_the_session_ends_the_parked_one():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 2)
+        consumer = Consumer(cluster)
+        await consumer.fetch(want(topic_id, 0))
+        parked = asyncio.ensure_future(consumer.fetch(max_wait_ms=60_000))
+        await until(lambda: cluster.brokers[1].fetches.parked == 1)
+        consumer.epoch += 1
+        cluster.produce(b"a", number=1)
+        newer = await consumer.fetch(want(topic_id, 1), max_wait_ms=60_000)
+        assert got(await parked) == {}
+        assert got(newer) == {1: [b"a"]}
+
+
+@pytest.mark.row("P2", "R9")
+@in_loop
+async def test_a_parked_fetch_hears_at_once_that_the_leader_is_another():
+    async with Cluster() as cluster:
+        topic_id = cluster.create_topic("t", [[1, 2, 3]])
+        waiting = asyncio.ensure_future(
+            cluster.fetch(
+                1,
+                FetchRequest([want(topic_id, current_leader_epoch=0)], max_wait_ms=60_000, leader_only=True),
+            )
+        )
+        await until(lambda: cluster.brokers[1].fetches.parked == 3)
+        cluster.elect("t", 0, 2)
+        response = await waiting
+        assert [p.error for p in response.partitions] == [ErrorCode.FENCED_LEADER_EPOCH]
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_a_cancelled_fetch_leaves_nothing_behind():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        service = cluster.brokers[1].fetches
+        answers: list[FetchResponse] = []
+        pending = service.fetch(FetchRequest([want(topic_id)], max_wait_ms=60_000), answers.append)
+        assert pending is not None
+        pending.cancel()
+        assert (service.parked, len(cluster.replica(1).watchers), answers) == (0, 0, [])
+
+
+@in_loop
+async def test_consumers_see_diverging_epochs_and_offsets_out_of_range():
+    async with Cluster() as cluster:
+        topic_id = cluster.create_topic("t", [[1, 2, 3]])
+        needed = cluster.produce(b"a")
+        await until(lambda: cluster.leader().high_watermark == needed)
+        cluster.elect("t", 0, 2)
+        cluster.produce(b"b")
+        far = await cluster.fetch(2, FetchRequest([want(topic_id, 0, 50)]))
+        assert far.partitions[0].error == ErrorCode.OFFSET_OUT_OF_RANGE
+        strange = await cluster.fetch(2, FetchRequest([want(topic_id, 0, 3, last_fetched_epoch=0)]))
+        assert strange.partitions[0].diverging_epoch == (0, 1)
+
+
+@in_loop
+async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 3)
+        sessions = cluster.brokers[1].sessions
+        sessions._slots = 2
+        small, large = Consumer(cluster), Consumer(cluster)
+        await small.fetch(want(topic_id))
+        await large.fetch(want(topic_id), want(topic_id, 1))
+        third = Consumer(cluster)
+        assert (await third.fetch(want(topic_id), want(topic_id, 1))).session_id == 0
+        follower = FetchRequest(
+            [want(topic_id)], replica_id=2, session_epoch=0, max_wait_ms=0, replica_epoch=5
+        )
+        assert (await cluster.fetch(1, follower)).session_id != 0
+        assert (await small.fetch()).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert (await large.fetch()).error == ErrorCode.NONE
+        for session in sessions._sessions.values():
+            session.last_used -= 1000
+        third = Consumer(cluster)
+        assert (await third.fetch(want(topic_id))).session_id != 0
+        assert len(sessions) == 2
