@@ -16,12 +16,15 @@ whether it drops its wish, waits for metadata or asks again:
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from metadata_quorum.commands import AlterPartitions, IsrChange, IsrMember
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import RECOVERED, RECOVERING, change_partition, rules_of
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import MetadataImage, merge_change
 from metadata_quorum.model import PartitionRegistration
+from metadata_quorum.records import PartitionChangeRecord
 from metadata_quorum.replies import IsrResult
 
 
@@ -30,26 +33,31 @@ def alter_partitions(image: MetadataImage, command: AlterPartitions) -> Decision
     check_broker_epoch(image, command.broker_id, command.broker_epoch)
     decision = Decision()
     results = []
+    changed: set[tuple[UUID, int]] = set()
     for change in command.changes:
-        results.append(_alter_one(image, command.broker_id, change, decision))
+        result, record = _alter_one(image, command.broker_id, change, changed)
+        results.append(result)
+        if record is not None:
+            decision.records.append(record)
+            changed.add((change.topic_id, change.partition))
     decision.reply = tuple(results)
     return decision
 
 
-def _alter_one(image: MetadataImage, broker_id: int, change: IsrChange, decision: Decision) -> IsrResult:
+def _alter_one(
+    image: MetadataImage, broker_id: int, change: IsrChange, changed: set[tuple[UUID, int]]
+) -> tuple[IsrResult, PartitionChangeRecord | None]:
     topic = image.topics_by_id.get(change.topic_id)
     if topic is None:
-        return IsrResult(change.topic_id, change.partition, ErrorCode.UNKNOWN_TOPIC_ID)
+        return IsrResult(change.topic_id, change.partition, ErrorCode.UNKNOWN_TOPIC_ID), None
     partition = topic.partitions.get(change.partition)
     if partition is None:
-        return IsrResult(change.topic_id, change.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    repeated = any(
-        getattr(r, "topic_id", None) == topic.id and getattr(r, "partition_id", None) == change.partition
-        for r in decision.records
-    )
-    error = ErrorCode.INVALID_UPDATE_VERSION if repeated else _verdict(image, broker_id, change, partition)
+        return IsrResult(change.topic_id, change.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
+    error = _verdict(image, broker_id, change, partition)
+    if error is ErrorCode.NONE and (change.topic_id, change.partition) in changed:
+        error = ErrorCode.INVALID_UPDATE_VERSION
     if error is not ErrorCode.NONE:
-        return IsrResult(change.topic_id, change.partition, error)
+        return IsrResult(change.topic_id, change.partition, error), None
     wanted = {member.broker_id for member in change.isr}
     record = change_partition(
         topic.id, change.partition, partition, rules_of(image, topic.name),
@@ -58,11 +66,10 @@ def _alter_one(image: MetadataImage, broker_id: int, change: IsrChange, decision
         recovery_state=change.leader_recovery_state,
     )  # fmt: skip
     if record is not None:
-        decision.records.append(record)
         partition = merge_change(partition, record)
     if partition.leader != broker_id:
-        return IsrResult(change.topic_id, change.partition, ErrorCode.NEW_LEADER_ELECTED)
-    return IsrResult(
+        return IsrResult(change.topic_id, change.partition, ErrorCode.NEW_LEADER_ELECTED), record
+    result = IsrResult(
         topic_id=change.topic_id,
         partition=change.partition,
         leader=partition.leader,
@@ -71,6 +78,7 @@ def _alter_one(image: MetadataImage, broker_id: int, change: IsrChange, decision
         leader_recovery_state=partition.leader_recovery_state,
         partition_epoch=partition.partition_epoch,
     )
+    return result, record
 
 
 def _in_order(partition: PartitionRegistration, wanted: set[int]) -> tuple[int, ...]:
