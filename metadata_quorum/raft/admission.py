@@ -51,8 +51,9 @@ class Admission:
 
     def vouched(self, peer: int, incarnation: UUID) -> None:
         """`peer` answered our question, asked after our start."""
-        self._missing.discard(peer)
-        self._vouched[peer] = incarnation
+        if self.mute:
+            self._missing.discard(peer)
+            self._vouched[peer] = incarnation
 
     @property
     def bootstrapped(self) -> Mapping[int, UUID] | None:
@@ -61,7 +62,7 @@ class Admission:
 
     def admitted_with(self, peers: Mapping[int, UUID]) -> None:
         """This voter counts; the journal has it."""
-        self._admitted = peers
+        self._admitted = dict(peers)
 
 
 class ProvenNonce(NamedTuple):

@@ -161,9 +161,9 @@ class SnapshotReply:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First words on a connection. `nonce` is drawn at the sender's start; `echo` repeats the
-    receiver's, if this is an answer; `vouch` says that the receiver's incarnation was never needed
-    by anything committed (see admission.py)."""
+    """First words on a connection, and their answer. A question carries the `nonce` that its sender
+    drew at its start, an answer repeats it in `echo`, which proves that it is not an old voter's last
+    word; `vouch` then says that nothing committed ever needed the asking incarnation (admission.py)."""
 
     CODE: ClassVar[int] = 9
     FIELDS: ClassVar[struct.Struct] = struct.Struct(">iQQ??")

@@ -163,7 +163,9 @@ class SyncObjRaft:
             raise MalformedFrame(f"{peer} is not a voter of this quorum")
         incarnation, message = decode(frame)
         with self._at_work():
-            if self._is_current(peer, incarnation):
+            if isinstance(message, Hello):
+                self._on_hello(peer, incarnation, message, self._now())
+            elif self._is_current(peer, incarnation):
                 self._dispatch(peer, message, self._now())
 
     def connected(self, peer: int) -> None:
@@ -272,20 +274,23 @@ class SyncObjRaft:
     # -- admission ---------------------------------------------------------------------------------
 
     def _is_current(self, peer: int, incarnation: UUID) -> bool:
-        """False for what a voter said before it lost its disk."""
-        if incarnation in self._retired:
-            return False
-        known = self._incarnations.get(peer)
-        if known != incarnation:
-            if known is not None:
-                self._retired.add(known)
-                self._leading.reincarnated(peer)
+        """False for what a voter said before it lost its disk; and for a new incarnation, until it has
+        echoed our nonce: what is dead cannot, however late its last words arrive."""
+        if self._incarnations.setdefault(peer, incarnation) == incarnation:
+            return True
+        if incarnation not in self._retired:
+            self._say_hello(peer)
+        return False
+
+    def _proved_alive(self, peer: int, incarnation: UUID) -> None:
+        known = self._incarnations.setdefault(peer, incarnation)
+        if known != incarnation and incarnation not in self._retired:
+            self._retired.add(known)
             self._incarnations[peer] = incarnation
-        return True
+            self._leading.reincarnated(peer)
 
     def _say_hello(self, peer: int) -> None:
-        question = self._admission.nonce if self._admission.mute else 0
-        self._outbox.put(peer, self._hello(question, echo=0, vouch=False))
+        self._outbox.put(peer, self._hello(self._admission.nonce, echo=0, vouch=False))
 
     def _hello(self, nonce: int, *, echo: int, vouch: bool) -> Hello:
         return Hello(self._core.term, self._core.leader_id, nonce, echo, self._admission.mute, vouch)
@@ -297,17 +302,24 @@ class SyncObjRaft:
                 self._say_hello(peer)
 
     def _on_hello(self, peer: int, incarnation: UUID, message: Hello, now: float) -> None:
-        if peer == self._core.leader_id and message.leader_id != peer and message.term >= self._core.term:
-            self._core.forget_leader()  # it was restarted, and does not lead any more
-            self._elections.hurry(now)
         if message.nonce:
             vouch = self._admission.vouches_for(peer, incarnation)
             self._outbox.put(peer, self._hello(0, echo=message.nonce, vouch=vouch))
-        if message.vouch and message.echo == self._admission.nonce:
-            self._admission.vouched(peer, incarnation)
-            bootstrapped = self._admission.bootstrapped
-            if bootstrapped is not None:
-                self._admit(bootstrapped)
+        if message.echo == self._admission.nonce:
+            self._proved_alive(peer, incarnation)
+            if message.vouch:
+                self._admission.vouched(peer, incarnation)
+                bootstrapped = self._admission.bootstrapped
+                if bootstrapped is not None:
+                    self._admit(bootstrapped)
+        if (
+            peer == self._core.leader_id
+            and message.leader_id != peer
+            and message.term >= self._core.term
+            and self._is_current(peer, incarnation)
+        ):
+            self._core.forget_leader()  # it was restarted, and does not lead any more
+            self._elections.hurry(now)
 
     def _admit(self, peers: Mapping[int, UUID]) -> None:
         self._journal.admit(peers)
@@ -332,8 +344,6 @@ class SyncObjRaft:
                 self._on_vote_request(peer, message)
             case VoteReply():
                 self._on_vote_reply(peer, message)
-            case Hello():
-                self._on_hello(peer, self._incarnations[peer], message, now)
             case Rejoin():
                 self._leading.rejoin(peer, message)
             case Admit():

@@ -101,8 +101,9 @@ def test_what_the_lost_disk_acknowledged_is_not_counted(
         rig.wipe(2)
         rig.cut_between((2,), (1,))
         rig.start(2)
-        hello = Hello(0, -1, 7, 0, True, False)  # all that 1 hears of the new incarnation
-        rig.rafts[2]._outbox.put(1, hello)
+        # All that 1 hears of the new incarnation is its hello.
+        answer = Hello(0, -1, 0, rig.rafts[1]._admission.nonce, True, False)
+        rig.rafts[2]._outbox.put(1, answer)
         rig.cut.discard((2, 1))
         rig.tick(2)
         rig.deliver(2, 1)
