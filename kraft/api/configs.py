@@ -1,0 +1,264 @@
+"""Configuration over the wire: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs.
+
+    describe   what was set (metadata image) over what this broker was started with (config.py) over defaults
+    alter      forwarded to the active controller, judged in apply, published back to every broker
+
+A value is described with its source and the chain it was taken from ("synonyms"), as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from kraft.api.brokers import controller_of
+from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.config import ROWS as BROKER_KEYS
+from kraft.config import Row, format_value
+from kraft.config_keys import TOPIC_KEYS, Required, Update
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.commands import ConfigChange, ConfigEntry, ConfigOperation, ConfigReplacement
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ResourceType
+from metadata_quorum.replies import ConfigResult
+from metadata_quorum.topic_configs import GROUP_CONFIGS, TOPIC_CONFIGS, ConfigKey, ConfigType
+
+
+class Source(IntEnum):
+    """Where a value comes from (ConfigEntry.ConfigSource)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class Value(NamedTuple):
+    """One link of the chain of a key's values."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class TopicConfig(NamedTuple):
+    """One effective setting of a topic, and the chain that it was taken from."""
+
+    key: ConfigKey
+    chain: tuple[Value, ...]
+
+    @property
+    def value(self) -> str | None:
+        return self.chain[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.chain[0].source
+
+
+_KAFKA_TYPES: Final = {
+    "boolean": ConfigType.BOOLEAN,
+    "string": ConfigType.STRING,
+    "int": ConfigType.INT,
+    "long": ConfigType.LONG,
+    "double": ConfigType.DOUBLE,
+    "list": ConfigType.LIST,
+    "class": ConfigType.CLASS,
+    "password": ConfigType.PASSWORD,
+}
+
+
+# ---- DescribeConfigs ---------------------------------------------------------------------------------
+
+
+def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+
+
+def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:
+    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    try:
+        entries = list(_entries(node, resource, request.include_documentation))
+    except BrokerError as error:
+        return {**answer, "error_code": int(error.code), "error_message": error.message, "configs": []}
+    wanted = resource.configuration_keys
+    chosen = [entry for entry in entries if wanted is None or entry["name"] in wanted]
+    if not request.include_synonyms:
+        chosen = [{**entry, "synonyms": []} for entry in chosen]
+    return {**answer, "error_code": int(ErrorCode.NONE), "error_message": None, "configs": chosen}
+
+
+def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator[dict[str, Any]]:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            if node.image.topic(name) is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            for each in topic_configs(node, node.image.config(ResourceType.TOPIC, name)):
+                key = each.key
+                yield _entry(key.name, each.chain, key.type, key.doc if documented else None)
+        case ResourceType.BROKER:
+            _check_broker(node, name)
+            for row in BROKER_KEYS.values():
+                chain = list(_broker_chain(node, row.name, name))
+                if name or chain[0].source is not Source.DEFAULT:
+                    yield _broker_entry(row, chain, documented)
+        case ResourceType.GROUP:
+            values = node.image.config(ResourceType.GROUP, name)
+            for key in GROUP_CONFIGS.values():
+                chain = [Value(key.name, key.default, Source.DEFAULT)]
+                if key.name in values:
+                    chain.insert(0, Value(key.name, values[key.name], Source.GROUP))
+                yield _entry(key.name, chain, key.type, key.doc if documented else None)
+        case _:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"
+            )
+
+
+def _check_broker(node: NodeContext, name: str) -> None:
+    """A broker tells of itself only; the empty name stands for what was set for all brokers."""
+    if name not in ("", str(node.node_id)):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {node.node_id} or empty string, but received {name}",
+        )
+
+
+def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicConfig]:
+    """Every setting of a topic with these values of its own; CreateTopics answers with it too."""
+    for key in TOPIC_CONFIGS.values():
+        chain = [Value(key.name, own[key.name], Source.TOPIC)] if key.name in own else []
+        broker_key = TOPIC_KEYS.get(key.name)
+        if broker_key is not None and broker_key in BROKER_KEYS:
+            *overrides, default = _broker_chain(node, broker_key, str(node.node_id))
+            default_of_topic = node.config.topic_defaults.get(key.name, default.value)
+            chain += [*overrides, Value(default.name, default_of_topic, Source.DEFAULT)]
+        else:
+            chain.append(Value(key.name, key.default, Source.DEFAULT))
+        yield TopicConfig(key, tuple(chain))
+
+
+def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, Any]:
+    entry = _entry(row.name, chain, _KAFKA_TYPES[row.type], row.rule.why if documented else None)
+    return {**entry, "read_only": row.rule.update is Update.READ_ONLY}
+
+
+def _broker_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
+    """A broker key's values, the strongest first; the last one is the default."""
+    own = node.image.config(ResourceType.BROKER, broker) if broker else {}
+    shared = node.image.config(ResourceType.BROKER, "")
+    if key in own:
+        yield Value(key, own[key], Source.DYNAMIC_BROKER)
+    if key in shared:
+        yield Value(key, shared[key], Source.DYNAMIC_DEFAULT_BROKER)
+    if broker and key in node.config.given:
+        yield Value(key, node.config.given[key], Source.STATIC_BROKER)
+    default = BROKER_KEYS[key].default
+    text = None if default is None or default is Required.TOKEN else format_value(default)
+    yield Value(key, text, Source.DEFAULT)
+
+
+def _entry(name: str, chain: Sequence[Value], kind: ConfigType, documentation: str | None) -> dict[str, Any]:
+    secret = kind is ConfigType.PASSWORD
+    return {
+        "name": name,
+        "value": None if secret else chain[0].value,
+        "read_only": False,
+        "config_source": int(chain[0].source),
+        "is_sensitive": secret,
+        "synonyms": [
+            {"name": each.name, "value": None if secret else each.value, "source": int(each.source)}
+            for each in chain
+            if each.value is not None
+        ],
+        "config_type": int(kind),
+        "documentation": documentation,
+    }
+
+
+def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "results": [
+            {
+                "error_code": int(code),
+                "error_message": message or None,
+                "resource_type": each.resource_type,
+                "resource_name": each.resource_name,
+                "configs": [],
+            }
+            for each in request.resources
+        ]
+    }
+
+
+# ---- IncrementalAlterConfigs, AlterConfigs -----------------------------------------------------------
+
+
+async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    changes = [
+        ConfigChange(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            operations=tuple(
+                ConfigOperation(name=each.name, operation=each.config_operation, value=each.value)
+                for each in resource.configs
+            ),
+        )
+        for resource in request.resources
+    ]
+    results = await controller_of(node).incremental_alter_configs(
+        changes, validate_only=request.validate_only
+    )
+    return {"responses": [_altered(result) for result in results]}
+
+
+async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    resources = [
+        ConfigReplacement(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=tuple(ConfigEntry(name=each.name, value=each.value) for each in resource.configs),
+        )
+        for resource in request.resources
+    ]
+    results = await controller_of(node).alter_configs(resources, validate_only=request.validate_only)
+    return {"responses": [_altered(result) for result in results]}
+
+
+def _altered(result: ConfigResult) -> dict[str, Any]:
+    return {
+        "error_code": int(result.error),
+        "error_message": result.message or None,
+        "resource_type": result.resource_type,
+        "resource_name": result.resource_name,
+    }
+
+
+def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "responses": [
+            _altered(ConfigResult(each.resource_type, each.resource_name, code, message))
+            for each in request.resources
+        ]
+    }
+
+
+ROWS: Final = (
+    ApiRow(32, "DescribeConfigs", 1, 4, EVERYWHERE, handle_describe, on_error=describe_error),
+    ApiRow(33, "AlterConfigs", 0, 2, EVERYWHERE, handle_alter, on_error=alter_error, forwarded=True),
+    ApiRow(
+        44,
+        "IncrementalAlterConfigs",
+        0,
+        1,
+        EVERYWHERE,
+        handle_incremental_alter,
+        on_error=alter_error,
+        forwarded=True,
+    ),
+)
