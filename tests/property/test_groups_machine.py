@@ -49,6 +49,8 @@ class Client:
     members: tuple[str, ...] = ()
     parked: set[int] = field(default_factory=set)
     lives: int = 0
+    must_join: bool = True
+    synced: bool = False
 
 
 class Groups(RuleBasedStateMachine):
@@ -66,6 +68,21 @@ class Groups(RuleBasedStateMachine):
     clients_ = st.integers(0, 3)
 
     # --- what clients do
+
+    @rule(order=st.permutations([0, 1, 2]), rounds=st.integers(1, 4))
+    def behave(self, order: list[int], rounds: int) -> None:
+        """Three of them do what is next for each, some times over."""
+        for who in order * rounds:
+            client = self.clients[who]
+            if client.parked:
+                self.driver.advance(1.0)
+            elif client.must_join or not client.member_id:
+                self.join(who, True, "xy")
+            elif not client.synced:
+                self.sync(who)
+            else:
+                self.heartbeat(who)
+            self.take_answers()
 
     @rule(
         who=clients_, leads_again=st.booleans(), protocols=st.sampled_from([("x",), ("x", "y"), ("y", "x")])
@@ -103,13 +120,14 @@ class Groups(RuleBasedStateMachine):
         assert isinstance(reply, HeartbeatReply)
         if reply.error in REJOIN:
             client.member_id = ""
+        client.must_join |= reply.error is not ErrorCode.NONE
 
     @rule(who=clients_)
     def leave(self, who: int) -> None:
         client = self.clients[who]
         self.driver.answer("leave", LeaveGroup("g", (MemberIdentity(client.member_id, client.instance),)))
 
-    @rule(who=clients_, stale=st.sampled_from([0, 0, -1, 1]))
+    @rule(who=clients_, stale=st.sampled_from([0, -1, 1]))
     def commit(self, who: int, stale: int) -> None:
         client = self.clients[who]
         described = self.driver.answer("describe", "g")
@@ -169,13 +187,17 @@ class Groups(RuleBasedStateMachine):
                 client.member_id, client.generation = reply.member_id, reply.generation
                 told = () if reply.skip_assignment else reply.members
                 client.members = tuple(m.member_id for m in told)
+                client.must_join, client.synced = False, False
                 assert bool(reply.members) == (reply.leader == reply.member_id)
             case JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED):
                 client.member_id = reply.member_id
             case SyncReply(error=ErrorCode.NONE):
+                client.synced = True
                 self._owns(client, reply.assignment)
-            case JoinReply() | SyncReply() if reply.error in REJOIN:
-                client.member_id = ""
+            case JoinReply() | SyncReply():
+                client.must_join = True
+                if reply.error in REJOIN:
+                    client.member_id = ""
 
     def _owns(self, client: Client, assignment: bytes) -> None:
         slot = client.instance or client.member_id
@@ -210,5 +232,5 @@ class Groups(RuleBasedStateMachine):
         return -1 if group is None else group.generation
 
 
-Groups.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestGroups = Groups.TestCase

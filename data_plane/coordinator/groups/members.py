@@ -5,7 +5,7 @@ Pure; owned by one ClassicGroup (state_machine.py), which decides when anything 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from data_plane.coordinator.groups.messages import (
@@ -158,6 +158,12 @@ class Roster:
             del self._static[member.instance_id]
         if self.leader == member.member_id:
             self.leader = next(iter(self._members), None)
+
+    def replace(self, members: Iterable[Member], leader: str | None) -> None:
+        """All of them at once, in this order."""
+        self._members = {m.member_id: m for m in members}
+        self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
+        self.leader = leader
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member came back: it keeps its place, under a new id."""

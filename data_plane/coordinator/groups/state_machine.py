@@ -192,14 +192,15 @@ class ClassicGroup:
         for member in self.roster:
             if member.member_id not in kept:
                 self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        members: list[Member] = []
         for row in stored.members:
             known = self.roster.get(row.member_id)
+            member = known or member_from(row, stored.protocol)
             if known is None:
-                known = member_from(row, stored.protocol)
-                known.deadline = at.now + known.session_timeout
-                self.roster.add(known)
-            known.assignment = row.assignment
-        self.roster.leader = stored.leader
+                member.deadline = at.now + member.session_timeout
+            member.assignment = row.assignment
+            members.append(member)
+        self.roster.replace(members, stored.leader)
         self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
         self.state_since_ms = stored.state_timestamp_ms
         for member in self.roster:
@@ -425,7 +426,6 @@ class ClassicGroup:
 
     def _refuse_assignment(self, error: ErrorCode) -> None:
         for member in self.roster:
-            member.assignment = b""
             self._supersede(member.sync_ticket, SyncReply(error))
             member.sync_ticket = None
 

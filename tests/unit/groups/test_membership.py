@@ -371,6 +371,19 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_former_se
     assert beat(driver.reloaded(), "m1b", generation, "i1") is ErrorCode.NONE
 
 
+def test_a_static_member_that_waits_under_its_old_id_is_fenced() -> None:
+    driver = TableDriver()
+    driver.answer("join", join(new="m1", instance_id="i1"))
+    old = driver.ask("join", join(new="m2", instance_id="i2"))  # waits for m1 to rejoin
+    new = driver.ask("join", join(new="m2b", instance_id="i2"))
+    assert joined(driver, old).error is ErrorCode.FENCED_INSTANCE_ID
+    driver.answer("join", join("m1", instance_id="i1"))
+    assert joined(driver, new).error is ErrorCode.NONE
+    waiting = driver.ask("sync", sync("m2b", 2, "i2"))
+    driver.ask("join", join(new="m2c", instance_id="i2"))  # and once more while it waits to sync
+    assert synced(driver, waiting).error is ErrorCode.FENCED_INSTANCE_ID
+
+
 def test_an_old_static_leader_is_not_told_that_it_leads() -> None:
     driver, generation = stable(1, instance_id="i1", can_skip_assignment=False)
     again = join(new="m1b", instance_id="i1", can_skip_assignment=False)
