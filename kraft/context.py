@@ -20,13 +20,13 @@ from kraft.wire.header import response_prefix
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.producer_ids import ProducerIds
     from data_plane.partitions import Partitions
     from data_plane.timing_wheel import WheelTimer
     from fetch.delayed_fetch import FetchService
     from kraft.api.metadata_fetch import MetadataReader
     from kraft.api.row import ApiRow
     from kraft.net.server import Peer
+    from kraft.producer_ids import ProducerIds
     from metadata_quorum.image import MetadataImage
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
@@ -110,6 +110,8 @@ class RequestContext:
     """What this listener answers."""
     forwarded_for: str | None = None
     """The client's host, where a broker has passed its request on."""
+    lost_controller: bool = False
+    """Set when the answer is NOT_CONTROLLER."""
 
     @property
     def listener(self) -> str:

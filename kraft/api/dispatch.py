@@ -142,8 +142,8 @@ class Dispatcher:
             return _reply(ctx, {"error_code": int(code), "response_data": None})
         reply = self.answer(inner, request)
         if isinstance(reply, asyncio.Future):
-            return self._start(_wrap_later(ctx, reply))
-        return _wrap(ctx, reply)
+            return self._start(_wrap_later(ctx, inner, reply))
+        return _wrap(ctx, inner, reply)
 
     def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
         assert ctx.row.raw is not None
@@ -187,6 +187,7 @@ class Dispatcher:
 
     def _error_response(self, ctx: RequestContext, request: Message, error: Exception) -> Response:
         if isinstance(error, BrokerError):
+            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
             return _refusal(ctx.row, request, error.code, error.message)
         if isinstance(error, InvariantViolation | FatalError):
             self._stop_node(error)
@@ -215,10 +216,12 @@ def _reply(ctx: RequestContext, response: Response | None) -> Buffers:
     return ctx.framed((encode_response(ctx.api_key, ctx.version, response),))
 
 
-def _wrap(ctx: RequestContext, reply: Buffers) -> Buffers:
+def _wrap(ctx: RequestContext, inner: RequestContext, reply: Buffers) -> Buffers:
+    if inner.lost_controller:  # not the client's affair: its broker looks for the new one
+        return _reply(ctx, {"error_code": int(ErrorCode.NOT_CONTROLLER), "response_data": None})
     response_data = b"".join(reply)[4:]  # without its length
     return _reply(ctx, {"error_code": int(ErrorCode.NONE), "response_data": response_data})
 
 
-async def _wrap_later(ctx: RequestContext, reply: asyncio.Future[Buffers]) -> Buffers:
-    return _wrap(ctx, await reply)
+async def _wrap_later(ctx: RequestContext, inner: RequestContext, reply: asyncio.Future[Buffers]) -> Buffers:
+    return _wrap(ctx, inner, await reply)

@@ -13,7 +13,7 @@ import ipaddress
 import struct
 from typing import Final
 
-from kraft.api.row import Response
+from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message
@@ -86,3 +86,7 @@ def decode_address(packed: bytes) -> str:
 
 def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "response_data": None}
+
+
+ROWS: Final = (ApiRow(ENVELOPE, "Envelope", 0, 0, CONTROLLER, on_error=envelope_error),)
+"""Without a handler: the dispatcher opens envelopes."""

@@ -11,7 +11,9 @@ from typing import Final
 
 from kraft.api import (
     brokers,
+    configs,
     fetch,
+    forwarding,
     group_admin,
     group_offsets,
     groups,
@@ -23,6 +25,7 @@ from kraft.api import (
     producer_ids,
     quorum,
     raft,
+    topics,
     versions,
 )
 from kraft.api.row import ApiRow
@@ -35,11 +38,14 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     groups.ROWS,
     group_offsets.ROWS,
     group_admin.ROWS,
+    topics.ROWS,
+    configs.ROWS,
     log_dirs.ROWS,
     brokers.ROWS,
     producer_ids.ROWS,
     quorum.ROWS,
     metadata_fetch.ROWS,
+    forwarding.ROWS,
     versions.ROWS,
     raft.ROWS,
 )

@@ -1,0 +1,198 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: judged by the active controller, topic by topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+from uuid import UUID
+
+from kraft.api.brokers import controller_of
+from kraft.api.configs import topic_entries
+from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.replies import TopicResult
+from metadata_quorum.requests import CreatablePartitions, CreatableTopic
+
+_CONFIG_FIELDS: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
+
+# ---- CreateTopics ------------------------------------------------------------------------------------
+
+
+async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    twice = _named_twice(request.topics)
+    wanted = [topic for topic in request.topics if topic.name not in twice]
+    answers: list[dict[str, Any]] = [
+        _failed(name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.") for name in twice
+    ]
+    results = await controller_of(node).create_topics(
+        [_creatable(topic) for topic in wanted],
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+    for topic, result in zip(wanted, results, strict=True):
+        if result.error is not ErrorCode.NONE:
+            answers.append(_failed(result.name, result.error, result.message))
+        else:
+            answers.append(_created(node, topic, result))
+    return {"topics": answers}
+
+
+def _creatable(topic: Message) -> CreatableTopic:
+    return CreatableTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {each.partition_index: tuple(each.broker_ids) for each in topic.assignments},
+        {each.name: each.value for each in topic.configs},
+    )
+
+
+def _created(node: NodeContext, topic: Message, result: TopicResult) -> dict[str, Any]:
+    own = {each.name: each.value for each in topic.configs if each.value is not None}
+    return {
+        "name": result.name,
+        "topic_id": result.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": result.partitions,
+        "replication_factor": result.replication_factor,
+        "configs": [{name: entry[name] for name in _CONFIG_FIELDS} for entry in topic_entries(node, own)],
+    }
+
+
+def _failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": int(code),
+        "error_message": message or None,
+        "configs": None,
+    }
+
+
+def _named_twice(topics: list[Message]) -> list[str]:
+    counts = Counter(topic.name for topic in topics)
+    return [name for name, count in counts.items() if count > 1]
+
+
+def create_topics_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "topics": [_failed(name, code, message) for name in dict.fromkeys(t.name for t in request.topics)]
+    }
+
+
+# ---- DeleteTopics ------------------------------------------------------------------------------------
+
+_FIRST_TO_KNOW_DISABLED: Final = 3
+
+
+async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if not node.config.delete_topic_enable:
+        known = ctx.version >= _FIRST_TO_KNOW_DISABLED
+        raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
+    topics = list(dict.fromkeys(_named_for_deletion(request)))
+    names = {key: _name_of(node, key) for key in topics}  # afterwards they are gone
+    results = await controller_of(node).delete_topics(topics, timeout_ms=request.timeout_ms)
+    return {
+        "responses": [
+            {
+                "name": names[key] or result.name or None,
+                "topic_id": key if isinstance(key, UUID) else result.topic_id,
+                "error_code": int(result.error),
+                "error_message": result.message or None,
+            }
+            for key, result in zip(topics, results, strict=True)
+        ]
+    }
+
+
+def _named_for_deletion(request: Message) -> list[str | UUID]:
+    """By name or id from version 6 on, by name before."""
+    keys: list[str | UUID] = list(request.topic_names)
+    for topic in request.topics:
+        by_id = topic.topic_id != ZERO_UUID
+        if by_id == (topic.name is not None):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Topics are named by name or by id, not by both.")
+        keys.append(topic.topic_id if by_id else topic.name)
+    return keys
+
+
+def _name_of(node: NodeContext, key: str | UUID) -> str | None:
+    if isinstance(key, str):
+        return key
+    topic = controller_of(node).image.topic(key)
+    return None if topic is None else topic.name
+
+
+def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Response:
+    named = [{"name": name} for name in request.topic_names]
+    named += [{"name": topic.name, "topic_id": topic.topic_id} for topic in request.topics]
+    failed = {"error_code": int(code), "error_message": message or None}
+    return {"responses": [{**each, **failed} for each in named]}
+
+
+# ---- CreatePartitions --------------------------------------------------------------------------------
+
+
+async def handle_create_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    twice = _named_twice(request.topics)
+    wanted = [topic for topic in request.topics if topic.name not in twice]
+    results = await controller_of(node).create_partitions(
+        [
+            CreatablePartitions(
+                topic.name, topic.count, tuple(tuple(each.broker_ids) for each in topic.assignments or ())
+            )
+            for topic in wanted
+        ],
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+    answers = [_partitions_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
+    answers += [
+        _partitions_failed(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)
+    ]
+    return {"results": answers}
+
+
+def _partitions_failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
+    return {"name": name, "error_code": int(code), "error_message": message or None}
+
+
+def create_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"results": [_partitions_failed(topic.name, code, message) for topic in request.topics]}
+
+
+ROWS: Final = (
+    ApiRow(
+        19,
+        "CreateTopics",
+        2,
+        7,
+        EVERYWHERE,
+        handle_create_topics,
+        on_error=create_topics_error,
+        forwarded=True,
+    ),
+    ApiRow(
+        20,
+        "DeleteTopics",
+        1,
+        6,
+        EVERYWHERE,
+        handle_delete_topics,
+        on_error=delete_topics_error,
+        forwarded=True,
+    ),
+    ApiRow(
+        37,
+        "CreatePartitions",
+        0,
+        3,
+        EVERYWHERE,
+        handle_create_partitions,
+        on_error=create_partitions_error,
+        forwarded=True,
+    ),
+)
