@@ -40,6 +40,9 @@ HTTP_OFFSET: Final = 200
 START_PATIENCE_S: Final = 60.0
 STOP_PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.02
+CLOCK_DRIFT_S: Final = 3.0
+"""The time of a process's creation is counted from the boot, and the boot's time moves when the
+clock is set: two readers may differ a little."""
 
 
 @dataclass(slots=True)
@@ -60,7 +63,8 @@ class LocalNode:
             return None
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
-            if process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE:
+            is_same = abs(process.create_time() - self.created) < CLOCK_DRIFT_S
+            if is_same and process.status() != psutil.STATUS_ZOMBIE:
                 return process
         return None
 

@@ -1,0 +1,174 @@
+"""The tools against three real nodes: topics, configurations, produce, consume, quorum, dumps, perf."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kraft.local_cluster import LocalCluster
+
+
+class Shell:
+    """`kraft COMMAND --bootstrap-server ...`, with what it prints."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "kraft", *arguments, "--bootstrap-server", self._bootstrap],
+            input=stdin, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """What it printed; it must succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """The sentence it refused with."""
+        done = self.run(*arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("kraft: ")
+        return done.stderr.removeprefix("kraft: ").rstrip("\n")
+
+
+@pytest.fixture
+def shell(cluster: LocalCluster) -> Shell:
+    return Shell(cluster.bootstrap)
+
+
+@pytest.mark.row("U2")
+def test_the_life_of_a_topic(shell):
+    create = ("topic", "create", "life", "--partitions", "2", "--replication-factor", "3")
+    assert shell(*create, "--config", "retention.ms=100000") == "Created topic life.\n"
+    assert shell.refused(*create).startswith("life: the topic exists already")
+    assert shell(*create, "--if-not-exists") == ""
+    assert "life" in shell("topic", "list").splitlines()
+    first, header, *rows = shell("topic", "describe", "life").splitlines()
+    assert "PartitionCount: 2  ReplicationFactor: 3  Configs: retention.ms=100000" in first
+    assert header.split() == ["partition", "leader", "replicas", "isr"]
+    assert len(rows) == 2
+    for row in rows:
+        _, leader, replicas, isr = row.split()
+        assert sorted(replicas.split(",")) == sorted(isr.split(",")) == ["1", "2", "3"]
+        assert leader == replicas.split(",")[0]
+    shell("topic", "alter", "life", "--partitions", "3", "--delete-config", "retention.ms")
+    first, _, *rows = shell("topic", "describe", "life").splitlines()
+    assert first.endswith("PartitionCount: 3  ReplicationFactor: 3  Configs:")
+    assert len(rows) == 3
+    assert shell("topic", "delete", "life") == "Deleted topic life.\n"
+    assert shell.refused("topic", "describe", "life") == "life: there is no such topic"
+
+
+@pytest.mark.row("U2")
+def test_what_topic_refuses(shell):
+    assert "bad/name" in shell.refused("topic", "create", "bad/name")
+    assert "REPLICATION" in shell.refused("topic", "create", "many", "--replication-factor", "9").upper()
+    assert shell.refused("topic", "delete", "nothere") == "nothere: there is no such topic"
+    assert (
+        shell.refused("topic", "alter", "nothere", "--partitions", "3") == "nothere: there is no such topic"
+    )
+
+
+@pytest.mark.row("U2")
+def test_configurations(shell):
+    shell("topic", "create", "tuned")
+    shell("config", "set", "topic", "tuned", "max.message.bytes=2000", "retention.ms=5000")
+    _, *rows = shell("config", "get", "topic", "tuned").splitlines()
+    assert [row.split() for row in rows] == [
+        ["max.message.bytes", "2000", "DYNAMIC_TOPIC_CONFIG", "no"],
+        ["retention.ms", "5000", "DYNAMIC_TOPIC_CONFIG", "no"],
+    ]
+    shell("config", "set", "topic", "tuned", "--delete", "retention.ms")
+    _, row = shell("config", "get", "topic", "tuned", "retention.ms").splitlines()
+    assert row.split()[:2] == ["retention.ms", "604800000"]
+    assert "max.message.bytes" in shell.refused("config", "set", "topic", "tuned", "max.message.bytes=-1")
+    _, row = shell("config", "get", "broker", "1", "node.id").splitlines()
+    assert row.split() == ["node.id", "1", "STATIC_BROKER_CONFIG", "yes"]
+
+
+@pytest.mark.row("U2", "P5")
+def test_produce_and_consume(shell):
+    shell("topic", "create", "words", "--partitions", "3")
+    shell("produce", "words", "-K", ":", "-H", "x=1", "--null-value", "NONE", stdin="a:1\nb:2\na:3\nc:NONE\n")
+    shell("produce", "words", "-p", "2", "--timestamp", "1000", stdin="plain\n")
+    read = ("consume", "words", "--from-beginning", "-e")
+    lines = shell(*read, "--print-key", "--print-headers", "--print-partition", "-K", "|").splitlines()
+    by_key = {line.split("|")[2]: line for line in lines}
+    assert len(lines) == 5
+    assert by_key["a"].endswith("|x=1|a|3")
+    assert by_key["c"].endswith("|x=1|c|null")
+    assert [line for line in lines if line.split("|")[2] == "a"] == [
+        by_key["a"].removesuffix("3") + "1", by_key["a"]
+    ]  # fmt: skip
+    assert shell("consume", "words", "-p", "2", "-o", "-1", "-e", "--print-timestamp") == "1000\tplain\n"
+    assert shell("consume", "words", "-n", "2", "-g", "readers", "--from-beginning").count("\n") == 2
+    assert shell("consume", "words", "-n", "3", "-g", "readers", "--from-beginning").count("\n") == 3
+    assert shell.refused("consume", "nothere") == "nothere: there is no such topic"
+
+
+@pytest.mark.row("Q8")
+def test_quorum_status(shell):
+    leader, epoch, watermark, header, *rows = shell("quorum", "status").splitlines()
+    assert leader.split()[1] in ("1", "2", "3")
+    assert int(epoch.split()[1]) >= 1
+    assert int(watermark.split()[1]) > 0
+    assert header.split() == ["node", "role", "log", "end", "lag", "caught", "up"]
+    assert sorted(row.split()[0] for row in rows) == ["1", "2", "3"]
+    assert sorted(row.split()[1] for row in rows) == ["leader", "voter", "voter"]
+
+
+@pytest.mark.row("Q3")
+def test_metadata_dump(shell, cluster):
+    shell("topic", "create", "seen", "--config", "retention.ms=77")
+    lines = shell("metadata", "dump").splitlines()
+    records = [line.split(" ", 5) for line in lines if " control: " not in line]
+    assert all(words[0] == "offset:" and words[2] == "epoch:" for words in records)
+    (topic,) = [
+        json.loads(w[5]) for w in records if w[4] == "TopicRecord" and json.loads(w[5])["name"] == "seen"
+    ]
+    partitions = [json.loads(w[5]) for w in records if w[4] == "PartitionRecord"]
+    assert any(p["topic_id"] == topic["id"] for p in partitions)
+    assert any(w[4] == "ConfigRecord" and '"retention.ms"' in w[5] for w in records)
+    files = shell("metadata", "dump", str(cluster.home(1) / "data" / "__cluster_metadata-0"))
+    assert lines[-1] in files.splitlines()
+
+
+@pytest.mark.row("L2")
+def test_log_dump(shell, cluster):
+    shell("topic", "create", "dumped", "--partitions", "1", "--replication-factor", "3")
+    shell("produce", "dumped", "-K", "=", stdin="k=v\nk=w\n")
+    log = cluster.home(1) / "data" / "dumped-0" / "00000000000000000000.log"
+    done = subprocess.run(
+        [sys.executable, "-m", "kraft", "log", "dump", str(log), "--records", "--verify"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "baseOffset: 0 lastOffset: 1 count: 2" in done.stdout
+    assert "key: k payload: w" in done.stdout
+
+
+@pytest.mark.row("U2")
+def test_perf(shell):
+    shell("topic", "create", "fast", "--partitions", "3")
+    assert shell("perf", "produce", "fast", "-n", "2000", "-s", "100").startswith("2000 messages sent in ")
+    assert shell("perf", "consume", "fast", "-n", "2000").startswith("2000 messages read in ")
+    acked, read = shell("perf", "latency", "fast", "-n", "50", "--rate", "200").splitlines()
+    assert acked.startswith("acknowledged: p50 ")
+    assert read.startswith("end to end:   p50 ")
+
+
+@pytest.mark.row("Q11")
+def test_elect_leaders(shell):
+    shell("topic", "create", "elected", "--partitions", "2")
+    _, *rows = shell("elect-leaders", "--topic", "elected").splitlines()
+    assert [row.split() for row in rows] == [
+        ["elected", "0", "ELECTION_NOT_NEEDED"], ["elected", "1", "ELECTION_NOT_NEEDED"]
+    ]  # fmt: skip

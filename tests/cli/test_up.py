@@ -1,0 +1,193 @@
+"""`kraft up`, `kraft node`, `kraft down` with real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kraft.cluster_state import live_brokers
+from kraft.local_cluster import HOST, LocalCluster
+from metadata_quorum.errors import ExitCode
+from tests.waiting import wait_until
+
+KRAFT = (sys.executable, "-m", "kraft")
+
+
+def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def up(directory: Path, port: int, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """`kraft up` in the foreground; whatever the test does, nothing is left running."""
+    command = [*KRAFT, "up", "--dir", str(directory), "--port", str(port), *more]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+    finally:
+        if (directory / "cluster.json").exists():
+            LocalCluster.attach(directory).close(patience_s=0)
+
+
+@pytest.fixture
+def port(free_ports: Callable[[int], list[int]]) -> int:
+    """The first of a row of ports whose neighbours are free as well."""
+    while True:
+        (first,) = free_ports(1)
+        if all(_free(first + offset + i) for offset in (0, 100, 200) for i in range(3)):
+            return first
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def running(directory: Path) -> dict[int, psutil.Process]:
+    """Node id -> process, of those that run."""
+    nodes = LocalCluster.attach(directory).nodes.values()
+    return {node.id: process for node in nodes if (process := node.process()) is not None}
+
+
+@pytest.mark.row("U1")
+def test_up_prints_one_line_and_ctrl_c_stops_all(tmp_path, port):
+    with up(tmp_path, port) as process:
+        assert process.stdout is not None
+        servers = [f"{HOST}:{port + i}" for i in range(3)]
+        assert process.stdout.readline() == f"bootstrap.servers={','.join(servers)}\n"
+        found = json.loads((tmp_path / "cluster.json").read_text())
+        assert found["bootstrap"] == ",".join(servers)
+        assert [node["client_port"] for node in found["nodes"]] == [port, port + 1, port + 2]
+        assert all(live_brokers(HOST, port + i) == {1, 2, 3} for i in range(3))
+        nodes = running(tmp_path)
+        assert nodes.keys() == {1, 2, 3}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == ""
+        assert running(tmp_path) == {}
+        assert not any(node.is_running() for node in nodes.values())
+
+
+@pytest.mark.row("U1")
+def test_nodes_die_with_a_killed_up(tmp_path, port):
+    with up(tmp_path, port) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        nodes = running(tmp_path)
+        assert len(nodes) == 3
+        process.kill()
+        psutil.wait_procs(list(nodes.values()), timeout=60)
+        assert running(tmp_path) == {}
+
+
+@pytest.mark.row("U1")
+def test_one_node_at_a_time(tmp_path, port):
+    where = ("--dir", str(tmp_path))
+    with up(tmp_path, port) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert kraft("node", "kill", "2", *where).returncode == 0
+        assert running(tmp_path).keys() == {1, 3}
+        again = kraft("node", "kill", "2", *where)
+        assert (again.returncode, again.stderr) == (ExitCode.USAGE, "kraft: node 2 is not running\n")
+        wait_until(lambda: live_brokers(HOST, port) == {1, 3}, "the killed node is fenced")
+
+        assert kraft("node", "start", "2", *where).returncode == 0
+        assert live_brokers(HOST, port + 1) == {1, 2, 3}
+
+        assert kraft("node", "pause", "3", *where).returncode == 0
+        assert running(tmp_path)[3].status() == psutil.STATUS_STOPPED
+        assert kraft("node", "resume", "3", *where).returncode == 0
+        assert running(tmp_path)[3].status() != psutil.STATUS_STOPPED
+
+        assert kraft("node", "stop", "1", *where).returncode == 0
+        assert running(tmp_path).keys() == {2, 3}
+        unknown = kraft("node", "kill", "9", *where)
+        assert unknown.stderr == "kraft: there is no node 9; the nodes are 1, 2, 3\n"
+
+        assert kraft("down", *where).returncode == 0
+        assert process.wait(60) == 0  # nothing left to watch
+
+
+@pytest.mark.row("U1")
+def test_detached_nodes_outlive_up(tmp_path, port):
+    try:
+        done = kraft("up", "--nodes", "1", "--detach", "--dir", str(tmp_path), "--port", str(port))
+        assert (done.returncode, done.stdout) == (0, f"bootstrap.servers={HOST}:{port}\n")
+        assert live_brokers(HOST, port) == {1}
+        second = kraft("up", "--nodes", "1", "--dir", str(tmp_path), "--port", str(port))
+        assert second.returncode == ExitCode.LOG_DIR_UNUSABLE
+        assert "a cluster is running in" in second.stderr
+        assert kraft("down", "--dir", str(tmp_path)).returncode == 0
+        assert running(tmp_path) == {}
+    finally:
+        LocalCluster.attach(tmp_path).close(patience_s=0)
+
+
+@pytest.mark.row("U1")
+def test_one_node_by_its_own_properties(tmp_path, port):
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=7\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.voters=7@{HOST}:{port + 100}\n"
+        f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{port + 100}\nlog.dirs={tmp_path}/data\n"
+    )
+    refused = kraft("start", str(properties))
+    assert refused.returncode == ExitCode.LOG_DIR_UNUSABLE
+    assert "is not formatted" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    cluster_id = kraft("storage", "random-uuid").stdout.strip()
+    assert kraft("storage", "format", "-t", cluster_id, "-c", str(properties)).returncode == 0
+    with subprocess.Popen([*KRAFT, "start", str(properties)], stderr=subprocess.DEVNULL) as node:
+        try:
+            wait_until(lambda: live_brokers(HOST, port) == {7}, "the node is unfenced")
+            second = kraft("start", str(properties))
+            assert second.returncode in (ExitCode.PORT_IN_USE, ExitCode.LOG_DIR_UNUSABLE)
+            assert "Traceback" not in second.stderr
+            node.terminate()
+            assert node.wait(60) == 0
+        finally:
+            node.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["--set", "num.partitions=none"],
+            ExitCode.BAD_CONFIG,
+            "kraft: num.partitions=none: must be a whole number\n",
+        ),
+        (["--set", "oops"], 1, "kraft: oops: a configuration is given as KEY=VALUE\n"),
+    ],
+)
+def test_what_up_refuses(tmp_path, port, arguments, code, sentence):
+    done = kraft("up", "--dir", str(tmp_path / "new"), "--port", str(port), *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", sentence)
+
+
+def test_a_port_in_use(tmp_path, port):
+    with socket.socket() as taken:
+        taken.bind((HOST, port))
+        taken.listen()
+        done = kraft("up", "--dir", str(tmp_path), "--port", str(port))
+    assert (done.returncode, done.stdout) == (ExitCode.PORT_IN_USE, "")
+    assert done.stderr == f"kraft: port {port} of node 1 is in use; choose others with --port\n"
