@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.api.brokers import controller_of
-from kraft.api.configs import topic_entries
+from kraft.api.configs import topic_configs
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
@@ -15,8 +15,6 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID
 from metadata_quorum.replies import TopicResult
 from metadata_quorum.requests import CreatablePartitions, CreatableTopic
-
-_CONFIG_FIELDS: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
 
 # ---- CreateTopics ------------------------------------------------------------------------------------
 
@@ -59,7 +57,16 @@ def _created(node: NodeContext, topic: Message, result: TopicResult) -> dict[str
         "error_message": None,
         "num_partitions": result.partitions,
         "replication_factor": result.replication_factor,
-        "configs": [{name: entry[name] for name in _CONFIG_FIELDS} for entry in topic_entries(node, own)],
+        "configs": [
+            {
+                "name": entry.key.name,
+                "value": entry.value,
+                "read_only": False,
+                "config_source": int(entry.source),
+                "is_sensitive": entry.key.sensitive,
+            }
+            for entry in topic_configs(node, own)
+        ],
     }
 
 
