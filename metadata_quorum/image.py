@@ -4,8 +4,8 @@ A `MetadataDelta` replays records on top of an image and remembers what they tou
 gives the next image. What did not change is shared between the two, so an image costs as much as
 the change, and whoever holds an old one keeps a consistent view.
 
-On the way of the data: state_machine.py (from commands) and follower.py (from fetched batches)
-replay here, then hand (delta, image) to their subscribers: the publisher, the controller.
+On the way of the data: state_machine.py (from commands) and kraft/metadata_follower.py (from fetched
+batches) replay here, then hand (delta, image) to their subscribers, above all the publisher.
 """
 
 from __future__ import annotations

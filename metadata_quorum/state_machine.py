@@ -93,8 +93,11 @@ class MetadataStateMachine:
         self._rewound = False
 
     def subscribe(self, listener: Listener) -> None:
-        """`listener` hears of every change from now on, in order, after it is committed."""
+        """`listener` hears at once of what is there already (a restored snapshot), then of every
+        change, in order, after it is committed."""
         self._listeners.append(listener)
+        if self.image is not EMPTY_IMAGE:
+            listener(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
     # -- raft.port.StateMachine ---------------------------------------------------
 

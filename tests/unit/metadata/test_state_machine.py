@@ -65,7 +65,8 @@ def test_subscribers_hear_of_every_change_in_order() -> None:
     machine.machine.subscribe(lambda delta, image: heard.append((delta, image)))
     machine.create("t", 2)
     machine.fence(1)
-    (created, first), (fenced, second) = heard
+    (present, start), (created, first), (fenced, second) = heard
+    assert present.changed_brokers == dict(start.brokers)
     (topic_id,) = created.changed_topics
     assert created.created_topics == {topic_id: "t"}
     assert set(created.changed_partitions[topic_id]) == {0, 1}
@@ -89,7 +90,7 @@ def test_a_snapshot_tells_subscribers_what_is_different() -> None:
     heard: list[MetadataDelta] = []
     reader.machine.subscribe(lambda delta, image: heard.append(delta))
     reader.machine.restore(source.machine.snapshot(), source.index, source.term)
-    (delta,) = heard
+    _, delta = heard
     comes = source.image.topics_by_name["comes"].id
     assert delta.deleted_topics == {goes: "goes"}
     assert delta.created_topics == {comes: "comes"}
