@@ -321,8 +321,10 @@ class SimDisk:
 def _settle(inode: _Inode, random: Random) -> None:
     """After power loss the durable image, with some of the dirty pages, is all there is."""
     image = bytearray(inode.durable)
+    # Each of nothing, everything and anything between is worth trying often.
+    loses_all = random.random() < 0.25
     keeps_length = random.random() < 0.5
-    for page in sorted(inode.dirty):
+    for page in () if loses_all else sorted(inode.dirty):
         fate = random.random()
         if fate < 0.4:
             continue
@@ -333,7 +335,7 @@ def _settle(inode: _Inode, random: Random) -> None:
         if len(image) < start:
             image.extend(bytes(start - len(image)))
         image[start : start + len(piece)] = piece
-    if keeps_length and len(image) < len(inode.cache):
+    if inode.dirty and not loses_all and keeps_length and len(image) < len(inode.cache):
         image.extend(bytes(len(inode.cache) - len(image)))
     inode.cache = image
     inode.durable = bytearray(image)

@@ -1,0 +1,124 @@
+"""The simulated disk loses what it may lose, and nothing else."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from chaos.sim.disk import PAGE, SimDisk, SimFile
+
+
+def _file(disk: SimDisk, name: str = "/d/f") -> SimFile:
+    disk.make_dirs("/d")
+    file = disk.open(name, create=True)
+    disk.sync_dir("/d")
+    return file
+
+
+def test_a_kill_keeps_the_page_cache_and_severs_handles() -> None:
+    disk = SimDisk()
+    file = _file(disk)
+    file.append([b"unsynced"])
+    disk.kill()
+    assert disk.read_bytes("/d/f") == b"unsynced"
+    for act in (lambda: file.append([b"x"]), lambda: file.sync(), lambda: file.read(0, 1)):
+        with pytest.raises(OSError, match="dead"):
+            act()
+
+
+def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = SimDisk()
+        file = _file(disk)
+        file.append([b"s" * 100])
+        file.sync()
+        file.append([b"u" * 3 * PAGE])
+        disk.power_loss(Random(seed))
+        left = disk.read_bytes("/d/f")
+        assert left[:100] == b"s" * 100
+        assert set(left[100:]) <= {0, ord("u")}
+        outcomes.add(len(left))
+    assert 100 in outcomes  # nothing of it
+    assert 100 + 3 * PAGE in outcomes  # its length, at least
+    assert len(outcomes) > 5  # and torn ones
+
+
+def test_names_are_durable_after_sync_dir_only() -> None:
+    seen = set()
+    for seed in range(40):
+        disk = SimDisk()
+        disk.make_dirs("/d")
+        disk.write_atomic("/d/kept", b"1")
+        file = disk.open("/d/new", create=True)
+        file.append([b"2"])
+        file.sync()
+        disk.write_atomic("/d/sure", b"3")  # syncs the directory, with all before it
+        disk.rename("/d/kept", "/d/moved")
+        disk.power_loss(Random(seed))
+        names = disk.list("/d")
+        seen.add(tuple(names))
+        assert "new" in names
+        assert ("kept" in names) != ("moved" in names)
+    assert len(seen) == 2
+
+
+def test_an_unsynced_truncation_may_come_undone() -> None:
+    left = set()
+    for seed in range(40):
+        disk = SimDisk()
+        file = _file(disk)
+        file.append([b"0123456789"])
+        file.sync()
+        file.truncate(4)
+        disk.power_loss(Random(seed))
+        left.add(disk.read_bytes("/d/f"))
+    assert b"0123456789" in left
+    file = _file(disk, "/d/g")
+    file.append([b"0123456789"])
+    file.sync()
+    file.truncate(4)
+    file.sync()
+    disk.power_loss(Random(1))
+    assert disk.read_bytes("/d/g") == b"0123"
+
+
+def test_a_failed_fsync_is_told_once_and_its_pages_are_gone() -> None:
+    disk = SimDisk()
+    file = _file(disk)
+    file.append([b"lost"])
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.sync()
+    assert file.read(0, 4) == b"lost"
+    disk.power_loss(Random(1))
+    assert disk.read_bytes("/d/f") == b""
+
+
+def test_planted_faults_hit_their_operation_and_path() -> None:
+    disk = SimDisk()
+    file = _file(disk)
+    other = _file(disk, "/d/other")
+    disk.fail("append", errno.EIO, path_part="/f", after=1, count=2)
+    file.append([b"1"])
+    other.append([b"1"])
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            file.append([b"2"])
+    file.append([b"3"])
+    assert file.read(0, 9) == b"13"
+
+
+def test_a_full_disk_takes_what_fits() -> None:
+    disk = SimDisk(capacity=10)
+    file = _file(disk)
+    file.append([b"12345678"])
+    with pytest.raises(OSError, match="No space") as caught:
+        file.append([b"abcd"])
+    assert caught.value.errno == errno.ENOSPC
+    assert file.read(0, 20) == b"12345678ab"
+    file.truncate(5)
+    file.append([b"xyz"])
