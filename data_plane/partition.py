@@ -14,16 +14,16 @@ Ways through here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
-from data_plane.log.effects import Deletion
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
 from data_plane.log.validation import Origin
+from data_plane.partition_host import PartitionHost
 from data_plane.purgatory import OffsetWaits, Watchers
 from data_plane.replica import (
     AlterPartitionItem,
@@ -47,33 +47,6 @@ EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
-
-
-class PartitionHost(Protocol):
-    """What a partition needs of the broker that keeps it (partitions.py)."""
-
-    @property
-    def broker_id(self) -> int: ...
-
-    @property
-    def eligible(self) -> Mapping[int, int]:
-        """Brokers that may be in an ISR, and their epochs."""
-
-    @property
-    def lag_time_max(self) -> float:
-        """replica.lag.time.max.ms in seconds."""
-
-    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
-        """Send to the controller; the answer comes back through `isr_answered`."""
-
-    def flush(self, partition: Partition) -> None:
-        """Make its log durable soon; `flushed` is called then."""
-
-    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
-        """Remove files of its log when they are due."""
-
-    def storage_failed(self, partition: Partition, error: OSError) -> None:
-        """Take the log directory of `partition` offline."""
 
 
 @dataclass(frozen=True, slots=True)

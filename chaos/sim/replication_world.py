@@ -4,13 +4,12 @@ Everything below is the product's own code (Partition, Log on a simulated disk, 
 the follower's steps); the world only decides who moves next. It checks after every step, under the
 names of RELIABILITY: P3, P5, P6, P7, P8, and that no acknowledged record is ever lost.
 
-`rules=TRUNCATE_TO_HIGH_WATERMARK` replays how replication was before leader epochs, to show what they
-are for: `classic_schedule` and, over some seeds, `run_seed` lose an acknowledged record then.
+`rules=TRUNCATE_TO_HIGH_WATERMARK` replays how replication was before leader epochs. The schedules are
+in replication_schedules.py.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -469,80 +468,3 @@ class World:
         held = self.values(leader)
         start = leader.log.log_start_offset
         return [v for v, offset in self.acked.items() if offset >= start and held.get(offset) != v]
-
-
-# --- schedules ---------------------------------------------------------------------------------
-
-
-def classic_schedule(rules: FollowerRules) -> World:
-    """KIP-101's first scenario: a record is on all replicas and acknowledged, but the followers have
-    not heard of the high watermark yet. The leader dies, then the one that took over."""
-    world = World(rules=rules)
-    a, b, c = world.brokers
-    world.produce(a)
-    world.fetch(b)
-    world.fetch(c)
-    # These tell the leader that they have the record, and so it is acknowledged; the answers, which
-    # would tell them of the new high watermark, do not arrive.
-    world.ask(b)
-    world.ask(c)
-    world.crash(a)
-    world.fence(a)
-    world.publish(b)
-    world.publish(c)
-    # c follows b now, has not fetched from it, and is in the ISR.
-    world.crash(b)
-    world.fence(b)
-    world.publish(c)
-    world.produce(c, acks=1)
-    world.heal()
-    return world
-
-
-def run_seed(seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 300) -> World:
-    """Random steps with crashes, lost answers and late metadata; then everything heals.
-
-    Raises InvariantViolation as soon as a check fails.
-    """
-    rng = random.Random(seed)
-    world = World(rules=rules, min_insync=rng.choice((1, 2)))
-    for _ in range(steps):
-        random_step(world, rng)
-    world.heal()
-    return world
-
-
-def random_step(world: World, rng: random.Random) -> None:
-    """One step of anybody."""
-    broker_id = rng.choice(list(world.brokers))
-    broker = world.brokers[broker_id]
-    roll = rng.random()
-    if broker.partition is None:
-        if roll < 0.2:
-            world.restart(broker_id)
-        elif roll < 0.5:
-            world.fence(broker_id)
-    elif roll < 0.25:
-        world.produce(broker_id, rng.choice((1, ALL_REPLICAS)))
-    elif roll < 0.45:
-        world.ask(broker_id)
-    elif roll < 0.62:
-        world.take(broker_id)
-    elif roll < 0.72:
-        world.answer_isr(broker_id, lose_answer=rng.random() < 0.3)
-    elif roll < 0.86:
-        world.publish(broker_id)
-    elif roll < 0.90:
-        world.pass_time(rng.choice((0.1, LAG_TIME_MAX / 2, LAG_TIME_MAX * 1.1)))
-        world.sweep(broker_id)
-    elif roll < 0.93:
-        world.checkpoint(broker_id)
-    elif roll < 0.96:
-        if broker_id not in world.active:
-            world.unfence(broker_id)
-    elif roll < 0.97:
-        world.delete_records(broker_id)
-    elif roll < 0.985:
-        world.fence(broker_id)  # alive, but cut off from the controller
-    else:
-        world.crash(broker_id)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.sim.replication_world import World, classic_schedule, run_seed
+from chaos.sim.replication_schedules import classic_schedule, run_seed
+from chaos.sim.replication_world import World
 from data_plane.partition import Partition
 from data_plane.replica import LeaderState
 from fetch.follower import TRUNCATE_BY_EPOCHS, TRUNCATE_TO_HIGH_WATERMARK

@@ -1,0 +1,42 @@
+"""The port through which a partition reaches the broker that keeps it: partitions.py, or a test's world.
+
+What a partition decides is carried out here: asking the controller, flushing, removing files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from data_plane.log.effects import Deletion
+from data_plane.replica import AlterPartitionItem
+
+if TYPE_CHECKING:
+    from data_plane.partition import Partition
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of the broker that keeps it (partitions.py)."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def eligible(self) -> Mapping[int, int]:
+        """Brokers that may be in an ISR, and their epochs."""
+
+    @property
+    def lag_time_max(self) -> float:
+        """replica.lag.time.max.ms in seconds."""
+
+    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
+        """Send to the controller; the answer comes back through `isr_answered`."""
+
+    def flush(self, partition: Partition) -> None:
+        """Make its log durable soon; `flushed` is called then."""
+
+    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
+        """Remove files of its log when they are due."""
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        """Take the log directory of `partition` offline."""

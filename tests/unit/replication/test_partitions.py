@@ -1,0 +1,146 @@
+"""A broker's partitions and their directories: starting, stopping, and what metadata does to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from data_plane.log.config import LogConfig
+from data_plane.replica import AlterPartitionItem, AlterPartitionResult
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
+from tests.unit.replication.cluster import Cluster, until
+from tests.unit.replication.test_following import in_loop, produce_outcome
+
+
+@pytest.mark.row("R8")
+@in_loop
+async def test_a_clean_stop_leaves_checkpoints_and_a_mark_and_the_next_start_takes_them():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        for _ in range(3):
+            await produce_outcome(cluster, b"x")
+        await cluster.brokers[1].close()
+        disk = cluster.disks[1]
+        assert disk.exists("/data/.kafka_cleanshutdown")
+        for name in ("replication-offset", "recovery-point-offset"):
+            assert disk.read_bytes(f"/data/{name}-checkpoint").decode().splitlines()[2] == "t 0 3"
+        cluster.brokers.clear()
+        cluster.start(1)
+        assert not disk.exists("/data/.kafka_cleanshutdown")
+        assert cluster.replica(1).high_watermark == 3
+
+
+@in_loop
+async def test_what_metadata_does_not_place_here_is_set_aside_not_deleted():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        await produce_outcome(cluster, b"x")
+        await cluster.crash(1)
+        cluster.image = EMPTY_IMAGE
+        broker = cluster.start(1)
+        broker.partitions.drop_strays(cluster.image)
+        (name,) = [n for n in cluster.disks[1].list("/data") if n.startswith("t-0")]
+        assert name.endswith("-stray")
+
+
+@in_loop
+async def test_a_replica_moved_away_is_removed():
+    async with Cluster(2, log_defaults=replace(LogConfig(), file_delete_delay_ms=0)) as cluster:
+        topic_id = cluster.create_topic("t", [[1, 2]])
+        await produce_outcome(cluster, b"x")
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(1,), replicas=(1,)))
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(2)
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await until(lambda: not [n for n in cluster.disks[2].list("/data") if n.startswith("t-0")])
+        assert await produce_outcome(cluster, b"y") == ErrorCode.NONE
+
+
+@in_loop
+async def test_topic_and_broker_wide_configs_reach_the_logs():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]], retention_ms="5000")
+        cluster.create_topic("u", [[1]])
+        assert cluster.replica(1).log.config.retention_ms == 5000
+        cluster.commit(
+            ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"),
+            ConfigRecord(resource_type=2, resource_name="u", name="segment.bytes", value="2000000"),
+        )
+        assert cluster.replica(1).log.config.min_insync_replicas == 2
+        assert cluster.replica(1).log.config.retention_ms == 5000
+        assert cluster.replica(1, "u").log.config.segment_bytes == 2_000_000
+        cluster.commit(ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None))
+        assert cluster.replica(1).log.config.retention_ms == LogConfig().retention_ms
+
+
+@pytest.mark.row("L3")
+@in_loop
+async def test_the_sweep_removes_old_segments_and_tells_readers():
+    async with Cluster(1) as cluster:
+        config = {"segment_bytes": "1048576", "retention_ms": "1000", "file_delete_delay_ms": "0"}
+        cluster.create_topic("t", [[1]], **config)
+        for _ in range(3):
+            await produce_outcome(cluster, b"x" * 600_000)
+        partition = cluster.replica(1)
+        cluster.now_ms += 5000
+        cluster.brokers[1].partitions.sweep_retention()
+        assert partition.log.log_start_offset == 3
+        await until(lambda: not [n for n in cluster.disks[1].list("/data/t-0") if "deleted" in n])
+
+
+@pytest.mark.row("L7")
+@in_loop
+async def test_a_partition_that_is_corrupt_in_its_middle_stays_offline_alone():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1], [1]])
+        for number in (0, 1):
+            for _ in range(3):
+                cluster.produce(b"x" * 100, number=number)
+        await cluster.crash(1)
+        cluster.disks[1].flip_bit("/data/t-0/00000000000000000000.log", 250)
+        broker = cluster.start(1)
+        with pytest.raises(BrokerError) as refused:
+            broker.partitions.get("t", 0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.partitions.get("t", 1).log.log_end_offset == 3
+
+
+@in_loop
+async def test_isr_changes_of_many_partitions_go_in_one_request():
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]] * 20)
+        for number in range(20):
+            needed = cluster.produce(b"x", number=number)
+            await until(lambda n=number, o=needed: cluster.leader("t", n).high_watermark == o)
+        await cluster.crash(3)
+        cluster.fence(3)
+        requests: list[int] = []
+        answer = cluster.brokers[1].alter_partitions
+
+        async def counted(items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
+            requests.append(len(items))
+            return await answer(items)
+
+        cluster.brokers[1].alter_partitions = counted
+        cluster.start(3)
+        await until(lambda: all(len(cluster.isr("t", n)) == 3 for n in range(20)))
+        assert sum(requests) == 20
+        assert len(requests) <= 3
+
+
+@in_loop
+async def test_the_same_metadata_twice_changes_nothing():
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]])
+        await produce_outcome(cluster, b"x")
+        for broker in cluster.brokers.values():
+            changes = broker.partitions.apply(
+                MetadataDelta.between(EMPTY_IMAGE, cluster.image), cluster.image
+            )
+            assert (changes.leading, changes.following, changes.removed) == ([], [], [])
+        assert await asyncio.wait_for(produce_outcome(cluster, b"y"), 10) == ErrorCode.NONE
