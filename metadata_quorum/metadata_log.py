@@ -4,8 +4,9 @@
     00000000000000001200-0000000003.checkpoint   everything below offset 1200, written in epoch 3
     partition.metadata                           version and topic id, as every partition has
 
-What is here is derived: apply appends one batch per command, and a restart rewinds to the end of Raft's snapshot and derives the rest again. So
-nothing is fsynced on append, and a log that cannot be rewound is simply begun anew at the snapshot.
+What is here is derived: apply appends one batch per command, and a restart rewinds to the end of
+Raft's snapshot and derives the rest again. So nothing is fsynced on append, and a log that cannot be
+rewound is simply begun anew at the snapshot.
 
 Bounded: a checkpoint rolls the segment, and segments and checkpoints older than the previous
 checkpoint are deleted; a follower that is further behind than that fetches the checkpoint.
