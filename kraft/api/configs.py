@@ -45,6 +45,21 @@ class Value(NamedTuple):
     source: Source
 
 
+class TopicConfig(NamedTuple):
+    """One effective setting of a topic, and the chain that it was taken from."""
+
+    key: ConfigKey
+    chain: tuple[Value, ...]
+
+    @property
+    def value(self) -> str | None:
+        return self.chain[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.chain[0].source
+
+
 _KAFKA_TYPES: Final = {
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
@@ -83,7 +98,9 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
         case ResourceType.TOPIC:
             if node.image.topic(name) is None:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-            yield from topic_entries(node, node.image.config(ResourceType.TOPIC, name), documented=documented)
+            for each in topic_configs(node, node.image.config(ResourceType.TOPIC, name)):
+                key = each.key
+                yield _entry(key.name, each.chain, key.type, key.doc if documented else None)
         case ResourceType.BROKER:
             _check_broker(node, name)
             for row in BROKER_KEYS.values():
@@ -112,9 +129,7 @@ def _check_broker(node: NodeContext, name: str) -> None:
         )
 
 
-def topic_entries(
-    node: NodeContext, own: Mapping[str, str], *, documented: bool = False
-) -> Iterator[dict[str, Any]]:
+def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicConfig]:
     """Every setting of a topic with these values of its own; CreateTopics answers with it too."""
     for key in TOPIC_CONFIGS.values():
         chain = [Value(key.name, own[key.name], Source.TOPIC)] if key.name in own else []
@@ -125,7 +140,7 @@ def topic_entries(
             chain += [*overrides, Value(default.name, default_of_topic, Source.DEFAULT)]
         else:
             chain.append(Value(key.name, key.default, Source.DEFAULT))
-        yield _entry(key.name, chain, key.type, key.doc if documented else None)
+        yield TopicConfig(key, tuple(chain))
 
 
 def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, Any]:
