@@ -36,12 +36,12 @@ FULL = Scale(
     kills=2,
 )
 SMOKE = Scale(
-    warm_up_s=0.5,
-    throughput_s=0.5,
-    throughput_max_bytes=64 << 20,
-    latency_s=0.7,
+    warm_up_s=0.2,
+    throughput_s=0.3,
+    throughput_max_bytes=32 << 20,
+    latency_s=0.5,
     latency_rates=(200, 1000),
-    idle_s=0.5,
+    idle_s=0.1,
     kills=1,
 )
 

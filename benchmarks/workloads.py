@@ -173,7 +173,7 @@ def _measure_latency(session: Session, partitions: int) -> None:
     topic = session.new_topic(partitions)
     scale, bootstrap = session.scale, session.cluster.bootstrap
     rates = list(scale.latency_rates)
-    warm_up_s = max(1.0, scale.warm_up_s / 4)
+    warm_up_s = scale.warm_up_s / 4
     job = SendJob(bootstrap, topic, partitions, rates, scale.latency_s, warm_up_s, LATENCY_VALUE_BYTES)
     send_s = warm_up_s + (scale.latency_s + 10.0) * len(rates)
     with client("receive", ReceiveJob(bootstrap, topic, partitions, send_s + 30.0)) as receiver:
