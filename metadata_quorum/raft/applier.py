@@ -14,6 +14,7 @@ from typing import Final
 
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import InvariantViolation, invariant
+from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind
 from metadata_quorum.raft.port import StateMachine
@@ -35,6 +36,7 @@ class Applier:
         """The last entry applied."""
         self.digest = 0
         """Rolling hash of all entries up to `index`."""
+        self._bytes_since_snapshot = 0
         self._digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
         self._expected: tuple[int, int] | None = None
         self._load()
@@ -47,6 +49,7 @@ class Applier:
         invariant(term is not None, "RAFT_LOG_DENSE", ("apply", index))
         assert term is not None
         self._move_to(index, zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest)))
+        self._bytes_since_snapshot += len(command)
         if command[0] != EntryKind.COMMAND:
             return None
         try:
@@ -61,6 +64,13 @@ class Applier:
             invariant(known == digest, "M3", ("applied history differs from the leader's at", index))
         elif index > self.index:
             self._expected = (index, digest)
+
+    def snapshot_is_due(self, config: RaftConfig) -> bool:
+        """Whether enough was applied since the last one."""
+        return (
+            self.index - self._journal.base_index >= config.snapshot_entries
+            or self._bytes_since_snapshot >= config.snapshot_bytes
+        )
 
     def take_snapshot(self) -> None:
         """Save the state, then forget the log that led to it."""
@@ -87,6 +97,7 @@ class Applier:
         self._store.save(snapshot)
         self._journal.trim_to(snapshot.index, snapshot.term)
         self._store.prune(snapshot.index)
+        self._bytes_since_snapshot = 0
 
     def _restore(self, snapshot: Snapshot) -> None:
         try:

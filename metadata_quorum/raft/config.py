@@ -39,7 +39,9 @@ class RaftConfig:
     """Unanswered messages per follower before the leader waits for its answers."""
     max_command_bytes: int = 8_388_608
     snapshot_entries: int = 10_000
-    """A snapshot is taken when this many entries lie behind the last one."""
+    """A snapshot is taken when this many entries were applied since the last one,"""
+    snapshot_bytes: int = 20_971_520
+    """metadata.log.max.record.bytes.between.snapshots: or this much of commands."""
     snapshot_chunk_bytes: int = 262_144
     max_snapshot_bytes: int = 1_073_741_824
 
@@ -50,5 +52,5 @@ class RaftConfig:
             raise ValueError("three heartbeats must fit into the election timeout")
         if self.check_quorum_ms <= self.heartbeat_ms * 3:
             raise ValueError("the quorum check must outlast three heartbeats")
-        if self.append_bytes < 1 or self.appends_in_flight < 1 or self.snapshot_entries < 1:
+        if min(self.append_bytes, self.appends_in_flight, self.snapshot_entries, self.snapshot_bytes) < 1:
             raise ValueError("append and snapshot limits must be positive")

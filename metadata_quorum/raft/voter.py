@@ -50,7 +50,7 @@ from metadata_quorum.raft.messages import (
     decode,
 )
 from metadata_quorum.raft.outbox import Outbox
-from metadata_quorum.raft.port import Applied, QuorumState, RaftLink, StateMachine
+from metadata_quorum.raft.port import Applied, QuorumState, Raft, RaftLink, StateMachine
 from metadata_quorum.raft.proposals import Proposals
 from metadata_quorum.raft.snapshots import SnapshotStore
 from metadata_quorum.raft.syncobj import Core
@@ -59,7 +59,7 @@ _MS: Final = 0.001
 _COMMAND: Final = bytes([EntryKind.COMMAND])
 
 
-class SyncObjRaft:
+class SyncObjRaft(Raft):
     """See metadata_quorum/raft/port.py for what each method promises."""
 
     def __init__(
@@ -199,7 +199,7 @@ class SyncObjRaft:
             if self._core.is_leader:
                 self._leading.replicate(now)
             self._proposals.expire(now)
-            if self._applier.index - self._journal.base_index >= self._config.snapshot_entries:
+            if self._applier.snapshot_is_due(self._config):
                 self._applier.take_snapshot()
             self._outbox.flush()
             self._proposals.deliver()

@@ -6,6 +6,8 @@ The simulator itself is on trial too: with a mitigation taken out, it has to fin
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chaos.sim.raft_world import Options, World, run_seed
@@ -105,5 +107,5 @@ def test_the_simulator_misses_a_mitigation(
 
 
 def _run_many() -> None:
-    for seed in range(120):
-        World(seed, Options.from_seed(seed, 3)).run()
+    for seed in range(150):
+        World(seed, dataclasses.replace(Options.from_seed(seed, 3), wipes=True)).run()

@@ -6,7 +6,7 @@ import pytest
 
 from metadata_quorum.raft.election import Votes
 from metadata_quorum.raft.leading import Leading
-from metadata_quorum.raft.messages import VoteReply
+from metadata_quorum.raft.messages import AppendReply, VoteReply, encode
 from metadata_quorum.raft.replication import Follower
 from tests.unit.raft.rig import Mutant, Rig, expecting
 
@@ -75,8 +75,6 @@ def test_an_answer_beyond_the_end_of_the_log_is_malformed() -> None:
     rig = Rig()
     rig.elect(1)
     follower = rig.rafts[1]._leading._followers[2]
-    from metadata_quorum.raft.messages import AppendReply, encode
-
     lie = AppendReply(rig.rafts[1].term, follower.seq, 0, 1000, True)
     with pytest.raises(ValueError, match="acknowledges 999"):
         rig.rafts[1].receive(2, encode(rig.rafts[1]._incarnations[2], lie))

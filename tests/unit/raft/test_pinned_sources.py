@@ -11,6 +11,8 @@ import inspect
 import pysyncobj.syncobj
 import pytest
 
+from metadata_quorum.raft.syncobj import Core
+
 OVERRIDDEN = (
     "_SyncObj__generateRaftTimeout",
     "_SyncObj__onMessageReceived",
@@ -70,8 +72,6 @@ def test_version_is_pinned() -> None:
 
 
 def test_every_override_is_listed() -> None:
-    from metadata_quorum.raft.syncobj import Core
-
     upstream = set(vars(pysyncobj.syncobj.SyncObj))
     overrides = {name for name in vars(Core) if name in upstream and not name.startswith("__")}
     assert overrides == set(OVERRIDDEN)

@@ -279,6 +279,21 @@ def test_a_history_that_differs_is_noticed() -> None:
         rig.run(1.0)
 
 
+def test_large_commands_make_a_snapshot_due_before_many_do() -> None:
+    rig = Rig(1, RaftConfig(snapshot_bytes=1000))
+    rig.elect(1)
+    rig.propose(1, b"x" * 600)
+    rig.settle()
+    assert rig.rafts[1]._journal.base_index == 1
+    rig.propose(1, b"y" * 600)
+    rig.settle()
+    first = rig.rafts[1]._journal.base_index
+    assert first > 1
+    rig.propose(1, b"z")
+    rig.settle()
+    assert rig.rafts[1]._journal.base_index == first
+
+
 def test_every_log_begins_alike() -> None:
     assert all(rig_log[0] == (GENESIS[1], GENESIS[2], b"-") for rig_log in (Rig().log(1), Rig(1).log(1)))
 
