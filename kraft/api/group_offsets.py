@@ -57,6 +57,7 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
         request.topics,
         lambda topic, index: errors.get(TopicPartition(topic or "", index), unknown),
         names,
+        by_id=by_id,
     )
 
 
@@ -81,17 +82,21 @@ async def _commit(
 
 def commit_error(request: Message, code: ErrorCode, message: str) -> Response:
     names = [topic.name for topic in request.topics]
-    return _per_partition(request.topics, lambda _topic, _index: code, names)
+    by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
+    return _per_partition(request.topics, lambda _topic, _index: code, names, by_id=by_id)
 
 
 def _per_partition(
-    topics: Iterable[Message], code: Callable[[str | None, int], ErrorCode], names: Iterable[str | None]
+    topics: Iterable[Message],
+    code: Callable[[str | None, int], ErrorCode],
+    names: Iterable[str | None],
+    *,
+    by_id: bool = False,
 ) -> Response:
     return {
         "topics": [
             {
-                "name": topic.name,
-                "topic_id": topic.topic_id,
+                **_same_name(topic, by_id=by_id),
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
@@ -156,8 +161,7 @@ async def _fetch(
     reply = await service.fetch_offsets(FetchOffsets(group_id, wanted))
     return [
         {
-            "name": topic.name,
-            "topic_id": topic.topic_id,
+            **_same_name(topic, by_id=by_id),
             "partitions": [
                 _no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
@@ -180,7 +184,8 @@ def _all_topics(
         topic = image.topic(name)
         if by_id and topic is None:
             continue  # gone, and there is no other way to name it
-        topics.append({"name": name, "topic_id": topic.id if topic else ZERO_UUID, "partitions": rows})
+        named = {"topic_id": topic.id} if by_id and topic is not None else {"name": name}
+        topics.append({**named, "partitions": rows})
     return topics
 
 
@@ -206,6 +211,11 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
     }
 
 
+def _same_name(topic: Message, *, by_id: bool) -> dict[str, Any]:
+    """A topic of the response, named as the request named it."""
+    return {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
+
+
 def _topic_name(image: MetadataImage, topic: Message, by_id: bool) -> str | None:
     """None for an id that no topic has."""
     if not by_id:
@@ -227,14 +237,12 @@ async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message
     ]
     reply = await coordinator(node).delete_offsets(request.group_id, known)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    per_partition = _per_partition(
+    outcomes = _per_partition(
         request.topics,
         lambda name, index: reply.errors.get(TopicPartition(name or "", index), unknown),
         names,
     )
-    for topic in per_partition["topics"]:
-        del topic["topic_id"]
-    return {"error_code": 0, **per_partition}
+    return {"error_code": 0, **outcomes}
 
 
 def delete_error(request: Message, code: ErrorCode, message: str) -> Response:

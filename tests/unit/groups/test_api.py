@@ -1,0 +1,371 @@
+"""The group APIs in every version: request bytes in, response bytes out, over a service in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, GroupServiceConfig
+from data_plane.coordinator.groups.states import GroupRules
+from data_plane.coordinator.groups.table import GroupLimits
+from kraft.api import group_admin, group_offsets, groups
+from kraft.api.row import ApiRow
+from kraft.context import NodeContext, RequestContext, Role
+from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from metadata_quorum.model import BrokerRegistration, Endpoint, PartitionRegistration
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.groups.table_driver import EPOCH_MS
+
+ROWS = {row.key: row for row in (*groups.ROWS, *group_offsets.ROWS, *group_admin.ROWS)}
+OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
+DESCRIBE, LIST, DELETE, OFFSET_DELETE = 15, 16, 42, 47
+ORDERS_ID = UUID(int=77)
+WITH_TOPIC_IDS = 10
+
+
+def versions(key: int, *, unstable: int = 0) -> list[int]:
+    return list(range(ROWS[key].min_version, ROWS[key].max_version + 1 + unstable))
+
+
+def image(*names: str) -> MetadataImage:
+    ids = {"orders": ORDERS_ID, OFFSETS_TOPIC: UUID(int=50)}
+    sizes = {"orders": 3, OFFSETS_TOPIC: 50}
+    partition = PartitionRegistration((1,), (1,), 1, 0, 0)
+    topics = [TopicImage(name, ids[name], dict.fromkeys(range(sizes[name]), partition)) for name in names]
+    broker = BrokerRegistration(1, 5, UUID(int=1), (Endpoint("CLIENTS", "host", 9092),), fenced=False)
+    return MetadataImage(
+        brokers={1: broker},
+        topics_by_name={topic.name: topic for topic in topics},
+        topics_by_id={topic.id: topic for topic in topics},
+    )
+
+
+class Broker:
+    """One broker that leads every partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        config = GroupServiceConfig(GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0)))
+        self.service = GroupService(config, MemoryLog(), loop, random.Random(1), lambda: EPOCH_MS)
+        self.node = NodeContext(
+            node_id=1,
+            cluster_id="c",
+            config=SimpleNamespace(),
+            loop=loop,
+            random=random.Random(2),
+            now_ms=lambda: EPOCH_MS,
+            image=image("orders", OFFSETS_TOPIC),
+            groups=self.service,
+        )
+
+    async def lead(self) -> None:
+        for partition in range(50):
+            self.service.become_leader(partition, 1)
+        await self.service.loaded()
+
+    async def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Message:
+        row = ROWS[key]
+        request = decode_request(key, version, encode_request(key, version, fields))
+        try:
+            assert row.handler is not None
+            assert row.on_error is not None
+            answer = row.handler(self.node, context(row, version), request)
+            response = await answer if isinstance(answer, Awaitable) else answer
+        except BrokerError as error:
+            response = row.on_error(request, error.code, error.message)
+        assert response is not None
+        return decode_response(key, version, encode_response(key, version, response))
+
+    async def join(self, group: str = "g", version: int = 9, **fields: Any) -> Message:
+        request: dict[str, Any] = {
+            "group_id": group,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b"mine"}],
+        }
+        answer = await self.ask(JOIN, version, request | fields)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            fields["member_id"] = answer.member_id
+            answer = await self.ask(JOIN, version, request | fields)
+        return answer
+
+
+def context(row: ApiRow, version: int) -> RequestContext:
+    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="10.0.0.9")
+    return RequestContext(row.key, version, 1, "app", Role.BROKER, peer, "User:me", row, ROWS)
+
+
+def run(test: Callable[[Broker], Awaitable[None]], *, leads: bool = True) -> None:
+    async def main() -> None:
+        broker = Broker()
+        try:
+            if leads:
+                await broker.lead()
+            await test(broker)
+        finally:
+            broker.service.close()
+
+    asyncio.run(main())
+
+
+def finds(version: int, *keys: str) -> dict[str, Any]:
+    return {"coordinator_keys": list(keys)} if version >= 4 else {"key": keys[0]}
+
+
+@pytest.mark.parametrize("version", versions(FIND))
+def test_the_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        answer = await broker.ask(FIND, version, finds(version, "g"))
+        found = answer.coordinators[0] if version >= 4 else answer
+        assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
+        broker.node.image = image("orders", OFFSETS_TOPIC)
+        number = broker.service.partition_for("g")
+        topic = broker.node.image.topics_by_name[OFFSETS_TOPIC]
+        leaderless = PartitionRegistration((1,), (1,), -1, 1, 1)
+        topic.partitions[number] = leaderless  # type: ignore[index]
+        answer = await broker.ask(FIND, version, finds(version, "g"))
+        found = answer.coordinators[0] if version >= 4 else answer
+        assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+    run(test)
+
+
+def test_whoever_asks_first_has_the_topic_created() -> None:
+    async def test(broker: Broker) -> None:
+        asked: asyncio.Future[Mapping[str, Any]] = broker.node.loop.create_future()
+
+        class Controller:
+            async def request(self, api_key: int, version: int, fields: Any) -> Message:
+                asked.set_result(fields)
+                return decode_response(19, 7, encode_response(19, 7, {"topics": []}))
+
+        broker.node.controller_client = Controller()
+        broker.node.config = SimpleNamespace(
+            offsets_topic_num_partitions=50,
+            offsets_topic_replication_factor=3,
+            offsets_topic_segment_bytes=104857600,
+        )
+        broker.node.image = image("orders")
+        answer = await broker.ask(FIND, 4, finds(4, "g"))
+        assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        [topic] = (await asked)["topics"]
+        assert (topic["name"], topic["num_partitions"]) == (OFFSETS_TOPIC, 50)
+
+    run(test)
+
+
+@pytest.mark.row("G1")
+@pytest.mark.parametrize("version", versions(JOIN))
+def test_a_member_comes_in_by_any_version_of_join(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        answer = await broker.join(version=version)
+        assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
+        assert answer.leader == answer.member_id
+        assert answer.member_id.startswith("app-")
+        assert [(m.member_id, bytes(m.metadata)) for m in answer.members] == [(answer.member_id, b"mine")]
+        stranger = await broker.join(version=version, member_id="stranger")
+        assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert stranger.generation_id == -1
+        assert stranger.protocol_name == (None if version >= 7 else "")
+
+    run(test)
+
+
+@pytest.mark.row("G1")
+@pytest.mark.parametrize(
+    ("sync", "heartbeat", "leave"),
+    [*zip(versions(SYNC), [*versions(HEARTBEAT), 4], versions(LEAVE), strict=True)],
+)
+def test_a_member_syncs_beats_and_leaves(sync: int, heartbeat: int, leave: int) -> None:
+    async def test(broker: Broker) -> None:
+        member = (await broker.join()).member_id
+        whoami = {"group_id": "g", "member_id": member, "generation_id": 1}
+        assignments = [{"member_id": member, "assignment": b"all"}]
+        answer = await broker.ask(SYNC, sync, whoami | {"assignments": assignments})
+        assert (answer.error_code, bytes(answer.assignment)) == (0, b"all")
+        assert (await broker.ask(HEARTBEAT, heartbeat, whoami)).error_code == 0
+        wrong = await broker.ask(HEARTBEAT, heartbeat, whoami | {"generation_id": 2})
+        assert wrong.error_code == ErrorCode.ILLEGAL_GENERATION
+
+        leaving = {"members": [{"member_id": member}]} if leave >= 3 else {"member_id": member}
+        for expected in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
+            answer = await broker.ask(LEAVE, leave, {"group_id": "g", **leaving})
+            outcome = answer.members[0].error_code if leave >= 3 else answer.error_code
+            assert outcome == expected
+
+    run(test)
+
+
+def offset_request(version: int, offset: int) -> dict[str, Any]:
+    topic = {"topic_id": ORDERS_ID} if version >= WITH_TOPIC_IDS else {"name": "orders"}
+    partitions = [{"partition_index": 2, "committed_offset": offset, "committed_metadata": "note"}]
+    return {"group_id": "g", "topics": [topic | {"partitions": partitions}]}
+
+
+def fetch_request(version: int, *, everything: bool = False) -> dict[str, Any]:
+    topic = {"topic_id": ORDERS_ID} if version >= WITH_TOPIC_IDS else {"name": "orders"}
+    topics = None if everything else [topic | {"partition_indexes": [2, 0]}]
+    if version >= 8:
+        return {"groups": [{"group_id": "g", "topics": topics}]}
+    return {"group_id": "g", "topics": topics}
+
+
+@pytest.mark.row("G4")
+@pytest.mark.parametrize(
+    ("commit", "fetch"),
+    sorted(
+        {
+            *product(versions(OFFSET_COMMIT, unstable=1), [9]),
+            *product([9], versions(OFFSET_FETCH, unstable=1)),
+        }
+    ),
+)
+def test_offsets_are_committed_and_fetched_in_every_version(commit: int, fetch: int) -> None:
+    async def test(broker: Broker) -> None:
+        answer = await broker.ask(OFFSET_COMMIT, commit, offset_request(commit, 42))
+        assert answer.topics[0].partitions[0].error_code == 0
+        for everything in (False, True) if fetch >= 2 else (False,):
+            answer = await broker.ask(OFFSET_FETCH, fetch, fetch_request(fetch, everything=everything))
+            topics = answer.groups[0].topics if fetch >= 8 else answer.topics
+            rows = [(p.partition_index, p.committed_offset, p.metadata) for p in topics[0].partitions]
+            assert rows == [(2, 42, "note")] + ([] if everything else [(0, -1, "")])
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", versions(OFFSET_COMMIT, unstable=1))
+def test_offsets_of_an_unknown_topic_are_refused(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        broker.node.image = image(OFFSETS_TOPIC)
+        answer = await broker.ask(OFFSET_COMMIT, version, offset_request(version, 1))
+        unknown = (
+            ErrorCode.UNKNOWN_TOPIC_ID if version >= WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        assert answer.topics[0].partitions[0].error_code == unknown
+
+    run(test)
+
+
+EVERY_VERSION = [(key, version) for key in ROWS for version in versions(key)]
+ASKED: dict[int, Callable[[int], dict[str, Any]]] = {
+    OFFSET_COMMIT: lambda version: offset_request(version, 1),
+    OFFSET_FETCH: fetch_request,
+    HEARTBEAT: lambda version: {"group_id": "g", "member_id": "m"},
+    LEAVE: lambda version: {"group_id": "g"} | ({"member_id": "m"} if version < 3 else {}),
+    SYNC: lambda version: {"group_id": "g", "member_id": "m"},
+    DESCRIBE: lambda version: {"groups": ["g"]},
+    DELETE: lambda version: {"groups_names": ["g"]},
+    OFFSET_DELETE: lambda version: {"group_id": "g"},
+}
+
+
+@pytest.mark.parametrize(("key", "version"), [each for each in EVERY_VERSION if each[0] in ASKED])
+def test_who_does_not_coordinate_says_so_in_every_version(key: int, version: int) -> None:
+    async def test(broker: Broker) -> None:
+        answer = await broker.ask(key, version, ASKED[key](version))
+        code = {
+            OFFSET_COMMIT: lambda: answer.topics[0].partitions[0].error_code,
+            OFFSET_FETCH: lambda: (
+                answer.groups[0].error_code
+                if version >= 8
+                else answer.error_code
+                if version >= 2
+                else answer.topics[0].partitions[0].error_code
+            ),
+            DESCRIBE: lambda: answer.groups[0].error_code,
+            DELETE: lambda: answer.results[0].error_code,
+        }.get(key, lambda: answer.error_code)()
+        assert code == ErrorCode.NOT_COORDINATOR
+
+    run(test, leads=False)
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+def test_groups_are_described(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        member = (await broker.join()).member_id
+        fields = {"group_id": "g", "member_id": member, "generation_id": 1}
+        await broker.ask(SYNC, 5, fields | {"assignments": [{"member_id": member, "assignment": b"all"}]})
+        answer = await broker.ask(DESCRIBE, version, {"groups": ["g", "nobody"]})
+        group, missing = answer.groups
+        assert (group.group_state, group.protocol_type, group.protocol_data) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        [row] = group.members
+        assert (row.client_id, row.client_host) == ("app", "/10.0.0.9")
+        assert (bytes(row.member_metadata), bytes(row.member_assignment)) == (b"mine", b"all")
+        expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+        assert (missing.group_state, missing.error_code) == ("Dead", expected)
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", versions(LIST))
+def test_groups_are_listed_and_filtered(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        await broker.join("other")
+        answer = await broker.ask(LIST, version, {})
+        assert {g.group_id: g.protocol_type for g in answer.groups} == {"g": "", "other": "consumer"}
+        if version >= 4:
+            answer = await broker.ask(LIST, version, {"states_filter": ["Empty"]})
+            assert [(g.group_id, g.group_state) for g in answer.groups] == [("g", "Empty")]
+        if version >= 5:
+            answer = await broker.ask(LIST, version, {"types_filter": ["Consumer"]})
+            assert answer.groups == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", versions(DELETE))
+def test_groups_are_deleted(version: int) -> None:
+    async def test(broker: Broker) -> None:
+        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        await broker.join("busy")
+        answer = await broker.ask(DELETE, version, {"groups_names": ["g", "busy", "nobody"]})
+        assert {result.group_id: result.error_code for result in answer.results} == {
+            "g": ErrorCode.NONE,
+            "busy": ErrorCode.NON_EMPTY_GROUP,
+            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        assert (await broker.ask(LIST, 5, {"states_filter": ["Empty"]})).groups == []
+
+    run(test)
+
+
+def test_single_offsets_are_deleted() -> None:
+    async def test(broker: Broker) -> None:
+        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        topics = [
+            {"name": "orders", "partitions": [{"partition_index": 2}]},
+            {"name": "gone", "partitions": [{"partition_index": 0}]},
+        ]
+        answer = await broker.ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+        codes = [topic.partitions[0].error_code for topic in answer.topics]
+        assert (answer.error_code, codes) == (0, [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        assert (await broker.ask(LIST, 5, {})).groups == []
+
+    run(test)
+
+
+def test_an_empty_image_has_no_groups_to_offer() -> None:
+    async def test(broker: Broker) -> None:
+        broker.node.groups = None
+        broker.node.image = EMPTY_IMAGE
+        answer = await broker.ask(HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(test, leads=False)
