@@ -75,9 +75,9 @@ class Broker:
     async def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Message:
         row = ROWS[key]
         request = decode_request(key, version, encode_request(key, version, fields))
+        assert row.handler is not None
+        assert row.on_error is not None
         try:
-            assert row.handler is not None
-            assert row.on_error is not None
             answer = row.handler(self.node, context(row, version), request)
             response = await answer if isinstance(answer, Awaitable) else answer
         except BrokerError as error:
