@@ -21,7 +21,8 @@
     log start offset ahead of the end                          the log begins anew there
 
 A batch counts as good behind damage if its length fits, its magic is 2, its CRC is right and its
-offset is not below what the damaged one would have reached.
+offset is not below what the damaged one would have reached. (A damaged base offset of the very last
+batch cannot be told: the CRC does not cover it, nothing stands behind it, and compaction leaves gaps.)
 
 Way of the data: Log.open -> here; nothing else reads whole segments.
 """
@@ -41,7 +42,15 @@ from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import Segment
-from metadata_quorum.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, check_crc, decode_batch, read_header
+from metadata_quorum.batch import (
+    BATCH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    CorruptBatchError,
+    check_crc,
+    decode_batch,
+    read_header,
+)
 from metadata_quorum.disk import Buffer, Disk
 
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -55,8 +64,8 @@ class LogCorruptError(Exception):
 
     def __init__(self, path: str, position: int, offset: int, what: str) -> None:
         super().__init__(
-            f"{path} is corrupt at byte {position} (offset {offset}): {what}; "
-            f"there are good batches behind it, so nothing was truncated"
+            f"{path} is corrupt at byte {position} (offset {offset}): {what}. "
+            f"Good batches may lie behind it, so nothing was truncated"
         )
         self.path = path
         self.position = position
@@ -93,12 +102,10 @@ def load(
         segments[base] = Segment(disk, directory, base, config, now_ms)
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
-    epochs = _read_epochs(disk, directory, segments)
-    if clean:
-        _rebuild_damaged_indexes(disk, segments)
-        end = segments.peekitem(-1)[1].load_tail()
-    else:
-        end = _recover(disk, segments, epochs, recovery_point)
+    epochs = _read_epochs(disk, directory)
+    end = _find_end(disk, segments, epochs, recovery_point if not clean else None)
+    if epochs is None:
+        epochs = _epochs_of_batches(segments)
     log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
     if log_start_offset > end:
         for segment in segments.values():
@@ -139,18 +146,18 @@ def _remove_segment(disk: Disk, segment: Segment) -> None:
 # --- epochs ------------------------------------------------------------------------------------
 
 
-def _read_epochs(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> EpochCache:
+def _read_epochs(disk: Disk, directory: str) -> EpochCache | None:
     path = f"{directory}/{files.LEADER_EPOCHS}"
     try:
-        if disk.exists(path):
-            return EpochCache(checkpoints.read_epochs(disk, path))
+        return EpochCache(checkpoints.read_epochs(disk, path)) if disk.exists(path) else None
     except checkpoints.CheckpointError:
-        pass
+        return None
+
+
+def _epochs_of_batches(segments: SortedDict[int, Segment]) -> EpochCache:
     epochs = EpochCache()
     for segment in segments.values():
         for _, header in segment.headers(0, segment.size):
-            if header.magic != MAGIC:
-                break  # damage: recovery judges it
             epochs.assign(header.partition_leader_epoch, header.base_offset)
     return epochs
 
@@ -158,12 +165,30 @@ def _read_epochs(disk: Disk, directory: str, segments: SortedDict[int, Segment])
 # --- segments ----------------------------------------------------------------------------------
 
 
-def _recover(disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache, recovery_point: int) -> int:
+def _find_end(
+    disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int | None
+) -> int:
+    """The end offset of the log, after whatever recovery it needs; no recovery point: a clean close."""
+    last_base, last = segments.peekitem(-1)
+    if recovery_point is None:
+        _rebuild_damaged_indexes(disk, segments, list(segments))
+        try:
+            end: int = last.load_tail()
+            return end
+        except CorruptBatchError:
+            recovery_point = last_base  # not so clean: look at its end as after a crash
+    return _recover(disk, segments, epochs, recovery_point)
+
+
+def _recover(
+    disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int
+) -> int:
     """Check what may not have been synced; returns the end offset of the log."""
     bases = list(segments)
     first: int = max(segments.bisect_right(recovery_point) - 1, 0)
     _rebuild_damaged_indexes(disk, segments, bases[:first])
-    epochs.truncate_from_end(bases[first])  # the scan finds the later ones
+    if epochs is not None:
+        epochs.truncate_from_end(bases[first])  # the scan finds the later ones
     end: int = bases[first]
     for i, base in enumerate(bases[first:], start=first):
         segment: Segment = segments[base]
@@ -181,10 +206,8 @@ def _recover(disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache,
     return end
 
 
-def _rebuild_damaged_indexes(
-    disk: Disk, segments: SortedDict[int, Segment], bases: list[int] | None = None
-) -> None:
-    for base in segments if bases is None else bases:
+def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bases: list[int]) -> None:
+    for base in bases:
         segment: Segment = segments[base]
         intact = True
         for index, entry in ((segment.offset_index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
@@ -265,18 +288,27 @@ def _claimed_end(segment: Segment, position: int, expected: int) -> int:
 
 
 def good_batch_behind(segment: Segment, position: int, least_offset: int) -> bool:
-    """Whether a whole, checked batch of `least_offset` or later begins behind `position`."""
-    data = segment.file.read(position + 1, segment.size - position - 1)
+    """Whether a whole, checked batch of `least_offset` or later begins behind `position`.
+
+    At `position` itself any offset will do: a good batch whose offset falls back betrays a damaged
+    offset, which no CRC covers, in it or before it.
+    """
+    data = segment.file.read(position, segment.size - position)
+    if _is_good(data, 0, 0):
+        return True
     prefix = re.escape(least_offset.to_bytes(8, "big")[:4])
-    for match in re.finditer(b"(?s)(?=" + prefix + b".{12}\\x02)", data):
-        at = match.start()
-        if len(data) - at < BATCH_OVERHEAD:
-            return False
-        header = read_header(data, at)
-        fits = BATCH_OVERHEAD <= header.size <= len(data) - at
-        if fits and header.base_offset >= least_offset and check_crc(data, at, header):
-            return True
-    return False
+    candidates = re.finditer(b"(?s)(?=" + prefix + b".{12}\\x02)", data)
+    return any(_is_good(data, match.start(), least_offset) for match in candidates if match.start())
+
+
+def _is_good(data: bytes, at: int, least_offset: int) -> bool:
+    if len(data) - at < BATCH_OVERHEAD:
+        return False
+    header = read_header(data, at)
+    fits = BATCH_OVERHEAD <= header.size <= len(data) - at
+    return (
+        fits and header.base_offset >= least_offset and header.magic == MAGIC and check_crc(data, at, header)
+    )
 
 
 # --- producers ---------------------------------------------------------------------------------

@@ -1,0 +1,85 @@
+"""Kafka's small text files."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from data_plane.log import checkpoints
+from data_plane.log.checkpoints import CheckpointError
+from metadata_quorum.disk import OsDisk
+from metadata_quorum.model import TopicPartition
+
+DISK = OsDisk()
+
+
+@pytest.mark.row("R8")
+@pytest.mark.row("L1")
+def test_offsets_in_kafkas_form(tmp_path):
+    path = str(tmp_path / checkpoints.RECOVERY_POINTS)
+    offsets = {TopicPartition("flights", 1): 998, TopicPartition("flights", 0): 1234}
+    checkpoints.write_offsets(DISK, path, offsets)
+    assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n2\nflights 0 1234\nflights 1 998\n"
+    assert checkpoints.read_offsets(DISK, path) == offsets
+
+
+def test_no_file_is_an_empty_checkpoint(tmp_path):
+    assert checkpoints.read_offsets(DISK, str(tmp_path / "none")) == {}
+    assert checkpoints.read_epochs(DISK, str(tmp_path / "none")) == []
+    assert checkpoints.read_partition_metadata(DISK, str(tmp_path / "none")) is None
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("1\n0\n", "version"),
+        ("0\n", "count"),
+        ("0\n2\nflights 0 1\n", "2 entries announced, 1 found"),
+        ("0\n1\nflights 0\n", "line 3"),
+        ("0\n1\nflights 0 x\n", "line 3"),
+        ("0\n1\nflights x 1\n", "invalid literal"),
+    ],
+)
+def test_malformed_checkpoints_say_where(tmp_path, text: str, complaint: str):
+    path = tmp_path / "checkpoint"
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match=complaint):
+        checkpoints.read_offsets(DISK, str(path))
+
+
+@pytest.mark.row("L1")
+def test_partition_metadata(tmp_path):
+    path = tmp_path / "partition.metadata"
+    topic_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+    checkpoints.write_partition_metadata(DISK, str(path), topic_id)
+    assert path.read_text() == "version: 0\ntopic_id: a6e4EJ2tEdGAtADAT9QwyA"
+    assert checkpoints.read_partition_metadata(DISK, str(path)) == topic_id
+    path.write_text("version: 0\n")
+    with pytest.raises(CheckpointError):
+        checkpoints.read_partition_metadata(DISK, str(path))
+
+
+@pytest.mark.row("L1")
+def test_meta_properties(tmp_path):
+    path = str(tmp_path / "meta.properties")
+    checkpoints.write_meta_properties(
+        DISK, path, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=3, directory_id=UUID(int=7)
+    )
+    assert checkpoints.read_meta_properties(DISK, path) == {
+        "version": "1",
+        "cluster.id": "4L6g3nShT-eMCtK--X86sw",
+        "node.id": "3",
+        "directory.id": "AAAAAAAAAAAAAAAAAAAABw",
+    }
+
+
+def test_clean_shutdown_marker(tmp_path):
+    checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12)
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":12}'
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == 12
+    (tmp_path / ".kafka_cleanshutdown").write_text("")
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == -1
+    checkpoints.remove_clean_shutdown(DISK, str(tmp_path))
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) is None

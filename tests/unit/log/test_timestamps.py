@@ -1,0 +1,56 @@
+"""ListOffsets by time: the first record at or after, the record with the greatest timestamp."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_plane.log.config import LogConfig
+from tests.logs import NOW_MS, lead, open_log
+
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100, message_timestamp_after_max_ms=10**12)
+
+
+@pytest.mark.row("L5")
+@pytest.mark.parametrize("reopen", [None, True, False])
+def test_first_at_or_after(tmp_path, reopen: bool | None):
+    """Timestamps that also fall back, against the plain search."""
+    times = [NOW_MS + step for step in (0, 10, 5, 30, 30, 20, 50, 45, 80, 70, 75, 90, 60, 100, 100) * 3]
+    log = open_log(tmp_path, SMALL)
+    for i, timestamp in enumerate(times):
+        lead(log, b"%d" % i * 10, timestamp=timestamp, epoch=i // 5)
+    if reopen is not None:
+        log.close_clean()
+        log = open_log(tmp_path, SMALL, clean=reopen)
+    for wanted in range(NOW_MS - 1, NOW_MS + 102):
+        expected = next((i for i, timestamp in enumerate(times) if timestamp >= wanted), None)
+        found = log.offset_for_timestamp(wanted)
+        assert (found and found.offset) == expected
+        if found is not None:
+            assert (found.timestamp, found.leader_epoch) == (times[found.offset], found.offset // 5)
+
+
+@pytest.mark.row("L5")
+def test_inside_a_batch_and_above_the_start(tmp_path):
+    log = open_log(tmp_path)
+    lead(log, b"a", b"b", b"c")
+    assert log.offset_for_timestamp(NOW_MS).offset == 0
+    log.advance_log_start(2)
+    assert log.offset_for_timestamp(NOW_MS).offset == 2
+    assert log.offset_for_timestamp(NOW_MS + 1) is None
+
+
+@pytest.mark.row("L5")
+def test_greatest(tmp_path):
+    log = open_log(tmp_path, SMALL)
+    assert log.max_timestamp() is None
+    for i, step in enumerate((0, 10, 99, 20, 99, 30) * 4):
+        lead(log, b"%d" % i * 20, timestamp=NOW_MS + step)
+    found = log.max_timestamp()
+    assert (found.offset, found.timestamp) == (2, NOW_MS + 99)
+
+
+def test_records_without_timestamps(tmp_path):
+    log = open_log(tmp_path)
+    lead(log, b"a", timestamp=-1)
+    assert log.max_timestamp() is None
+    assert log.offset_for_timestamp(0) is None
