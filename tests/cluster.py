@@ -1,13 +1,26 @@
-"""A real cluster for tests: three nodes as processes, on free ports, in a temporary directory."""
+"""Real clusters for tests: nodes as processes, on free ports, in temporary directories, ended by pid.
+
+`cluster` is a module's own, to be broken at will. `shared_cluster` serves all tests of a worker that only
+want to use one: they make topics of their own, and leave the nodes as they found them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from kraft.local_cluster import LocalCluster
+
+
+@contextlib.contextmanager
+def running_cluster(directory: Path, ports: list[int]) -> Iterator[LocalCluster]:
+    """Combined nodes, as many as a third of the ports, registered and unfenced."""
+    with contextlib.closing(LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports)) as running:
+        running.start()
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +28,14 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
     """Three combined nodes, registered and unfenced; ended by pid whatever the tests did."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with contextlib.closing(LocalCluster.create(directory, ports=free_ports(9))) as running:
-        running.start()
+    with running_cluster(tmp_path_factory.mktemp("cluster"), free_ports(9)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LocalCluster]:
+    """Three combined nodes for all tests of this worker."""
+    with running_cluster(tmp_path_factory.mktemp("shared"), free_ports(9)) as running:
         yield running

@@ -12,7 +12,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.cluster import cluster as cluster  # a fixture: real nodes
+from tests.cluster import cluster as cluster  # fixtures: real nodes
+from tests.cluster import shared_cluster as shared_cluster
 from tests.rows import RowRecorder
 
 # A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable.

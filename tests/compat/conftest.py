@@ -1,0 +1,47 @@
+"""What the compatibility tests share: one cluster per worker, topics of one's own, two ways to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local_cluster import LocalCluster
+from tests.wire_client import Wire
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap(shared_cluster: LocalCluster) -> str:
+    return shared_cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="session")
+def _topic_numbers() -> Iterator[int]:
+    return count(1)
+
+
+@pytest.fixture
+def make_topic(request: pytest.FixtureRequest, admin: AdminClient, _topic_numbers: Iterator[int]) -> MakeTopic:
+    """`make_topic(partitions=1, replicas=3, **{"key": "value"})`: a new topic; its name."""
+
+    def make(partitions: int = 1, replicas: int = 3, **config: str) -> str:
+        name = f"{request.node.originalname.removeprefix('test_')[:60]}-{next(_topic_numbers)}"
+        admin.create_topics([NewTopic(name, partitions, replicas, config=config)])[name].result()
+        return name
+
+    return make
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with Wire() as wire:
+        yield wire
