@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, key_values, require_topic
-from kraft.cli.configs import DYNAMIC_SOURCES, change, entries_of, source_of
+from kraft.cli.configs import OWN_SOURCES, change, entries_of, source_of
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
 
@@ -45,7 +45,7 @@ def get(
     rows = [
         (key, entry.value, source_of(entry), "yes" if entry.is_read_only else "no")
         for key, entry in sorted(entries.items())
-        if key in keys or (not keys and (all_ or source_of(entry) in DYNAMIC_SOURCES))
+        if key in keys or (not keys and (all_ or source_of(entry) in OWN_SOURCES[kind.value]))
     ]
     show(("key", "value", "source", "read-only"), rows)
 

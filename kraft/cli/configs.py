@@ -10,9 +10,12 @@ from kraft.cli.clients import wait
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ConfigResource
 
-DYNAMIC_SOURCES = frozenset(
-    {"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"}
-)
+OWN_SOURCES = {
+    "topic": ("DYNAMIC_TOPIC_CONFIG",),
+    "broker": ("DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+    "group": ("GROUP_CONFIG",),
+}
+"""Where a value comes from that was set on the resource, and not inherited; Kafka's words."""
 
 
 def _resource(kind: str, name: str, entries: Sequence[Any] = ()) -> ConfigResource:
@@ -38,9 +41,8 @@ def source_of(entry: Any) -> str:
 
 def overrides_of(admin: AdminClient, kind: str, name: str) -> dict[str, str]:
     """Only what was set on the resource itself."""
-    own = "DYNAMIC_TOPIC_CONFIG" if kind == "topic" else "DYNAMIC_BROKER_CONFIG"
     found = entries_of(admin, kind, name)
-    return {key: entry.value for key, entry in sorted(found.items()) if source_of(entry) == own}
+    return {key: entry.value for key, entry in sorted(found.items()) if source_of(entry) in OWN_SOURCES[kind]}
 
 
 def change(

@@ -1,4 +1,4 @@
-"""The records of `__cluster_metadata` as lines, from a node (Fetch) or from its files.
+"""The records of `__cluster_metadata` as lines, from a controller (Fetch) or from its files.
 
 For `kraft metadata dump`; apart from the command because it imports all record types.
 """
@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.cli.trouble import Trouble, refuse
-from kraft.cluster_state import ask
+from kraft.cli.trouble import Trouble
+from kraft.cluster_state import metadata_chunks
 from kraft.storage import uuid_text
 from metadata_quorum.batch import decode_batch, iter_headers
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import METADATA_TOPIC_ID
 from metadata_quorum.records import decode, decode_control
 
-FETCH: Final = 1
-FETCH_BYTES: Final = 4 * 1024 * 1024
 CHECKPOINT: Final = ".checkpoint"
 
 
@@ -33,9 +29,12 @@ def from_files(paths: list[Path]) -> Iterator[str]:
 
 
 def from_node(host: str, port: int) -> Iterator[str]:
-    """The lines for what a node serves of its metadata log."""
-    for chunk in _fetch(host, port):
-        yield from _lines(chunk)
+    """The lines for the snapshot and log of the cluster that this node is in."""
+    try:
+        for chunk in metadata_chunks(host, port):
+            yield from _lines(chunk)
+    except OSError:
+        raise Trouble(f"{host}:{port}: no broker answers") from None
 
 
 def _expand(files: list[Path]) -> Iterator[Path]:
@@ -78,45 +77,3 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return str(value)
-
-
-def _fetch(host: str, port: int) -> Iterator[bytes]:
-    """Chunks of the log from its start up to the high watermark."""
-    offset = 0
-    while True:
-        partition = _fetch_partition(host, port, offset)
-        if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log_start_offset > offset:
-            offset = partition.log_start_offset  # what lies before is in a snapshot
-            continue
-        if partition.error_code:
-            refuse(partition.error_code, None, "metadata")
-        records = bytes(partition.records or b"")
-        headers = list(iter_headers(records))
-        if not headers:
-            return
-        position, last = headers[-1]
-        yield records[: position + last.size]
-        offset = last.next_offset
-        if offset >= partition.high_watermark:
-            return
-
-
-def _fetch_partition(host: str, port: int, offset: int) -> Any:
-    wanted = {
-        "partition": 0,
-        "fetch_offset": offset,
-        "partition_max_bytes": FETCH_BYTES,
-        "log_start_offset": -1,
-    }
-    fields = {
-        "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": FETCH_BYTES,
-        "session_id": 0, "session_epoch": -1,
-        "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [wanted]}],
-    }  # fmt: skip
-    try:
-        answer = ask(host, port, FETCH, (13, 17), fields)
-    except OSError:
-        raise Trouble(f"{host}:{port}: no broker answers") from None
-    if answer.error_code:
-        refuse(answer.error_code, None, "metadata")
-    return answer.responses[0].partitions[0]

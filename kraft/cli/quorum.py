@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 import typer
 
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble, refuse
+from kraft.cli.trouble import Trouble
 
 app = typer.Typer(no_args_is_help=True)
-
-DESCRIBE_QUORUM: Final = 55
 
 
 @app.callback()
@@ -24,19 +22,12 @@ def group() -> None:
 @app.command()
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show leader, term, high watermark, and the lag of every voter and observer."""
-    from kraft.cluster_state import ask
-    from metadata_quorum.model import METADATA_TOPIC
+    from kraft.cluster_state import describe_quorum
 
-    fields = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
     try:
-        answer = ask(*first_address(bootstrap), DESCRIBE_QUORUM, (0, 2), fields)
+        partition = describe_quorum(*first_address(bootstrap)).topics[0].partitions[0]
     except OSError:
         raise Trouble(f"{bootstrap}: no broker answers") from None
-    if answer.error_code:
-        refuse(answer.error_code, answer.error_message, "quorum")
-    partition = answer.topics[0].partitions[0]
-    if partition.error_code:
-        refuse(partition.error_code, partition.error_message, "quorum")
     print(f"LeaderId: {partition.leader_id}")
     print(f"LeaderEpoch: {partition.leader_epoch}")
     print(f"HighWatermark: {partition.high_watermark}")

@@ -96,7 +96,7 @@ def describe(
         configs = ",".join(f"{k}={v}" for k, v in overrides_of(admin, "topic", description.name).items())
         print(
             f"Topic: {description.name}  TopicId: {_topic_id(description)}  "
-            f"PartitionCount: {len(partitions)}  ReplicationFactor: {copies}  Configs: {configs}"
+            f"PartitionCount: {len(partitions)}  ReplicationFactor: {copies}  Configs: {configs}".rstrip()
         )
         rows = [
             (

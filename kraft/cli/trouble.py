@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from metadata_quorum.errors import BrokerError, ErrorCode, FatalError
+from metadata_quorum.errors import BrokerError, FatalError
 
 INTERRUPTED = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -41,15 +41,6 @@ def sentence_of(error: object, context: str = "") -> str:
     words = _SENTENCES.get(name, own)
     shown = f" ({name})" if name and not name.startswith("_") else ""
     return f"{context}: {words}{shown}" if context else f"{words}{shown}"
-
-
-def refuse(error_code: int, message: str | None, context: str = "") -> NoReturn:
-    """Trouble from a protocol error code that our own client got."""
-    try:
-        name = ErrorCode(error_code).name
-    except ValueError:
-        name = f"error {error_code}"
-    raise Trouble(": ".join(part for part in (context, message or name) if part))
 
 
 @contextmanager

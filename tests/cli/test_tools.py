@@ -135,7 +135,7 @@ def test_metadata_dump(shell, cluster):
         json.loads(w[5]) for w in records if w[4] == "TopicRecord" and json.loads(w[5])["name"] == "seen"
     ]
     partitions = [json.loads(w[5]) for w in records if w[4] == "PartitionRecord"]
-    assert any(p["topic_id"] == topic["id"] for p in partitions)
+    assert any(p["topic_id"] == topic["topic_id"] for p in partitions)
     assert any(w[4] == "ConfigRecord" and '"retention.ms"' in w[5] for w in records)
     files = shell("metadata", "dump", str(cluster.home(1) / "data" / "__cluster_metadata-0"))
     assert lines[-1] in files.splitlines()
