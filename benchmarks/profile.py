@@ -3,8 +3,7 @@
 Starts three kraft nodes, warms them up, runs the workload again and again while py-spy samples one node
 from outside (the node runs as it is, no tracing), and prints the functions by their own time and by the
 time below them, of the event loop's thread. py-spy is not among the dependencies: install it into any
-environment and have it on the
-PATH (`pip install py-spy`). The stacks are kept for a flame graph.
+environment and have it on the PATH (`pip install py-spy`). The stacks are kept for a flame graph.
 """
 
 from __future__ import annotations
