@@ -85,9 +85,12 @@ def handle_describe_topic_partitions(node: NodeContext, ctx: RequestContext, req
             topics.append(_missing_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue
         numbers = [number for number in sorted(topic.partitions) if number >= first]
-        topics.append(
-            _with_operations(view.topic(topic, numbers[:left]), asked=True),
-        )
+        described = _with_operations(view.topic(topic, numbers[:left]), asked=True)
+        for partition in described["partitions"]:
+            registration = topic.partitions[partition["partition_index"]]
+            partition["eligible_leader_replicas"] = registration.elr
+            partition["last_known_elr"] = registration.last_known_elr
+        topics.append(described)
         if len(numbers) > left:
             cursor = {"topic_name": name, "partition_index": numbers[left]}
             return {"topics": topics, "next_cursor": cursor}

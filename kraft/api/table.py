@@ -25,6 +25,7 @@ from kraft.api import (
     producer_ids,
     quorum,
     raft,
+    reassignments,
     topics,
     versions,
 )
@@ -40,6 +41,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     group_admin.ROWS,
     topics.ROWS,
     configs.ROWS,
+    reassignments.ROWS,
     log_dirs.ROWS,
     brokers.ROWS,
     producer_ids.ROWS,

@@ -169,11 +169,9 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()
-        error = exc if isinstance(exc, OSError) else ConnectionResetError("the connection has ended")
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            if not each.answer.done():
-                each.answer.set_exception(error)
+        self._end_waiting(
+            exc if isinstance(exc, OSError) else ConnectionResetError("the connection has ended")
+        )
         if self._on_lost is not None:
             self._on_lost(not self._closed_by_us)
 
@@ -202,8 +200,12 @@ class PeerClient(asyncio.BufferedProtocol):
             waiting.answer.set_result(body)
 
     def _fail(self, error: Exception) -> None:
+        self._end_waiting(ConnectionResetError(f"the other end broke the protocol: {error}"))
+        self.close()
+
+    def _end_waiting(self, error: OSError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             if not each.answer.done():
-                each.answer.set_exception(ConnectionResetError(f"the other end broke the protocol: {error}"))
-        self.close()
+                each.answer.set_exception(error)
+                each.answer.exception()  # seen: whoever sent it may have gone
