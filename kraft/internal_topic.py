@@ -37,6 +37,8 @@ class InternalTopic:
 
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
         found = self._get(partition)
+        if found.leader is None:
+            return
         if found.high_watermark >= offset:
             callback()
             return

@@ -17,7 +17,7 @@ from typing import Final
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.controller_client import ControllerLinks
 from kraft.wire.bridge import MalformedMessage, Message
-from metadata_quorum.batch import decode_batch, iter_headers
+from metadata_quorum.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata_log import SnapshotId
@@ -97,6 +97,8 @@ class MetadataFollower:
         for position, header in iter_headers(batches):
             if header.last_offset <= self.image.offset:
                 continue
+            if header.base_offset > self.image.offset + 1 or not check_crc(batches, position, header):
+                raise MalformedMessage(f"a gap or a damaged batch at metadata offset {header.base_offset}")
             delta = MetadataDelta(self.image)
             delta.offset = header.last_offset
             delta.epoch = header.partition_leader_epoch

@@ -78,6 +78,8 @@ class Publisher:
         topic = image.topic(OFFSETS_TOPIC)
         if topic is not None:
             self._groups.partitions = len(topic.partitions)
+        if delta.deleted_topics:
+            self._groups.topics_deleted(list(delta.deleted_topics.values()))
         for partition in changes.removed:
             self._fetchers.unfollow(partition)
             self._resign(partition)

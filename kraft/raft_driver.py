@@ -64,14 +64,10 @@ class RaftDriver:
         self.wake()
 
     def connected(self, peer: int) -> None:
-        if not self._closed:
-            self._raft.connected(peer)
-            self.wake()
+        self._tell(lambda: self._raft.connected(peer))
 
     def disconnected(self, peer: int, *, broken: bool) -> None:
-        if not self._closed:
-            self._raft.disconnected(peer, broken=broken)
-            self.wake()
+        self._tell(lambda: self._raft.disconnected(peer, broken=broken))
 
     def wake(self) -> None:
         """Tick at the end of this turn of the loop."""
@@ -110,6 +106,16 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._raft.close()
+
+    def _tell(self, news: Callable[[], None]) -> None:
+        if self._closed:
+            return
+        try:
+            news()
+        except Exception as e:  # noqa: BLE001 - as in `tick`
+            self._fail(e)
+            return
+        self.wake()
 
     def _fail(self, error: BaseException) -> None:
         self._closed = True
