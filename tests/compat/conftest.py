@@ -21,7 +21,7 @@ def bootstrap(shared_cluster: LocalCluster) -> str:
 
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,9 @@ def _topic_numbers() -> Iterator[int]:
 
 
 @pytest.fixture
-def make_topic(request: pytest.FixtureRequest, admin: AdminClient, _topic_numbers: Iterator[int]) -> MakeTopic:
+def make_topic(
+    request: pytest.FixtureRequest, admin: AdminClient, _topic_numbers: Iterator[int]
+) -> MakeTopic:
     """`make_topic(partitions=1, replicas=3, **{"key": "value"})`: a new topic; its name."""
 
     def make(partitions: int = 1, replicas: int = 3, **config: str) -> str:
