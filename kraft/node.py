@@ -43,6 +43,9 @@ from kraft.api.table import ROWS
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.config import Config
+from kraft.console.door import HOST as HTTP_HOST
+from kraft.console.door import HttpPort
+from kraft.console.status import make_server
 from kraft.context import NodeContext, Role
 from kraft.controller_client import ControllerLinks
 from kraft.internal_topic import InternalTopic
@@ -292,6 +295,7 @@ class Node:
             on_closed=self._connection_closed,
         )
         self._fill_context()
+        self.http = HttpPort(loop, lambda: make_server(self.context))
 
     def _fill_context(self) -> None:
         context, broker, quorum = self.context, self.broker_role, self.controller_role
@@ -334,6 +338,9 @@ class Node:
         """Returns when the listeners are open and, on a broker, the quorum has let it in."""
         for endpoint in self.config.bound_listeners:
             _check_port(endpoint.host, endpoint.port)
+        if self.config.kraft_http_port is not None:
+            _check_port(HTTP_HOST, self.config.kraft_http_port)
+            await self.http.listen(self.config.kraft_http_port)
         if self.broker_role is not None:
             self.broker_role.load()
         for endpoint in self.config.controller_listeners:
@@ -358,6 +365,7 @@ class Node:
         broker = self.broker_role
         if broker is not None:
             await broker.leave()
+        await self.http.close()
         await self.server.close()
         await self.dispatcher.close()
         if broker is not None:

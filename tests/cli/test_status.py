@@ -1,0 +1,34 @@
+"""A node's state over HTTP, asked of real nodes."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from kraft.local_cluster import LocalCluster
+
+
+def _get(cluster: LocalCluster, node_id: int, path: str) -> Any:
+    url = f"http://127.0.0.1:{cluster.nodes[node_id].http_port}{path}"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_every_node_tells_its_state_and_they_agree_on_the_leader(shared_cluster: LocalCluster) -> None:
+    states = {node_id: _get(shared_cluster, node_id, "/status") for node_id in shared_cluster.nodes}
+    assert {state["node_id"] for state in states.values()} == set(shared_cluster.nodes)
+    assert {state["cluster_id"] for state in states.values()} == {shared_cluster.cluster_id}
+    assert len({state["controller"]["leader"] for state in states.values()}) == 1
+    assert sum(state["controller"]["active"] for state in states.values()) == 1
+    assert not any(state["broker"]["fenced"] for state in states.values())
+
+
+def test_another_path_is_answered_with_404(shared_cluster: LocalCluster) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        _get(shared_cluster, 1, "/nowhere")
+    assert refused.value.code == 404
+    refused.value.close()
