@@ -25,12 +25,13 @@ from benchmarks import report
 from benchmarks.clients import ClientFailed
 from benchmarks.cluster import Cluster, Skipped
 from benchmarks.kafka import KafkaCluster, find_jars
-from benchmarks.machine import machine
+from benchmarks.machine import file_write_cpu_s_per_gb, machine
 from benchmarks.session import FULL, MB, SMOKE, Scale, Session
 from benchmarks.workloads import PARTITIONS, WORKLOADS, WorkloadFailed, memory, warm_up
 
 RESULTS = Path("bench-results")
 FIRST_ACK_TIMEOUT_S = 120.0
+COPIES = 3
 
 console = Console(width=None if sys.stdout.isatty() else 150)
 MakeCluster = Callable[[Path], Cluster]
@@ -58,6 +59,7 @@ def measure(make: MakeCluster, directory: Path, scale: Scale, names: list[str]) 
     cluster = make(directory)
     try:
         session = Session(cluster, scale, note=lambda text: console.print(f"    {text}", highlight=False))
+        session.record("floor", COPIES * file_write_cpu_s_per_gb(directory))
         first_ack(session, cluster.start())
         memory(session)
         console.print(f"  {cluster.name}: started, warming up")

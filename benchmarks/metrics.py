@@ -69,6 +69,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("start", "start to first acks=all ack", "s", aim="≤ 1.5 s"),
     Metric("memory.idle", "RSS of three nodes, idle", "MB", aim="≤ 1/10"),
     Metric("memory.loaded", "RSS of three nodes, loaded", "MB", aim="≤ 1/10"),
+    Metric("floor", "this machine: CPU to write three copies to files", "s/GB"),
     *_throughput(),
     *_latencies(),
     Metric("failover-leader", "acks=all gap, leader killed", "s", aim=_FAILOVER_AIM),
