@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -60,7 +59,7 @@ def read(
     messages: int,
     *,
     partition: int = 0,
-    offset: int = OFFSET_BEGINNING,
+    offset: int = 0,
     **config: Any,
 ) -> list[Message]:
     """So many messages of one partition, from an offset on."""
