@@ -27,10 +27,8 @@ from data_plane.log.timestamps import TimestampedOffset
 from data_plane.log.validation import Batches, Origin, Writable
 from metadata_quorum.batch import (
     LOG_OVERHEAD,
-    MAGIC,
     BatchHeader,
     CorruptBatchError,
-    check_crc,
     decode_batch,
     iter_headers,
     set_offset_and_epoch,
@@ -180,7 +178,7 @@ class Log:
                 self._begin_inside_batch(records)
             expected = self.log_end_offset
             for position, header in iter_headers(records):
-                self._check_from_leader(records, position, header, expected)
+                validation.check_from_leader(records, position, header, expected)
                 batches.append((position, header))
                 offsets.append(header.base_offset)
                 expected = header.base_offset + header.last_offset_delta + 1
@@ -234,20 +232,6 @@ class Log:
     def _changes_codec(self, batches: Batches) -> bool:
         codec = validation.target_codec(self.config)
         return codec is not None and any(h.compression != codec and not h.is_control for _, h in batches)
-
-    def _check_from_leader(
-        self, records: memoryview | bytes | bytearray, position: int, header: BatchHeader, expected: int
-    ) -> None:
-        if header.magic != MAGIC or not check_crc(records, position, header):
-            raise BrokerError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{self.directory}: the batch at offset {header.base_offset} from the leader is corrupt",
-            )
-        if header.base_offset < expected or header.last_offset_delta < 0:
-            raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.directory}: batch at offset {header.base_offset}, log ends at {expected}",
-            )
 
     def _write(
         self, records: memoryview | bytes | bytearray, batches: Batches, offsets: list[int], now_ms: int

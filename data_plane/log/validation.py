@@ -191,6 +191,21 @@ def _check_keys(records: Writable, batches: Batches) -> None:
             )
 
 
+def check_from_leader(
+    records: Writable | bytes, position: int, header: BatchHeader, expected_offset: int
+) -> None:
+    """What a follower still checks of a batch that its leader has accepted."""
+    if header.magic != MAGIC or not check_crc(records, position, header):
+        raise BrokerError(
+            ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} from the leader is corrupt"
+        )
+    if header.base_offset < expected_offset or header.last_offset_delta < 0:
+        raise BrokerError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"The leader sent a batch at offset {header.base_offset}, the log ends at {expected_offset}",
+        )
+
+
 # --- settings that change the bytes ------------------------------------------------------------
 
 
