@@ -41,6 +41,8 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
     request = read_produce_request(ctx.version, body)
     produce = _Produce(node, ctx, request)
     produce.append_all()
+    # What waits for its acks must not hold the frame with the records in it any longer.
+    request.partitions.clear()
     if request.acks == NO_ACKS:
         return produce.without_reply()
     if request.acks == ALL_REPLICAS:
@@ -96,7 +98,9 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
         return partition, partition.append_as_leader(wanted.records, acks=acks, now=now, now_ms=now_ms)
 
-    def _failed(self, wanted: ProducePartition, code: ErrorCode, message: str) -> ProducedPartition:
+    def _failed(
+        self, wanted: ProducePartition | ProducedPartition, code: ErrorCode, message: str
+    ) -> ProducedPartition:
         return ProducedPartition(
             wanted.topic,
             wanted.topic_id,
@@ -127,7 +131,7 @@ class _Produce:
         def on_done(outcomes: list[ErrorCode]) -> None:
             for place, code in zip(self._places, outcomes, strict=True):
                 if code is not ErrorCode.NONE:
-                    self._results[place] = self._failed(self._request.partitions[place], code, "")
+                    self._results[place] = self._failed(self._results[place], code, "")
             if not answer.done():
                 answer.set_result(self.reply())
 
@@ -150,7 +154,7 @@ class _Produce:
 
         def on_flushed(place: int, outcome: ErrorCode) -> None:
             if outcome is not ErrorCode.NONE:
-                self._results[place] = self._failed(self._request.partitions[place], outcome, "")
+                self._results[place] = self._failed(self._results[place], outcome, "")
             open_places.discard(place)
             if not open_places and not answer.done():
                 answer.set_result(self.reply())

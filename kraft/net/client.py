@@ -25,6 +25,8 @@ from metadata_quorum.errors import ErrorCode
 _INT32: Final = struct.Struct(">i")
 
 MAX_RESPONSE_BYTES: Final = 2**31 - 1
+TRUSTED_FRAME_BYTES: Final = 64 * 1024 * 1024
+"""Up to here the buffer for an answer is made whole on the word of its length alone."""
 API_VERSIONS_VERSION: Final = 3
 
 OnLost = Callable[[bool], None]
@@ -67,6 +69,7 @@ class PeerClient(asyncio.BufferedProtocol):
             MAX_RESPONSE_BYTES,
             scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
             Budget(2**63),  # we asked for what comes in
+            first_buffer_bytes=TRUSTED_FRAME_BYTES,
         )
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[_Waiting] = deque()

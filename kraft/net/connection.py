@@ -73,8 +73,16 @@ class FrameReader:
     outlive one call of `received`); a frame that is not there yet is received where it will stay.
     """
 
-    def __init__(self, max_frame_bytes: int, scratch: memoryview, budget: Budget) -> None:
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        scratch: memoryview,
+        budget: Budget,
+        *,
+        first_buffer_bytes: int = FIRST_BUFFER_BYTES,
+    ) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._first_buffer_bytes = first_buffer_bytes
         self._scratch = scratch
         self._budget = budget
         self._partial_length = b""
@@ -94,7 +102,7 @@ class FrameReader:
             return self._scratch
         held = len(self._frame)
         if self._filled == held:
-            self._frame.extend(bytes(min(max(held, FIRST_BUFFER_BYTES), self._frame_bytes - held)))
+            self._frame.extend(bytes(min(max(held, self._first_buffer_bytes), self._frame_bytes - held)))
         return memoryview(self._frame)[self._filled :]
 
     def received(self, count: int) -> Iterator[memoryview]:
@@ -147,13 +155,13 @@ class FrameReader:
     def _begin(self, length: int, first: memoryview) -> None:
         self._frame_bytes = length
         self._filled = len(first)
-        self._frame = bytearray(first)
         self.needs_budget = length > SMALL_FRAME_BYTES and self._budget.exhausted
-        if not self.needs_budget:
-            self._budget.take(length)
-            room = min(length, FIRST_BUFFER_BYTES) - len(first)
-            if room > 0:
-                self._frame.extend(bytes(room))
+        if self.needs_budget:
+            self._frame = bytearray(first)
+            return
+        self._budget.take(length)
+        self._frame = bytearray(max(min(length, self._first_buffer_bytes), len(first)))
+        self._frame[: len(first)] = first
 
 
 @dataclass(frozen=True, slots=True)
