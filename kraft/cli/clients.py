@@ -76,6 +76,15 @@ def require_topic(metadata: ClusterMetadata, topic: str) -> int:
     return len(found.partitions)
 
 
+def require_broker(metadata: ClusterMetadata, broker: str) -> None:
+    """Trouble where no broker of that id is up: librdkafka would look for it until its time is up."""
+    known = sorted(metadata.brokers)
+    if broker not in map(str, known):
+        raise Trouble(
+            f"{broker}: there is no such broker; those that are up are {', '.join(map(str, known))}"
+        )
+
+
 def wait(future: Future[Result], context: str) -> Result:
     """The result of an admin call; Trouble in plain words."""
     from confluent_kafka import KafkaException

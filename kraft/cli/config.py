@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, key_values, require_topic
+from kraft.cli.clients import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    connect_admin,
+    key_values,
+    require_broker,
+    require_topic,
+)
 from kraft.cli.configs import OWN_SOURCES, change, entries_of, source_of
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ClusterMetadata
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -37,9 +47,13 @@ def get(
 ) -> None:
     """Show what is set; with --all, or by key, also defaults."""
     admin, metadata = connect_admin(bootstrap)
-    if kind is Kind.TOPIC:
-        require_topic(metadata, name)
-    entries = entries_of(admin, kind.value, name)
+    _require(kind, name, metadata)
+    if kind is Kind.BROKER and not name:
+        from kraft.cli import all_brokers
+
+        entries = dict[str, Any](all_brokers.entries(bootstrap))
+    else:
+        entries = entries_of(admin, kind.value, name)
     if missing := [key for key in keys if key not in entries]:
         raise Trouble(f"{', '.join(missing)}: not a configuration of a {kind.value}")
     rows = [
@@ -62,6 +76,19 @@ def set_(
     if not pairs and not delete:
         raise Trouble("nothing to set: give KEY=VALUE or --delete KEY")
     admin, metadata = connect_admin(bootstrap)
+    _require(kind, name, metadata)
+    values = key_values(pairs, "a configuration")
+    if kind is Kind.BROKER and not name:
+        from kraft.cli import all_brokers
+
+        all_brokers.change(bootstrap, values, delete)
+    else:
+        change(admin, kind.value, name, values, delete)
+
+
+def _require(kind: Kind, name: str, metadata: ClusterMetadata) -> None:
+    """Trouble where there is nothing of that name; a group may be configured before it is there."""
     if kind is Kind.TOPIC:
         require_topic(metadata, name)
-    change(admin, kind.value, name, key_values(pairs, "a configuration"), delete)
+    elif kind is Kind.BROKER and name:
+        require_broker(metadata, name)
