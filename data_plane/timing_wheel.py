@@ -28,6 +28,10 @@ _LEVELS: Final = 6
 _HORIZON_TICKS: Final = (_SLOTS - 1 << _SLOT_BITS * (_LEVELS - 1)) - 1
 
 
+def _nothing() -> None:
+    pass
+
+
 class Deadline:
     """One entry of the wheel. `callback` runs once, unless cancelled before."""
 
@@ -42,6 +46,9 @@ class Deadline:
     def cancel(self) -> None:
         """Forget it; nothing happens where it has run or was cancelled already."""
         self.cancelled = True
+        # Whoever waits holds its deadline, which would hold it in turn, with all the records of its
+        # request, until a garbage collection finds the circle.
+        self.callback = _nothing
         slot = self._slot
         if slot is not None:
             self._slot = None

@@ -39,37 +39,35 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     request = read_produce_request(ctx.version, body)
-    produce = _Produce(node, ctx, request)
-    produce.append_all()
-    # What waits for its acks must not hold the frame with the records in it any longer.
-    request.partitions.clear()
+    produce = _Produce(node, ctx)
+    produce.append_all(request)
     if request.acks == NO_ACKS:
         return produce.without_reply()
     if request.acks == ALL_REPLICAS:
-        return produce.reply_when_replicated()
+        return produce.reply_when_replicated(max(request.timeout_ms, 0) / 1000)
     if any(partition.flushes_each_append for partition, _ in produce.appended):
         return produce.reply_when_flushed()
     return produce.reply()
 
 
 class _Produce:
-    """One request on its way."""
+    """One request on its way. It never keeps the records: they are in the log, and their frame would
+    stay in memory for as long as the followers take."""
 
-    __slots__ = ("_ctx", "_node", "_places", "_request", "_results", "appended")
+    __slots__ = ("_ctx", "_node", "_places", "_results", "appended")
 
-    def __init__(self, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> None:
+    def __init__(self, node: NodeContext, ctx: RequestContext) -> None:
         self._node = node
         self._ctx = ctx
-        self._request = request
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
         self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
 
-    def append_all(self) -> None:
+    def append_all(self, request: ProduceRequest) -> None:
         now, now_ms = self._node.loop.time(), self._node.now_ms()
-        for wanted in self._request.partitions:
+        for wanted in request.partitions:
             try:
-                partition, info = self._append(wanted, now, now_ms)
+                partition, info = self._append(wanted, request.acks, now, now_ms)
             except BrokerError as error:
                 self._results.append(self._failed(wanted, error.code, error.message))
                 continue
@@ -87,8 +85,9 @@ class _Produce:
                 )
             )
 
-    def _append(self, wanted: ProducePartition, now: float, now_ms: int) -> tuple[Partition, AppendInfo]:
-        acks = self._request.acks
+    def _append(
+        self, wanted: ProducePartition, acks: int, now: float, now_ms: int
+    ) -> tuple[Partition, AppendInfo]:
         if not ALL_REPLICAS <= acks <= LEADER_ACKS:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         if wanted.records is None:
@@ -125,7 +124,7 @@ class _Produce:
             raise ProtocolError(f"a produce with acks=0 failed with {code}; its client can only be told so")
         return ()
 
-    def reply_when_replicated(self) -> Buffers | asyncio.Future[Buffers]:
+    def reply_when_replicated(self, timeout_s: float) -> Buffers | asyncio.Future[Buffers]:
         answer: asyncio.Future[Buffers] = self._node.loop.create_future()
 
         def on_done(outcomes: list[ErrorCode]) -> None:
@@ -135,12 +134,7 @@ class _Produce:
             if not answer.done():
                 answer.set_result(self.reply())
 
-        await_replication(
-            self.appended,
-            timer=self._node.deadlines,
-            timeout=max(self._request.timeout_ms, 0) / 1000,
-            on_done=on_done,
-        )
+        await_replication(self.appended, timer=self._node.deadlines, timeout=timeout_s, on_done=on_done)
         return answer.result() if answer.done() else answer
 
     def reply_when_flushed(self) -> asyncio.Future[Buffers]:
