@@ -40,14 +40,17 @@ class ClientProcess:
     def tell(self, line: str) -> None:
         """One more line for its standard input."""
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ClientFailed(f"the {self._name} client ended early") from None
 
-    def wait_for_line(self) -> None:
-        """Wait for the next line of its standard output; a client that ends gives an empty one."""
+    def wait_for(self, word: str) -> None:
+        """Wait until it has said `word` on its standard output; all else means that it has ended."""
         assert self._process.stdout is not None
-        if not self._process.stdout.readline():
-            raise ClientFailed(f"the {self._name} client ended early")
+        if self._process.stdout.readline().strip() != word:
+            raise ClientFailed(f"the {self._name} client ended before it was {word}")
 
     def result(self, timeout_s: float) -> dict[str, Any]:
         """What the job returned."""

@@ -208,7 +208,7 @@ def _measure_failover(session: Session, *, kill_controller: bool) -> None:
     victim = victims[0]
     job = ProbeJob(session.cluster.bootstrap, topic, 3, PROBE_RATE, PROBE_TIMEOUT_S)
     with client("probe", job) as probe:
-        probe.wait_for_line()
+        probe.wait_for("steady")
         time.sleep(BEFORE_KILL_S)
         killed_at = session.cluster.kill(victim)
         probe.tell(str(killed_at))
