@@ -8,7 +8,7 @@ A value is described with its source and the chain it was taken from ("synonyms"
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,13 @@ from kraft.config import Row, format_value
 from kraft.config_keys import TOPIC_KEYS, Required, Update
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import ConfigChange, ConfigEntry, ConfigOperation, ConfigReplacement
+from metadata_quorum.commands import (
+    CONFIG_DELETE,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigReplacement,
+)
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType
 from metadata_quorum.replies import ConfigResult
@@ -200,6 +206,9 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    refused, wanted = _without_fixed_keys(
+        request.resources, lambda each: [c.name for c in each.configs if c.config_operation != CONFIG_DELETE]
+    )
     changes = [
         ConfigChange(
             resource_type=resource.resource_type,
@@ -209,25 +218,45 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
                 for each in resource.configs
             ),
         )
-        for resource in request.resources
+        for resource in wanted
     ]
     results = await controller_of(node).incremental_alter_configs(
         changes, validate_only=request.validate_only
     )
-    return {"responses": [_altered(result) for result in results]}
+    return {"responses": [_altered(result) for result in (*refused, *results)]}
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    refused, wanted = _without_fixed_keys(request.resources, lambda each: [c.name for c in each.configs])
     resources = [
         ConfigReplacement(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=tuple(ConfigEntry(name=each.name, value=each.value) for each in resource.configs),
         )
-        for resource in request.resources
+        for resource in wanted
     ]
     results = await controller_of(node).alter_configs(resources, validate_only=request.validate_only)
-    return {"responses": [_altered(result) for result in results]}
+    return {"responses": [_altered(result) for result in (*refused, *results)]}
+
+
+def _without_fixed_keys(
+    resources: Iterable[Message], keys_set: Callable[[Message], list[str]]
+) -> tuple[list[ConfigResult], list[Message]]:
+    """Brokers whose keys cannot be changed while they run are refused; the others may be judged.
+    Kafka's brokers check that too, before they forward, and with this code."""
+    refused, wanted = [], []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        fixed = {Update.READ_ONLY} if name else {Update.READ_ONLY, Update.PER_BROKER}
+        keys = keys_set(resource) if kind == ResourceType.BROKER else []
+        bad = [key for key in keys if key in BROKER_KEYS and BROKER_KEYS[key].rule.update in fixed]
+        if bad:
+            message = f"Cannot update these configs dynamically: {', '.join(bad)}"
+            refused.append(ConfigResult(kind, name, ErrorCode.INVALID_REQUEST, message))
+        else:
+            wanted.append(resource)
+    return refused, wanted
 
 
 def _altered(result: ConfigResult) -> dict[str, Any]:
