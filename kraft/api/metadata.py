@@ -120,7 +120,7 @@ def handle_describe_cluster(node: NodeContext, ctx: RequestContext, request: Mes
         nodes = _describe_brokers(node.image, ctx.listener, with_fenced=request.include_fenced_brokers)
         controller_id = _any_broker(node, ctx)
     else:
-        nodes = _describe_controllers(node.image, ctx.listener)
+        nodes = _describe_controllers(node)
         controller_id = node.raft.leader_id
     return {
         "error_code": 0,
@@ -152,12 +152,11 @@ def _describe_brokers(image: MetadataImage, listener: str, *, with_fenced: bool)
     return nodes
 
 
-def _describe_controllers(image: MetadataImage, listener: str) -> list[dict[str, Any]]:
+def _describe_controllers(node: NodeContext) -> list[dict[str, Any]]:
+    """The voters are static: they need no registration to be known, as Kafka's do."""
     return [
-        {"broker_id": controller_id, "host": endpoint.host, "port": endpoint.port, "rack": None}
-        for controller_id, controller in sorted(image.controllers.items())
-        for endpoint in controller.endpoints
-        if endpoint.name == listener
+        {"broker_id": voter.node_id, "host": voter.host, "port": voter.port, "rack": None}
+        for voter in node.config.voters
     ]
 
 
