@@ -32,6 +32,10 @@ from metadata_quorum.replies import ConfigResult
 from metadata_quorum.topic_configs import GROUP_CONFIGS, TOPIC_CONFIGS, ConfigKey, ConfigType
 
 
+_INTERNAL: Final = "internal."
+"""Keys for tests: told only where they are set, as Kafka does."""
+
+
 class Source(IntEnum):
     """Where a value comes from (ConfigEntry.ConfigSource)."""
 
@@ -138,6 +142,8 @@ def _check_broker(node: NodeContext, name: str) -> None:
 def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicConfig]:
     """Every setting of a topic with these values of its own; CreateTopics answers with it too."""
     for key in TOPIC_CONFIGS.values():
+        if key.name.startswith(_INTERNAL) and key.name not in own:
+            continue
         chain = [Value(key.name, own[key.name], Source.TOPIC)] if key.name in own else []
         broker_key = TOPIC_KEYS.get(key.name)
         if broker_key is not None and broker_key in BROKER_KEYS:
