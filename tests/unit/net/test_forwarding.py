@@ -1,0 +1,115 @@
+"""Requests in envelopes, on real sockets: broker to controller and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.api.forwarding import decode_address, decode_principal, encode_principal
+from kraft.api.row import EVERYWHERE, ApiRow
+from kraft.api.table import ROWS
+from kraft.context import Role
+from kraft.wire.bridge import Fields, Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.unit.net.harness import Running, on_a_loop, serving
+
+DELETE_TOPICS = 20
+
+
+@given(st.text(max_size=20).filter(lambda kind: ":" not in kind), st.text(max_size=200))
+def test_principals(kind: str, name: str) -> None:
+    assert decode_principal(encode_principal(f"{kind}:{name}")) == f"{kind}:{name}"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\x01", b"\x00\x00\x05ab", b"\x00\x00\x02\xff\x02a\x00\x00"])
+def test_what_is_no_principal_is_refused(data: bytes) -> None:
+    with pytest.raises(BrokerError):
+        decode_principal(data)
+
+
+def test_what_is_no_address_is_refused() -> None:
+    assert decode_address(bytes((127, 0, 0, 1))) == "127.0.0.1"
+    with pytest.raises(BrokerError):
+        decode_address(b"abc")
+
+
+class Controller:
+    """As much of the active controller as forwarding looks at."""
+
+    def __init__(self, *, is_active: bool) -> None:
+        self.is_active = is_active
+
+
+class ToController:
+    """The broker's way to the controller: one connection to it."""
+
+    def __init__(self, controller: Running) -> None:
+        self._controller = controller
+
+    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+        client = await self._controller.client()
+        try:
+            return await client.request(api_key, version, fields)
+        finally:
+            client.close()
+
+
+def rows_with(handler) -> dict[int, ApiRow]:
+    row = ROWS[DELETE_TOPICS]
+    made = ApiRow(
+        row.key,
+        row.name,
+        row.min_version,
+        row.max_version,
+        EVERYWHERE,
+        handler,
+        on_error=row.on_error,
+        forwarded=True,
+    )
+    return {**ROWS, DELETE_TOPICS: made}
+
+
+@pytest.mark.parametrize("version", [1, 6])
+def test_a_broker_hands_a_request_on_and_its_answer_back(version: int) -> None:
+    seen = []
+
+    async def delete(node, ctx, request):
+        seen.append((ctx.principal, ctx.client_host, ctx.client_id))
+        return {"responses": [{"name": "gone", "error_code": 0}]}
+
+    @on_a_loop
+    async def test():
+        rows = rows_with(delete)
+        async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
+            controller.node.controller = Controller(is_active=True)
+            broker.node.controller_client = ToController(controller)
+            client = await broker.client()
+            answer = await client.request(DELETE_TOPICS, version, {})
+            assert [each.name for each in answer.responses] == ["gone"]
+            client.close()
+        assert seen == [("User:ANONYMOUS", "127.0.0.1", "test")]
+
+    test()
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool) -> None:
+    """Whether it knew before or finds out in the handler: the broker, not its client, is to look on."""
+
+    async def delete(node, ctx, request):
+        raise BrokerError(ErrorCode.NOT_CONTROLLER)
+
+    @on_a_loop
+    async def test():
+        rows = rows_with(delete)
+        async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
+            controller.node.controller = Controller(is_active=active)
+            broker.node.controller_client = ToController(controller)
+            client = await broker.client()
+            fields = {"topics": [{"name": "one"}]}
+            answer = await client.request(DELETE_TOPICS, 6, fields)
+            assert [each.error_code for each in answer.responses] == [ErrorCode.NOT_CONTROLLER]
+            client.close()
+
+    test()
