@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
 from kraft.net.connection import (
@@ -219,22 +220,24 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             while (started := self._pipeline.next_frame()) is not None:
-                self._start(*started)
-                self._flush()
+                if self._start(*started):
+                    self._flush()
         except ProtocolError as error:
             self._refuse(error)
         finally:
             self._pumping = False
         self._read_or_pause()
 
-    def _start(self, frame: memoryview, slot: Slot) -> None:
+    def _start(self, frame: memoryview, slot: Slot) -> bool:
+        """Whether the reply is there already."""
         reply = self._server.serve(self._peer, frame)
         if isinstance(reply, asyncio.Future):
             if not reply.done():
-                reply.add_done_callback(lambda done: self._on_reply(slot, done))
-                return
+                reply.add_done_callback(partial(self._on_reply, slot))
+                return False
             reply = reply.result()
         self._pipeline.fill(slot, reply)
+        return True
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
         if self._transport.is_closing() or done.cancelled():
@@ -245,7 +248,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._pipeline.fill(slot, done.result())
         self._flush()
-        self._pump()
+        if not self._reading:  # else nothing waits for room
+            self._pump()
 
     def _flush(self) -> None:
         output = self._pipeline.take_output()
