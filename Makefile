@@ -60,7 +60,7 @@ layers: $(READY)
 
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md
 	$(BIN)/python -m kraft.config_docs > docs/CONFIG.md
-	$(BIN)/python -m kraft.api.table > docs/APIS.md
+	$(BIN)/python -m kraft.api.docs > docs/APIS.md
 
 clean: ## remove what make built, .venv included
 	rm -rf $(VENV) build demo-data bench-results
