@@ -11,7 +11,9 @@ Used by partitions.py.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -52,9 +54,10 @@ class LogDir:
 
     def load(
         self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int
-    ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, LogCorruptError]]:
+    ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
         """Open every log here; recovers them where the last shutdown was unclean. Those that are
-        corrupt in their middle are not opened, but named. Raises OSError."""
+        corrupt in their middle, or do not say whose they are, are not opened, but named with the
+        reason. Raises OSError."""
         disk = self.disk
         disk.make_dirs(self.path)
         self.clean = checkpoints.read_clean_shutdown(disk, self.path) is not None
@@ -62,7 +65,7 @@ class LogDir:
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)
         logs: dict[TopicPartition, tuple[Log, UUID]] = {}
-        corrupt: dict[TopicPartition, LogCorruptError] = {}
+        corrupt: dict[TopicPartition, str] = {}
         for name in disk.list(self.path):
             leaving = _LEAVING.match(name)
             if leaving:
@@ -72,13 +75,15 @@ class LogDir:
             tp = self._partition_of(name)
             if tp is None:
                 continue
-            topic_id = checkpoints.read_partition_metadata(disk, f"{self.path}/{name}/{PARTITION_METADATA}")
             config = topic_configs.get(tp.topic, defaults)
             try:
+                topic_id = checkpoints.read_partition_metadata(
+                    disk, f"{self.path}/{name}/{PARTITION_METADATA}"
+                )
                 logs[tp] = (self.open_log(tp, topic_id, config, now_ms), topic_id or ZERO_UUID)
-            except LogCorruptError as e:
+            except (LogCorruptError, checkpoints.CheckpointError) as e:
                 logger.error("%s stays offline: %s", tp, e)
-                corrupt[tp] = e
+                corrupt[tp] = str(e)
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path)
         self.clean = False  # logs that are opened from now on are new
@@ -86,6 +91,8 @@ class LogDir:
 
     def open_log(self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> Log:
         """Open a replica's log, made where there is none. Raises OSError, LogCorruptError."""
+        if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         return Log.open(
             self.disk,
             self.partition_path(tp),

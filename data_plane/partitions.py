@@ -93,7 +93,7 @@ class Partitions:
         self._dir_of: dict[Partition, LogDir] = {}
         # Found on disk, not yet claimed by metadata: log, topic id, directory.
         self._unclaimed: dict[TopicPartition, tuple[Log, UUID, LogDir]] = {}
-        self._corrupt: dict[TopicPartition, LogCorruptError] = {}
+        self._corrupt: dict[TopicPartition, str] = {}  # tp -> why it is not served
         self._eligible: dict[int, int] = {}
         self._defaults = settings.log_defaults
         self._deadlines: dict[str, Deadline] = {}
@@ -111,7 +111,7 @@ class Partitions:
             return found
         corrupt = self._corrupt.get(tp)
         if corrupt is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(corrupt))
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, corrupt)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
@@ -346,24 +346,28 @@ class Partitions:
             high_watermark = directory.high_watermarks.get(tp, 0)
         elif tp in self._corrupt:
             return None
+        elif (made := self._make_log(tp, topic_id, config)) is not None:
+            log, directory = made
         else:
-            online = [d for d in self._dirs if d.online]
-            if not online:
-                return None
-            directory = min(online, key=lambda d: sum(1 for used in self._dir_of.values() if used is d))
-            try:
-                log = directory.open_log(tp, topic_id, config, self._now_ms())
-            except OSError as e:
-                self.fail_log_dir(directory, e)
-                return None
-            except (BrokerError, LogCorruptError) as e:
-                logger.error("%s cannot be opened: %s", tp, e)
-                return None
+            return None
         partition = Partition(tp, topic_id, log, self, high_watermark)
         self._by_name[tp] = partition
         self._by_id[topic_id, tp.partition] = partition
         self._dir_of[partition] = directory
         return partition
+
+    def _make_log(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> tuple[Log, LogDir] | None:
+        """A new log in the directory with the fewest partitions, of those that work."""
+        while online := [d for d in self._dirs if d.online]:
+            directory = min(online, key=lambda d: sum(1 for used in self._dir_of.values() if used is d))
+            try:
+                return directory.open_log(tp, topic_id, config, self._now_ms()), directory
+            except OSError as e:
+                self.fail_log_dir(directory, e)
+            except (BrokerError, LogCorruptError) as e:
+                logger.error("%s cannot be opened: %s", tp, e)
+                return None
+        return None
 
     def _remove(self, partition: Partition, changes: RoleChanges) -> None:
         partition.removed = True

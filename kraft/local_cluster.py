@@ -349,7 +349,7 @@ class LocalCluster:
         child = self._children.get(node.id)
         code = child.wait() if child is not None else 1
         lines = (self.home(node.id) / "node.log").read_text(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else f"it ended with code {code} and printed nothing"
+        why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
 

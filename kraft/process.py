@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import select
 import signal
 import sys
@@ -19,7 +20,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kraft.config import Config
 from metadata_quorum.errors import ExitCode, FatalError
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
@@ -29,19 +29,39 @@ OWNER_POLL_S: Final = 0.5
 def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int | None = None) -> int:
     """Run a node until it is told to end; the exit code. Trouble of the environment is one line
     on standard error."""
+    # Until the loop takes signals, there is nothing to put in order: Ctrl-C simply ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     logging.basicConfig(
         level=os.environ.get("KRAFT_LOG", "INFO"), format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"
     )
+    raise_file_limit()
     if owner is not None:
         threading.Thread(target=end_with, args=(owner,), name="owner", daemon=True).start()
     try:
+        from kraft.config import Config
+
         config = Config.load(path, overrides)
         from kraft.node import run
 
         return run(config)
     except FatalError as error:
-        print(error.reason, file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
-        return int(error.exit_code)
+        return _refuse(error.reason, error.exit_code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"cannot start: {where}{error.strerror or error}", ExitCode.DISK_FAILED)
+
+
+def _refuse(reason: str, code: ExitCode) -> int:
+    print(f"kraft: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
+    return int(code)
+
+
+def raise_file_limit() -> None:
+    """As many files and connections as the system lets this process have, not only as many as is usual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # some systems call more unlimited than they grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def end_with(owner: int) -> None:

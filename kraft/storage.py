@@ -20,7 +20,7 @@ from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, wr
 from kraft.config import Config
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.raft.identity import Identity, format_voter
+from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
 
 LOCK_FILE: Final = ".lock"
 """Kafka's name: both brokers respect each other's."""
@@ -63,7 +63,8 @@ def format_storage(
     """Prepare every directory of the node; returns those that were not formatted before.
 
     `new_cluster`: see `identity.format_voter`. Raises FatalError where a directory is formatted
-    already (unless `ignore_formatted`), or for another cluster or node.
+    already (unless `ignore_formatted`), or for another cluster or node. A controller that lost the
+    quorum's directory gets a new one, and keeps its partitions.
     """
     if not cluster_id or any(c.isspace() for c in cluster_id):
         raise FatalError(
@@ -76,7 +77,13 @@ def format_storage(
             fresh.append(directory)
         else:
             _check_meta(directory, found, cluster_id, config.node_id)
-            if not ignore_formatted:
+            if (
+                config.is_controller
+                and directory == config.metadata_dir
+                and not is_formatted(disk, config.raft_dir)
+            ):
+                fresh.append(directory)
+            elif not ignore_formatted:
                 raise FatalError(
                     ExitCode.LOG_DIR_UNUSABLE,
                     f"{directory} is formatted already; --ignore-formatted leaves it as it is",
@@ -87,6 +94,8 @@ def format_storage(
             if config.is_controller and directory == config.metadata_dir:
                 identity = Identity(cluster_id, config.node_id, random_uuid(rng))
                 format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
+            if disk.exists(f"{directory}/{META_PROPERTIES}"):
+                continue  # it holds partitions too, under the id that it has
             # Last: a directory with meta.properties is a whole one.
             write_meta_properties(
                 disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
@@ -138,10 +147,16 @@ def _all_dirs(config: Config) -> list[str]:
 
 
 def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
+    """Its fields; none where there is no such file."""
+    path = f"{directory}/{META_PROPERTIES}"
     try:
-        return read_meta_properties(disk, f"{directory}/{META_PROPERTIES}")
+        found = read_meta_properties(disk, path)
+        damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= found.keys()
     except OSError as error:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}") from None
+    if damaged:
+        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no cluster and node")
+    return found
 
 
 def _check_meta(directory: str, found: dict[str, str], cluster_id: str, node_id: int) -> None:

@@ -23,6 +23,8 @@ class _Broker:
     broken_at: float | None = None
     last_contact: float | None = None
     """None: no contact in this controller's time."""
+    heard: bool = False
+    """A heartbeat came in this controller's time; otherwise the contact is only what `begin` granted."""
     metadata_offset: int = -1
     shutdown_offset: int = -1
 
@@ -62,7 +64,7 @@ class BrokerSessions:
         """A claim: fresh sessions; shutdowns that are under way wait for `offset` to be seen."""
         for broker_id in broker_ids:
             broker = self._broker(broker_id)
-            broker.last_contact = now
+            broker.last_contact, broker.heard = now, False
             broker.metadata_offset = -1
             broker.shutdown_offset = offset
 
@@ -80,13 +82,13 @@ class BrokerSessions:
     def register(self, broker_id: int, now: float) -> None:
         """A new incarnation has been registered."""
         broker = self._broker(broker_id)
-        broker.last_contact, broker.broken_at = now, None
+        broker.last_contact, broker.broken_at, broker.heard = now, None, True
         broker.metadata_offset = broker.shutdown_offset = -1
 
     def touch(self, broker_id: int, now: float, metadata_offset: int) -> None:
         """A heartbeat of the present incarnation, however late."""
         broker = self._broker(broker_id)
-        broker.last_contact, broker.broken_at = now, None
+        broker.last_contact, broker.broken_at, broker.heard = now, None, True
         broker.metadata_offset = max(broker.metadata_offset, metadata_offset)
 
     def forget(self, broker_id: int) -> None:
@@ -94,11 +96,16 @@ class BrokerSessions:
         self._brokers.pop(broker_id, None)
 
     def valid(self, broker_id: int, now: float) -> bool:
-        """Whether the present incarnation must be taken to be alive."""
+        """Whether the present incarnation must be taken to be alive, so that none may replace it.
+
+        After a claim one that has neither a link nor a heartbeat to show for itself is believed for the
+        grace only: when a whole cluster is started again, nobody shall wait for the sessions of the dead.
+        """
         broker = self._broker(broker_id)
         if broker.last_contact is None or broker.broken_at is not None:
             return False
-        return now < broker.last_contact + self.timeout_s
+        believed = self.timeout_s if broker.heard or broker.links else self.link_grace_s
+        return now < broker.last_contact + believed
 
     def broken(self, broker_ids: Iterable[int], now: float) -> list[int]:
         """Those whose link has been broken for longer than the grace."""

@@ -30,6 +30,6 @@ cli.add_typer(cluster.node, name="node", help="One node of `kraft up`: kill, sto
 
 
 def app() -> None:
-    """The entry point of the package."""
+    """Run the command that was asked for; `kraft/__main__.py` calls it."""
     with plain_trouble():
         cli()

@@ -6,6 +6,7 @@ A bug still shows its traceback: only what a user can meet is caught here.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ def sentence_of(error: object, context: str = "") -> str:
 def plain_trouble() -> Iterator[None]:
     """Around the whole command line."""
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
     except Trouble as trouble:
         _end(str(trouble), 1)

@@ -73,7 +73,7 @@ def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> 
     try:
         identity = Identity(found["cluster.id"], int(found["node.id"]), UUID(found["incarnation.id"]))
     except (KeyError, ValueError) as e:
-        raise FatalError(ExitCode.QUORUM_DISK_LOST, f"{path} is not readable: {e}") from e
+        raise FatalError(ExitCode.QUORUM_DISK_LOST, f"{path} is damaged: it does not say whose it is") from e
     if (identity.cluster_id, identity.node_id) != (cluster_id, node_id):
         raise FatalError(
             ExitCode.WRONG_CLUSTER,

@@ -80,7 +80,8 @@ class RaftJournal:
             raise FatalError(
                 ExitCode.QUORUM_DISK_LOST,
                 f"{self._path} is missing although this voter was formatted: its part of the metadata "
-                "log is lost. Format it again (kraft storage format) to let it rejoin.",
+                f"log is lost. Remove {directory} and format it again (kraft storage format) to let it "
+                "rejoin.",
             )
         self._recover(disk.read_bytes(self._path))
         self._file: File = disk.open(self._path)
@@ -311,7 +312,8 @@ class RaftJournal:
         return FatalError(
             ExitCode.QUORUM_DISK_LOST,
             f"{self._path} is damaged at {position} in a part that had been written safely: this voter "
-            "may have forgotten votes or entries. Format it again (kraft storage format) to let it rejoin.",
+            "may have forgotten votes or entries. Remove its directory and format it again (kraft storage "
+            "format) to let it rejoin.",
         )
 
 

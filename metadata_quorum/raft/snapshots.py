@@ -81,7 +81,7 @@ class SnapshotStore:
                 return Snapshot(index, term, digest, data, crc)
         raise FatalError(
             ExitCode.QUORUM_DISK_LOST,
-            f"the metadata snapshot {path} is damaged. Format this voter again "
+            f"the metadata snapshot {path} is damaged. Remove its directory and format this voter again "
             "(kraft storage format) to let it rejoin.",
         )
 
