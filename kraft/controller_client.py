@@ -16,17 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
-from fetch.messages import FetchRequest
 from kraft.net.client import Address, PeerClient
-from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response
-from kraft.wire.fast_fetch import FETCH, write_fetch_request
+from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 CONNECT_TIMEOUT_S: Final = 1.0
 RECONNECT_FIRST_S: Final = 0.02
 RECONNECT_LAST_S: Final = 0.5
 
-FETCH_VERSION: Final = 17
 ENVELOPE: Final = 58
 ALTER_PARTITION: Final = 56
 ALTER_PARTITION_VERSION: Final = 3
@@ -101,15 +98,9 @@ class ControllerLinks:
         self.active = voter
         return answer
 
-    async def fetch(self, voter: int, request: FetchRequest, timeout_s: float) -> Message:
-        """Fetch from one voter (the metadata log). Raises OSError, TimeoutError, MalformedMessage."""
-        client = self._clients.get(voter)
-        if client is None or not client.connected:
-            raise ConnectionRefusedError(f"no connection to controller {voter}")
-        body = await client.exchange(
-            FETCH, FETCH_VERSION, (write_fetch_request(FETCH_VERSION, request),), timeout_s
-        )
-        return decode_response(FETCH, FETCH_VERSION, body)
+    def address(self, voter: int) -> Address:
+        """Where a voter's controller listener is."""
+        return self._voters[voter]
 
     async def request(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller, looking for it where it has moved. A request whose connection

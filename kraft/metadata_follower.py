@@ -16,7 +16,9 @@ from typing import Final
 
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.controller_client import ControllerLinks
-from kraft.wire.bridge import MalformedMessage, Message
+from kraft.net.client import PeerClient
+from kraft.wire.bridge import MalformedMessage, Message, decode_response
+from kraft.wire.fast_fetch import FETCH, write_fetch_request
 from metadata_quorum.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
@@ -25,7 +27,6 @@ from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.records import decode
 from metadata_quorum.snapshot import decode_checkpoint
 
-FETCH: Final = 1
 FETCH_VERSION: Final = 17
 FETCH_SNAPSHOT: Final = 59
 FETCH_SNAPSHOT_VERSION: Final = 1
@@ -49,6 +50,8 @@ class MetadataFollower:
         self._links = links
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
+        self._client: PeerClient | None = None
+        self._client_of = -1
         self.image = EMPTY_IMAGE
 
     def subscribe(self, listener: Listener) -> None:
@@ -61,6 +64,8 @@ class MetadataFollower:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._client is not None:
+            self._client.close()
 
     async def _follow(self) -> None:
         while True:
@@ -81,7 +86,11 @@ class MetadataFollower:
     async def _fetch_once(self, voter: int) -> None:
         wanted = FetchPartition(METADATA_TOPIC_ID, METADATA_TOPIC, 0, self.image.offset + 1, MAX_BYTES)
         request = FetchRequest([wanted], replica_id=self._node_id, max_wait_ms=MAX_WAIT_MS)
-        answer = await self._links.fetch(voter, request, TIMEOUT_S)
+        client = await self._connected(voter)
+        body = (write_fetch_request(FETCH_VERSION, request),)
+        answer = decode_response(
+            FETCH, FETCH_VERSION, await client.exchange(FETCH, FETCH_VERSION, body, TIMEOUT_S)
+        )
         found = answer.responses[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(found.error_code))
@@ -91,6 +100,20 @@ class MetadataFollower:
             )
         elif found.records:
             self._replay(memoryview(found.records))
+
+    async def _connected(self, voter: int) -> PeerClient:
+        """A connection of our own: answers come in order, and heartbeats must not wait behind a fetch
+        that is parked at the end of the log."""
+        client = self._client
+        if client is not None and client.connected and self._client_of == voter:
+            return client
+        if client is not None:
+            client.close()
+        self._client = await PeerClient.connect(
+            self._loop, self._links.address(voter), f"metadata-{self._node_id}", timeout_s=TIMEOUT_S
+        )
+        self._client_of = voter
+        return self._client
 
     def _replay(self, batches: memoryview) -> None:
         """One delta per batch: what was decided together is put into action together."""
@@ -134,7 +157,8 @@ class MetadataFollower:
             "max_bytes": MAX_BYTES,
             "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
         }
-        answer = await self._links.ask(voter, FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, TIMEOUT_S)
+        client = await self._connected(voter)
+        answer = await client.request(FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, timeout_s=TIMEOUT_S)
         piece: Message = answer.topics[0].partitions[0]
         if piece.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(piece.error_code))

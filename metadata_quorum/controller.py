@@ -57,10 +57,9 @@ log = logging.getLogger(__name__)
 BOOTSTRAP_FEATURES: Final = {
     "metadata.version": 27,  # 4.1-IV1
     "eligible.leader.replicas.version": 1,
-    "group.version": 1,
-    "transaction.version": 2,
 }
-"""Levels that a new cluster of Kafka 4.1 starts with."""
+"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here: group.version and
+transaction.version stay at 0 until there are KIP-848 groups and transactions."""
 
 MAX_REBALANCED_AT_ONCE: Final = 1000
 
@@ -199,6 +198,11 @@ class Controller:
     def connection_broken(self, broker_id: int) -> None:
         """The other end closed or reset such a connection: its process has probably died."""
         self._liveness.sessions.connection_broken(broker_id, self._loop.time())
+        self._liveness.arm()
+
+    def process_gone(self, broker_id: int) -> None:
+        """After `connection_broken`: its process has certainly ended."""
+        self._liveness.sessions.process_gone(broker_id, self._loop.time())
         self._liveness.arm()
 
     def connection_closed(self, broker_id: int) -> None:
