@@ -24,6 +24,7 @@ from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.config import TOPIC_CONFIGS, LogConfig
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
+from data_plane.log.producers import DEFAULT_EXPIRATION_MS
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
@@ -51,6 +52,8 @@ class PartitionsSettings:
     high_watermark_checkpoint_interval: float = 5.0  # replica.high.watermark.checkpoint.interval.ms
     recovery_checkpoint_interval: float = 60.0  # log.flush.offset.checkpoint.interval.ms
     retention_check_interval: float = 300.0  # log.retention.check.interval.ms
+    producer_check_interval: float = 600.0  # producer.id.expiration.check.interval.ms
+    producer_expiration_ms: int = DEFAULT_EXPIRATION_MS  # producer.id.expiration.ms
     log_defaults: LogConfig = field(default_factory=LogConfig)
 
 
@@ -98,6 +101,8 @@ class Partitions:
         self._defaults = settings.log_defaults
         self._deadlines: dict[str, Deadline] = {}
         self._flushing: set[Partition] = set()
+        self._checkpointing = asyncio.Lock()
+        self._checkpoints_stale = False  # they tell of logs that are gone
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -224,6 +229,7 @@ class Partitions:
         self._every("hw", settings.high_watermark_checkpoint_interval, self._checkpoint_soon)
         self._every("recovery", settings.recovery_checkpoint_interval, self._checkpoint_all_soon)
         self._every("retention", settings.retention_check_interval, self.sweep_retention)
+        self._every("producers", settings.producer_check_interval, self.sweep_producers)
 
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -249,19 +255,11 @@ class Partitions:
                 await self._blocking(partial(self._close_dir, directory, broker_epoch))
 
     def _close_dir(self, directory: LogDir, broker_epoch: int) -> None:
-        partitions = [p for p, d in self._dir_of.items() if d is directory]
-        unclaimed = {tp: log for tp, (log, _, d) in self._unclaimed.items() if d is directory}
+        logs, hws = self._logs_in(directory)
         try:
-            for log in (*(p.log for p in partitions), *unclaimed.values()):
+            for log in logs.values():
                 log.close_clean()
-            logs = {p.tp: p.log for p in partitions} | unclaimed
-            hws = {p.tp: p.high_watermark for p in partitions}
-            hws |= {tp: hw for tp, hw in directory.high_watermarks.items() if tp in unclaimed}
-            directory.checkpoint(
-                hws,
-                {tp: log.recovery_point for tp, log in logs.items()},
-                {tp: log.log_start_offset for tp, log in logs.items()},
-            )
+            directory.checkpoint(hws, *_recovery_points_and_starts(logs))
             directory.mark_clean(broker_epoch)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
@@ -285,6 +283,7 @@ class Partitions:
         if delta.changed_brokers:
             for partition in self:
                 partition.reconsider_isr(now)
+        self._renew_stale_checkpoints()
         return changes
 
     def drop_strays(self, image: MetadataImage) -> None:
@@ -293,6 +292,7 @@ class Partitions:
             log, _, directory = self._unclaimed.pop(tp)
             logger.warning("%s is no replica of this broker any longer; set aside", tp)
             self._set_aside(tp, log, directory, "stray")
+        self._renew_stale_checkpoints()
 
     def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
         registration = image.partition(tp)
@@ -386,6 +386,7 @@ class Partitions:
         except OSError as e:
             self.fail_log_dir(directory, e)
             return
+        self._checkpoints_stale = True
         if suffix == "delete":
             delay = log.config.file_delete_delay_ms / 1000
             remove = partial(directory.disk.remove_tree, path)
@@ -445,20 +446,44 @@ class Partitions:
                 partition.log_start_moved()
             self.delete_files(partition, deletions)
 
+    def sweep_producers(self) -> None:
+        """Forget producers that have been silent for long."""
+        now_ms = self._now_ms()
+        for partition in self:
+            partition.log.producers.expire(now_ms, self._settings.producer_expiration_ms)
+
     async def checkpoint(self, *, everything: bool = False) -> None:
-        """Write the high watermarks, and with `everything` recovery points and log starts too."""
-        for directory in self._dirs:
-            if not directory.online:
-                continue
-            mine = [p for p, d in self._dir_of.items() if d is directory]
-            hws = {p.tp: p.high_watermark for p in mine}
-            points = {p.tp: p.log.recovery_point for p in mine} if everything else None
-            # Log starts move by DeleteRecords too, which must survive the next crash.
-            starts = {p.tp: p.log.log_start_offset for p in mine if p.log.log_start_offset > 0}
-            try:
-                await self._blocking(partial(directory.checkpoint, hws, points, starts))
-            except OSError as e:
-                self.fail_log_dir(directory, e)
+        """Write the high watermarks and log starts, and with `everything` recovery points too."""
+        # One at a time: two would take each other's temporary files away.
+        async with self._checkpointing:
+            for directory in self._dirs:
+                if not directory.online:
+                    continue
+                logs, hws = self._logs_in(directory)
+                # Log starts move by DeleteRecords too, which must survive the next crash.
+                points, starts = _recovery_points_and_starts(logs)
+                write = partial(directory.checkpoint, hws, points if everything else None, starts)
+                try:
+                    await self._blocking(write)
+                except OSError as e:
+                    self.fail_log_dir(directory, e)
+
+    def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
+        """The logs that lie there, with their high watermarks; also those that no metadata has claimed
+        yet, for the checkpoints must not forget them meanwhile."""
+        logs = {tp: log for tp, (log, _, its_dir) in self._unclaimed.items() if its_dir is directory}
+        hws = {tp: hw for tp, hw in directory.high_watermarks.items() if tp in logs}
+        for partition, its_dir in self._dir_of.items():
+            if its_dir is directory:
+                logs[partition.tp] = partition.log
+                hws[partition.tp] = partition.high_watermark
+        return logs, hws
+
+    def _renew_stale_checkpoints(self) -> None:
+        """A new topic may get the name of a removed one: it must not begin with that one's offsets."""
+        if self._checkpoints_stale and not self._closed:
+            self._checkpoints_stale = False
+            self._checkpoint_all_soon()
 
     def _checkpoint_soon(self) -> None:
         self._spawn(self.checkpoint())
@@ -480,3 +505,11 @@ class Partitions:
         task = self._loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _recovery_points_and_starts(
+    logs: Mapping[TopicPartition, Log],
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    points = {tp: log.recovery_point for tp, log in logs.items()}
+    starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > 0}
+    return points, starts

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
+from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
-from tests.unit.replication.cluster import Cluster, until
+from metadata_quorum.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
+from tests.unit.replication.cluster import Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop, produce_outcome
 
 
@@ -144,3 +145,65 @@ async def test_the_same_metadata_twice_changes_nothing():
             )
             assert (changes.leading, changes.following, changes.removed) == ([], [], [])
         assert await asyncio.wait_for(produce_outcome(cluster, b"y"), 10) == ErrorCode.NONE
+
+
+@in_loop
+async def test_checkpoints_are_written_one_after_another():
+    """Two that overlap would take each other's temporary file away, and the log dir offline."""
+    running = most = 0
+
+    async def slowly(broker: Broker, work: Callable[[], None]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        work()
+        running -= 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Broker, "blocking", slowly)
+        cluster = Cluster(1)
+    async with cluster:
+        cluster.create_topic("t", [[1]])
+        partitions = cluster.brokers[1].partitions
+        await asyncio.gather(partitions.checkpoint(), partitions.checkpoint(everything=True))
+        assert most == 1
+
+
+@in_loop
+async def test_a_deleted_topics_offsets_do_not_outlive_it_in_the_checkpoints():
+    """A new topic of that name would begin, after a crash, at the old one's log start."""
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        for _ in range(5):
+            await produce_outcome(cluster, b"x")
+        partitions = cluster.brokers[1].partitions
+        cluster.replica(1).delete_records(5)
+        await partitions.checkpoint(everything=True)
+        assert b"t 0 5" in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint")
+        cluster.commit(RemoveTopicRecord(topic_id=topic_id))
+        cluster.create_topic("t", [[1]])
+        assert await produce_outcome(cluster, b"new") == ErrorCode.NONE
+        await until(lambda: b"t 0 5" not in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint"))
+        await cluster.crash(1)
+        cluster.start(1)
+        assert (cluster.replica(1).log.log_start_offset, cluster.replica(1).log.log_end_offset) == (0, 1)
+
+
+@in_loop
+async def test_silent_producers_are_forgotten():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        records = [Record(value=b"x", timestamp=cluster.now_ms)]
+        cluster.replica(1).append_as_leader(
+            bytearray(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)),
+            acks=1, now=0.0, now_ms=cluster.now_ms,
+        )  # fmt: skip
+        sweep = cluster.brokers[1].partitions.sweep_producers
+        cluster.now_ms += 86_399_000
+        sweep()
+        assert list(cluster.replica(1).log.producers.states) == [7]
+        cluster.now_ms += 2_000
+        sweep()
+        assert not cluster.replica(1).log.producers.states
