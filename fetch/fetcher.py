@@ -35,6 +35,7 @@ from fetch.follower import (
 from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from fetch.own_session import FetchLimits, Key, OwnSession
+from metadata_quorum.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 MAX_IN_FLIGHT: Final = 2
@@ -73,7 +74,7 @@ def take_answer(partition: Partition, answer: FetchedPartition, now_ms: int) -> 
     log = partition.log
     if step is Step.APPEND:
         records = answer.records
-        if records and int.from_bytes(records[:8], "big", signed=True) < log.log_end_offset:
+        if records and _ends_below(records, log.log_end_offset):
             return Taken.MOVED  # read for an older request, before the leader knew how far we had come
         start_before = log.log_start_offset
         partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
@@ -83,6 +84,13 @@ def take_answer(partition: Partition, answer: FetchedPartition, now_ms: int) -> 
         partition.truncate_to(cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset))
         return Taken.MOVED
     return Taken.OUT_OF_RANGE if step is Step.FIND_BOUNDS else Taken.WAIT
+
+
+def _ends_below(records: memoryview, log_end: int) -> bool:
+    """Whether the first batch is one that the log has already. (A log that is empty may begin inside it.)"""
+    if int.from_bytes(records[:8], "big", signed=True) >= log_end:
+        return False
+    return len(records) >= BATCH_OVERHEAD and read_header(records).next_offset <= log_end
 
 
 class Followed:

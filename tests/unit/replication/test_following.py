@@ -414,3 +414,26 @@ async def test_a_replica_starts_from_its_checkpoints_after_a_crash():
         partition = broker.partitions.get("t", 0)
         assert partition.high_watermark == 4
         assert partition.log.log_start_offset == 2
+
+
+@in_loop
+async def test_a_follower_may_begin_inside_a_batch():
+    """DeleteRecords moved the leader's log start into one; a replica that comes empty begins there."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2]])
+        cluster.cuts.add((2, 1))
+        for endpoint in cluster.brokers[2].endpoints:
+            endpoint.break_off()
+        cluster.commit(
+            PartitionChangeRecord(partition_id=0, topic_id=cluster.image.topics_by_name["t"].id, isr=(1,))
+        )
+        cluster.produce(b"a", b"b", b"c")
+        cluster.produce(b"d")
+        cluster.leader().delete_records(1)
+        cluster.cuts.clear()
+        await until(lambda: set(cluster.isr()) == {1, 2})
+        follower = cluster.replica(2)
+        assert (follower.log.log_start_offset, follower.log.log_end_offset) == (1, 4)
+        assert bytes(follower.log.read(1, 1 << 20).read()) == bytes(
+            cluster.leader().log.read(1, 1 << 20).read()
+        )
