@@ -1,0 +1,81 @@
+"""`kraft up` when something is wrong, or when it is told to stop while it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kraft.local_cluster import HOST, LocalCluster
+from metadata_quorum.errors import ExitCode
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.row("U1")
+
+
+@contextmanager
+def up(directory: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "kraft", "up", "--dir", str(directory), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def nodes_of(directory: Path) -> list[int]:
+    """The pids of the nodes, as far as they are known and run."""
+    try:
+        found = json.loads((directory / "cluster.json").read_text())["nodes"]
+    except FileNotFoundError:
+        return []
+    return [node["pid"] for node in found if node["pid"] and psutil.pid_exists(node["pid"])]
+
+
+@pytest.fixture
+def port(free_ports: Callable[[int], list[int]]) -> int:
+    """The first of a row of ports whose neighbours are free as well."""
+    while True:
+        first = free_ports(1)[0]
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for offset in (0, 100, 200):
+                for number in range(3):
+                    stack.enter_context(socket.create_server((HOST, first + offset + number)))
+            return first
+
+
+def test_a_node_that_fails_is_named_with_its_reason(tmp_path: Path, port: int):
+    LocalCluster.create(tmp_path, port=port)
+    journal = tmp_path / "node-2" / "data" / "raft" / "journal"
+    journal.write_bytes(b"this is no journal")
+    with up(tmp_path, port) as process:
+        printed, said = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (ExitCode.QUORUM_DISK_LOST, "")
+    assert said.startswith(f"kraft: node 2: {journal} is damaged at 0")
+    assert said.count("\n") == 1
+    wait_until(lambda: nodes_of(tmp_path) == [], "no node is left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("children", [1, 3])
+def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signals, children: int):
+    with up(tmp_path, port) as process:
+        itself = psutil.Process(process.pid)
+        wait_until(lambda: len(itself.children()) >= children, "nodes are being started")
+        nodes = itself.children()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, 130)
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(nodes, timeout=60)
+    assert alive == []
+    assert nodes_of(tmp_path) == []
