@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from data_plane.partition import Partition
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import supervised
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
@@ -46,7 +47,7 @@ class IsrRequests:
         self._queue[partition] = item
         if self._task is None and not self._closed:
             # The task starts in the loop's next round and finds what this round has asked for.
-            self._task = self._loop.create_task(self._drain())
+            self._task = supervised(self._loop, self._drain(), "isr-requests")
 
     async def close(self) -> None:
         self._closed = True

@@ -33,6 +33,7 @@ from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import PartitionRegistration, ResourceType, TopicPartition
+from metadata_quorum.supervision import supervised
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class Partitions:
         # Found on disk, not yet claimed by metadata: log, topic id, directory.
         self._unclaimed: dict[TopicPartition, tuple[Log, UUID, LogDir]] = {}
         self._corrupt: dict[TopicPartition, str] = {}  # tp -> why it is not served
+        self._unread_dir: str | None = None  # one that failed before it was known what lies in it
         self._eligible: dict[int, int] = {}
         self._defaults = settings.log_defaults
         self._deadlines: dict[str, Deadline] = {}
@@ -216,6 +218,7 @@ class Partitions:
             try:
                 logs, corrupt = directory.load(self._defaults, configs, self._now_ms())
             except OSError as e:
+                self._unread_dir = directory.path
                 self.fail_log_dir(directory, e)
                 continue
             self._corrupt.update(corrupt)
@@ -322,6 +325,7 @@ class Partitions:
                 self._remove(partition, changes)
             return
         if partition is None:
+            self._suspect(tp, registration)
             partition = self._create(tp, topic_id, self._topic_config(image, tp.topic))
         if partition is None or partition.offline:
             return
@@ -333,6 +337,15 @@ class Partitions:
                 logger.error("%s cannot lead: %s", tp, e)
         elif partition.become_follower(registration):
             changes.following.append(partition)
+
+    def _suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
+        """A partition that is not new may lie in a directory that could not be read: an empty log made
+        elsewhere could come to lead, and what it had acknowledged would be lost."""
+        is_new = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        if self._unread_dir is not None and not is_new and tp not in self._unclaimed:
+            reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
+            logger.error("%s", reason)
+            self._corrupt[tp] = reason
 
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition | None:
         high_watermark = 0
@@ -502,7 +515,7 @@ class Partitions:
             self._spawn(run())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
+        task = supervised(self._loop, work, "work of the partitions")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

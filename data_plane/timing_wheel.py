@@ -16,7 +16,7 @@ Used by the purgatory (purgatory.py) and by parked fetches (fetch/delayed_fetch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 TICK_SECONDS: Final = 0.001
 _SLOT_BITS: Final = 6
@@ -153,6 +153,8 @@ class TimerLoop(Protocol):
 
     def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle: ...
 
+    def call_exception_handler(self, context: dict[str, Any], /) -> None: ...
+
 
 class WheelTimer:
     """All deadlines of a node behind a single timer of its event loop."""
@@ -194,5 +196,9 @@ class WheelTimer:
         self._armed_for = float("inf")
         for deadline in self._wheel.advance(self._loop.time()):
             if not deadline.cancelled:  # by one that expired together with it
-                deadline.callback()
+                try:
+                    deadline.callback()
+                except Exception as error:  # noqa: BLE001 - the other deadlines, and the timer, go on
+                    message = f"a deadline's callback failed: {deadline.callback!r}"
+                    self._loop.call_exception_handler({"message": message, "exception": error})
         self._arm()

@@ -37,6 +37,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from fetch.own_session import FetchLimits, Key, OwnSession
 from metadata_quorum.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import supervised
 
 MAX_IN_FLIGHT: Final = 2
 RECONNECT_FIRST_SECONDS: Final = 0.02
@@ -119,7 +120,7 @@ class Fetcher:
         self._wake = asyncio.Event()
         self._failures = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
-        self._task = context.loop.create_task(self._run(), name=f"fetcher-{leader_id}")
+        self._task = supervised(context.loop, self._run(), f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -251,7 +252,8 @@ class Fetcher:
             return
         if taken is Taken.OUT_OF_RANGE:
             self._session.unwant(followed.key)
-            self._lookups[followed.key] = self._context.loop.create_task(self._find_bounds(followed))
+            lookup = supervised(self._context.loop, self._find_bounds(followed), f"bounds of {partition.tp}")
+            self._lookups[followed.key] = lookup
             return
         followed.attempt = 0
         if taken is Taken.MOVED:

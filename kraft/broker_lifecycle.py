@@ -25,6 +25,7 @@ from kraft.controller_client import ControllerLinks
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import Endpoint, FeatureRange
+from metadata_quorum.supervision import supervised
 
 BROKER_REGISTRATION: Final = 62
 BROKER_REGISTRATION_VERSION: Final = 4
@@ -98,7 +99,7 @@ class BrokerLifecycle:
 
     def start(self) -> None:
         self._links.on_connected = self._greet
-        self._task = self._loop.create_task(self._run())
+        self._task = supervised(self._loop, self._run(), "broker-lifecycle")
 
     def metadata_published(self) -> None:
         """Partitions have acted on newer metadata: perhaps on our own registration."""
@@ -210,7 +211,7 @@ class BrokerLifecycle:
         """One heartbeat to one voter; one at a time."""
         known = self._beats.get(voter)
         if (known is None or known.done()) and self._links.connected(voter):
-            self._beats[voter] = self._loop.create_task(self._heartbeat(voter))
+            self._beats[voter] = supervised(self._loop, self._heartbeat(voter), f"heartbeat-{voter}")
 
     async def _heartbeat(self, voter: int) -> None:
         fields: dict[str, Any] = {

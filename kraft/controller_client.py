@@ -19,6 +19,7 @@ from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from kraft.net.client import Address, PeerClient
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import supervised
 
 CONNECT_TIMEOUT_S: Final = 1.0
 RECONNECT_FIRST_S: Final = 0.02
@@ -67,7 +68,8 @@ class ControllerLinks:
 
     def start(self) -> None:
         for voter, address in self._voters.items():
-            self._tasks.append(self._loop.create_task(self._keep_connected(voter, address)))
+            work = self._keep_connected(voter, address)
+            self._tasks.append(supervised(self._loop, work, f"controller-link-{voter}"))
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -26,6 +26,7 @@ from metadata_quorum.metadata_log import SnapshotId
 from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.records import decode
 from metadata_quorum.snapshot import decode_checkpoint
+from metadata_quorum.supervision import supervised
 
 FETCH_VERSION: Final = 17
 FETCH_SNAPSHOT: Final = 59
@@ -58,7 +59,7 @@ class MetadataFollower:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self._follow())
+        self._task = supervised(self._loop, self._follow(), "metadata-follower")
 
     async def close(self) -> None:
         if self._task is not None:

@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
@@ -63,6 +63,7 @@ from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk, OsDisk
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
+from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import FeatureRange
 from metadata_quorum.raft.voter import SyncObjRaft
@@ -424,8 +425,21 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What escaped from a task or a callback. Where the work would have gone on for as long as the node
+    does (a supervised task, a timer that sets itself anew), the node must not go on without it."""
+    error = context.get("exception")
+    broken = isinstance(error, InvariantViolation | FatalError)
+    died = "task" in context or hasattr(context.get("handle"), "when")
+    if isinstance(error, BaseException) and (broken or died):
+        log.critical("%s", context.get("message"))
+        _die(error)
+    loop.default_exception_handler(context)
+
+
 async def _serve(config: Config, storage: Storage, disk: Disk) -> None:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_on_loop_error)
     loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,6 +24,7 @@ from typing import Final, Protocol, cast
 
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
+from metadata_quorum.supervision import supervised
 
 RECONNECT_MIN_S: Final = 0.02
 RECONNECT_MAX_S: Final = 0.5
@@ -103,7 +104,7 @@ class _Link(asyncio.Protocol):
 
     def start(self, loop: asyncio.AbstractEventLoop, events: RaftEvents) -> None:
         self._events = events
-        self._task = loop.create_task(self._keep_connected(loop))
+        self._task = supervised(loop, self._keep_connected(loop), f"raft-link-{self.peer}")
 
     async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         delay = RECONNECT_MIN_S

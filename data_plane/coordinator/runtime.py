@@ -23,6 +23,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from data_plane.coordinator.machine import Decision, Instant, Machine, Replies, Ticket
 from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import supervised
 
 RecordT = TypeVar("RecordT")
 
@@ -133,7 +134,7 @@ class Shard(Generic[RecordT]):
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._loading = loop.create_task(self._load(), name=f"load-coordinator-{partition}")
+        self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
     # --- serving -------------------------------------------------------------------------------
 
