@@ -98,6 +98,7 @@ class Partitions:
         # Found on disk, not yet claimed by metadata: log, topic id, directory.
         self._unclaimed: dict[TopicPartition, tuple[Log, UUID, LogDir]] = {}
         self._corrupt: dict[TopicPartition, str] = {}  # tp -> why it is not served
+        self._corrupt_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
         self._eligible: dict[int, int] = {}
         self._defaults = settings.log_defaults
@@ -122,11 +123,14 @@ class Partitions:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
-        """Raises UNKNOWN_TOPIC_ID."""
+        """Raises UNKNOWN_TOPIC_ID or KAFKA_STORAGE_ERROR."""
         found = self._by_id.get((topic_id, partition))
-        if found is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{topic_id}:{partition}")
-        return found
+        if found is not None:
+            return found
+        corrupt = self._corrupt_ids.get((topic_id, partition))
+        if corrupt is not None:
+            return self.get(*corrupt)
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{topic_id}:{partition}")
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -358,6 +362,7 @@ class Partitions:
             log.config = config
             high_watermark = directory.high_watermarks.get(tp, 0)
         elif tp in self._corrupt:
+            self._corrupt_ids[topic_id, tp.partition] = tp
             return None
         elif (made := self._make_log(tp, topic_id, config)) is not None:
             log, directory = made

@@ -111,3 +111,28 @@ def test_a_lost_log_dir_is_offline_and_the_node_goes_on(make_node: MakeNode, tmp
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert "Traceback" not in node.said
+
+
+@pytest.mark.row("L8")
+def test_what_lay_in_a_directory_that_cannot_be_read_is_not_begun_anew(make_node: MakeNode, tmp_path: Path):
+    dirs = [tmp_path / "first", tmp_path / "second"]
+    node = make_node(log_dirs=",".join(map(str, dirs)))
+    node.format()
+    where = {"bootstrap.servers": f"127.0.0.1:{node.client_port}", **QUIET}
+    with node.running() as process:
+        admin = AdminClient(where)
+        admin.create_topics([NewTopic("old", 2, 1)])["old"].result()
+        wait_until(lambda: all(list(d.glob("old-*")) for d in dirs), "one partition in each directory")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    unread = dirs[1] / "replication-offset-checkpoint"
+    unread.unlink()
+    unread.mkdir()  # stands for a sector that cannot be read
+    with node.running():
+        [lost] = dirs[1].glob("old-*")
+        said = f"{lost.name} stays offline: it may lie in {dirs[1]}"
+        wait_until(lambda: said in node.said, "the partition stays offline")
+        admin.create_topics([NewTopic("new", 2, 1)])["new"].result()
+        wait_until(lambda: len(list(dirs[0].glob("new-*"))) == 2, "new partitions go where there is a disk")
+        assert not (dirs[0] / lost.name).exists()
+    assert "Traceback" not in node.said

@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import inspect
+import subprocess
+import sys
 
 import pysyncobj.syncobj
 import pytest
@@ -75,3 +77,13 @@ def test_every_override_is_listed() -> None:
     upstream = set(vars(pysyncobj.syncobj.SyncObj))
     overrides = {name for name in vars(Core) if name in upstream and not name.startswith("__")}
     assert overrides == set(OVERRIDDEN)
+
+
+def test_the_process_keeps_its_sockets_functions():
+    """PySyncObj brings replacements of its own, which know no IPv6 (metadata_quorum/raft/__init__.py)."""
+    code = (
+        "import metadata_quorum.raft.syncobj; from socket import AF_INET6, inet_ntop, inet_pton; "
+        "print(inet_ntop(AF_INET6, inet_pton(AF_INET6, '::1')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "::1\n", done.stderr

@@ -108,6 +108,9 @@ async def test_a_partition_that_is_corrupt_in_its_middle_stays_offline_alone():
         with pytest.raises(BrokerError) as refused:
             broker.partitions.get("t", 0)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(BrokerError) as refused:
+            broker.partitions.get_by_id(cluster.image.topics_by_name["t"].id, 0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.partitions.get("t", 1).log.log_end_offset == 3
 
 
