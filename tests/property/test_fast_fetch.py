@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -30,12 +31,13 @@ VERSIONS = st.integers(4, 18)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(max_size=8)
+TOPIC_IDS = {"a": UUID(int=1), "b": UUID(int=2), "flights": UUID(int=3)}
 CODES = st.sampled_from(ErrorCode)
 
 fetched = st.builds(
     FetchedPartition,
     topic_id=st.just(ZERO_UUID),
-    topic=st.sampled_from(["a", "b", "flights"]),
+    topic=st.sampled_from(sorted(TOPIC_IDS)),
     partition=INT32,
     error=CODES,
     high_watermark=INT64,
@@ -60,13 +62,15 @@ hints = st.none() | st.builds(LeaderHint, INT32, INT32)
 )
 def test_responses(version, error, session_id, partitions, nodes):
     partitions.sort(key=lambda pair: pair[0].topic)
+    for partition, _ in partitions:
+        partition.topic_id = TOPIC_IDS[partition.topic]
     response = FetchResponse(error, session_id, [partition for partition, _ in partitions])
     hinted = {place: hint for place, (_, hint) in enumerate(partitions) if hint is not None}
     body = b"".join(
         write_fetch_response(version, response, throttle_time_ms=7, hints=hinted, endpoints=nodes)
     )
     topics = [
-        {"topic": topic, "partitions": [_as_dict(*pair) for pair in group]}
+        {"topic": topic, "topic_id": TOPIC_IDS[topic], "partitions": [_as_dict(*pair) for pair in group]}
         for topic, group in groupby(partitions, key=lambda pair: pair[0].topic)
     ]
     fields = {
@@ -119,8 +123,8 @@ def _as_dict(partition: FetchedPartition, hint: LeaderHint | None) -> dict[str, 
 
 wanted = st.builds(
     FetchPartition,
-    topic_id=st.sampled_from([ZERO_UUID]),
-    topic=st.sampled_from(["a", "b", "flights"]),
+    topic_id=st.just(ZERO_UUID),
+    topic=st.sampled_from(sorted(TOPIC_IDS)),
     partition=INT32,
     fetch_offset=INT64,
     max_bytes=INT32,
@@ -131,7 +135,12 @@ wanted = st.builds(
 requests = st.builds(
     FetchRequest,
     partitions=st.lists(wanted, max_size=5),
-    forgotten=st.lists(st.tuples(st.just(ZERO_UUID), st.sampled_from(["a", "b"]), INT32), max_size=3),
+    forgotten=st.lists(
+        st.sampled_from(sorted(TOPIC_IDS)).flatmap(
+            lambda topic: st.tuples(st.just(TOPIC_IDS[topic]), st.just(topic), INT32)
+        ),
+        max_size=3,
+    ),
     replica_id=st.just(-1) | st.integers(0, 9),
     replica_epoch=INT64,
     max_wait_ms=INT32,
@@ -148,6 +157,8 @@ requests = st.builds(
 @given(version=st.integers(12, 17), request=requests)
 def test_requests_that_we_send(version, request):
     request.partitions.sort(key=lambda partition: partition.topic)
+    for partition in request.partitions:
+        partition.topic_id = TOPIC_IDS[partition.topic]
     request.forgotten.sort(key=lambda each: each[1])
     body = write_fetch_request(version, request)
     assert body == encode_request(FETCH, version, _request_as_dict(request))
@@ -157,6 +168,8 @@ def test_requests_that_we_send(version, request):
 @given(version=VERSIONS, request=requests)
 def test_requests_that_we_get(version, request):
     request.partitions.sort(key=lambda partition: partition.topic)
+    for partition in request.partitions:
+        partition.topic_id = TOPIC_IDS[partition.topic]
     request.forgotten.sort(key=lambda each: each[1])
     body = bytearray(encode_request(FETCH, version, _request_as_dict(request)))
     known = decode_request(FETCH, version, body)
@@ -213,6 +226,7 @@ def _request_as_dict(request: FetchRequest) -> dict[str, object]:
         "topics": [
             {
                 "topic": topic,
+                "topic_id": TOPIC_IDS[topic],
                 "partitions": [
                     {
                         "partition": each.partition,
@@ -228,7 +242,11 @@ def _request_as_dict(request: FetchRequest) -> dict[str, object]:
             for topic, group in groupby(request.partitions, key=lambda partition: partition.topic)
         ],
         "forgotten_topics_data": [
-            {"topic": topic, "partitions": [index for _, _, index in group]}
+            {
+                "topic": topic,
+                "topic_id": TOPIC_IDS[topic],
+                "partitions": [index for _, _, index in group],
+            }
             for topic, group in groupby(request.forgotten, key=lambda each: each[1])
         ],
         "rack_id": request.rack_id,
