@@ -142,8 +142,8 @@ class Partition:
         self.leader = None
         if news:
             self._took_role(registration)
-            self.hw_waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.low_waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for waits in (self.hw_waits, self.low_waits, self._flush_waits):
+                waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.partition_epoch = registration.partition_epoch
         return news
 

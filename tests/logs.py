@@ -8,7 +8,7 @@ from typing import Any
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.disk import OsDisk
+from metadata_quorum.disk import Disk, OsDisk
 
 NOW_MS = 1_700_000_000_000
 
@@ -18,10 +18,12 @@ def batch(*values: bytes, timestamp: int = NOW_MS, **fields: Any) -> bytearray:
     return bytearray(encode_batch([Record(-1, timestamp, None, value) for value in values], **fields))
 
 
-def open_log(directory: Path, config: LogConfig | None = None, **arguments: Any) -> Log:
+def open_log(
+    directory: Path, config: LogConfig | None = None, *, disk: Disk | None = None, **arguments: Any
+) -> Log:
     """A log as after a crash, recovered from its start, unless the arguments say otherwise."""
     defaults: dict[str, Any] = {"recovery_point": 0, "log_start_offset": 0, "clean": False, "now_ms": NOW_MS}
-    return Log.open(OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments})
+    return Log.open(disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments})
 
 
 def lead(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS, **fields: Any) -> int:

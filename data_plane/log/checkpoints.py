@@ -102,9 +102,10 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
     """Replace a small file atomically for readers, without waiting for the device.
 
-    For files that recovery can make again from the log.
+    For files that recovery can make again from the log. The temporary file is not `write_atomic`'s, for a
+    flush may be using that in the executor.
     """
-    temporary = path + ".tmp"
+    temporary = path + ".unsynced.tmp"
     disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:

@@ -33,10 +33,12 @@ class FlushWork:
         for data in self.files:
             data.sync()
         for path in self.snapshots:
-            if self.disk.exists(path):
+            try:
                 file = self.disk.open(path)
-                file.sync()
-                file.close()
+            except FileNotFoundError:  # its segment has gone meanwhile
+                continue
+            file.sync()
+            file.close()
         if self.epochs is not None:
             self.disk.write_atomic(self.epochs_path, self.epochs)
         elif self.new_files:

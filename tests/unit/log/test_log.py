@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from metadata_quorum.batch import iter_headers, read_header
+from metadata_quorum.disk import OsDisk, OsFile
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
 
@@ -274,3 +276,52 @@ def test_an_append_is_one_write(tmp_path, monkeypatch):
     log.append_as_follower(batch(b"a", base_offset=1) + batch(b"b", base_offset=2))
     assert len(writes) == 1
     assert len(writes[0]) == 1
+
+
+class _Interrupted(OsDisk):
+    """Calls `meanwhile` once, when a file whose path ends so has been opened: the loop goes on while a
+    flush runs in the executor."""
+
+    def __init__(self, suffix: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.suffix = suffix
+        self.meanwhile = meanwhile
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        if path.endswith(self.suffix):
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+        return file
+
+    def exists(self, path: str) -> bool:
+        found = super().exists(path)
+        if path.endswith(self.suffix):
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+        return found
+
+
+def test_a_truncation_in_the_middle_of_a_flush_disturbs_neither(tmp_path):
+    disk = _Interrupted("leader-epoch-checkpoint.tmp")
+    log = open_log(tmp_path, disk=disk)
+    for epoch in range(5):
+        lead(log, b"a", epoch=epoch)
+    work = log.prepare_flush()
+    disk.meanwhile = lambda: log.truncate_to(2)
+    work.run()
+    log.flush_done(work)
+    work = log.prepare_flush()
+    work.run()
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 1\n"
+
+
+def test_a_segment_may_go_in_the_middle_of_a_flush(tmp_path):
+    disk = _Interrupted(".snapshot")
+    log = open_log(tmp_path, SMALL, disk=disk)
+    for _ in range(10):
+        lead(log, b"a" * 100)
+    work = log.prepare_flush()
+    disk.meanwhile = lambda: log.truncate_fully_and_start_at(50)
+    work.run()
+    log.flush_done(work)
+    assert log.recovery_point == 0

@@ -437,3 +437,16 @@ async def test_a_follower_may_begin_inside_a_batch():
         assert bytes(follower.log.read(1, 1 << 20).read()) == bytes(
             cluster.leader().log.read(1, 1 << 20).read()
         )
+
+
+@in_loop
+async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
+    """The records may be cut off then, and the flush that was waited for never come."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2]], flush_messages="1")
+        leader = cluster.leader()
+        cluster.produce(b"x", acks=1)
+        told: list[ErrorCode] = []
+        leader.when_flushed(told.append)
+        cluster.elect("t", 0, 2)
+        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
