@@ -147,7 +147,7 @@ def test_null_keys_stick_and_spread(bootstrap: str, make_topic: MakeTopic) -> No
     topic = make_topic(3)
     reports = send(
         bootstrap, topic, ({"value": str(n)} for n in range(300)),
-        sticky_partitioning_linger_ms=1_000, linger_ms=50,
+        sticky_partitioning_linger_ms=60_000, linger_ms=50,
     )  # fmt: skip
     assert len({report.partition() for report in reports}) == 1
     reports = send(
