@@ -205,6 +205,7 @@ class BrokerRole:
         await self.lifecycle.stop()
 
     async def stop(self) -> None:
+        self.publisher.close()
         self.groups.close()
         await self.fetchers.close()
         await self.partitions.close(self.lifecycle.broker_epoch)

@@ -45,6 +45,7 @@ class Publisher:
         self._broker_epoch = broker_epoch
         self._on_published = on_published
         self._newest = EMPTY_IMAGE
+        self._closed = False
         self.published_offset = -1
         """Of the last record that was put into action."""
         self.started = asyncio.Event()
@@ -56,6 +57,8 @@ class Publisher:
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take the next image. Called in the order of the metadata log."""
+        if self._closed:
+            return
         self._newest = image
         if not self.begun:
             self.begin()
@@ -67,10 +70,14 @@ class Publisher:
         controller has told our broker epoch: its record may have come first."""
         image = self._newest
         ours = image.brokers.get(self._node.node_id)
-        if self.begun or ours is None or ours.broker_epoch != self._broker_epoch():
+        if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
             return
         self._act(MetadataDelta.between(EMPTY_IMAGE, image), image)
         self._partitions.drop_strays(image)
+
+    def close(self) -> None:
+        """The broker stops: what it would act with is being closed."""
+        self._closed = True
 
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._node.image = image
