@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from kraft.net.connection import SCRATCH_BYTES, Budget, Buffers, FrameReader, ProtocolError
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
@@ -29,6 +29,9 @@ TRUSTED_FRAME_BYTES: Final = 64 * 1024 * 1024
 """Up to here the buffer for an answer is made whole on the word of its length alone."""
 API_VERSIONS_VERSION: Final = 3
 
+FOREVER: Final = float("inf")
+
+Answer = TypeVar("Answer")
 OnLost = Callable[[bool], None]
 """Told that the connection has ended; True where the other end closed or lost it."""
 
@@ -45,7 +48,9 @@ class _Waiting(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
-    answer: asyncio.Future[memoryview]
+    read: Callable[[memoryview], Any]
+    due: float
+    answer: asyncio.Future[Any]
 
 
 class UnsupportedVersion(Exception):
@@ -74,6 +79,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[_Waiting] = deque()
         self._next_correlation_id = 0
+        self._watch: asyncio.TimerHandle | None = None
         self._closed_by_us = False
         self._versions: dict[int, tuple[int, int]] = {}
 
@@ -124,9 +130,24 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def send(self, api_key: int, version: int, body: Buffers) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""
+        return self.ask(api_key, version, body, _as_it_came, FOREVER)
+
+    def ask(
+        self,
+        api_key: int,
+        version: int,
+        body: Buffers,
+        read: Callable[[memoryview], Answer],
+        timeout_s: float,
+    ) -> asyncio.Future[Answer]:
+        """Send now; a future of what `read` makes of the answer's body. Neither a task nor a timer of
+        its own: this is how followers fetch. After `timeout_s` the connection ends."""
         correlation_id = self._write(api_key, version, body)
-        answer: asyncio.Future[memoryview] = self._loop.create_future()
-        self._waiting.append(_Waiting(correlation_id, api_key, version, answer))
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        due = self._loop.time() + timeout_s
+        self._waiting.append(_Waiting(correlation_id, api_key, version, read, due, answer))
+        if self._watch is None and due < FOREVER:
+            self._watch = self._loop.call_at(due, self._look_for_overdue)
         return answer
 
     def send_one_way(self, api_key: int, version: int, body: Buffers) -> None:
@@ -165,6 +186,16 @@ class PeerClient(asyncio.BufferedProtocol):
             answer.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
             self.close()
 
+    def _look_for_overdue(self) -> None:
+        """One timer for all requests, armed for the earliest; nearly all have been answered by then."""
+        self._watch = None
+        due = min((each.due for each in self._waiting), default=FOREVER)
+        if due <= self._loop.time():
+            self._end_waiting(TimeoutError("no answer in time"))
+            self.close()
+        elif due < FOREVER:
+            self._watch = self._loop.call_at(due, self._look_for_overdue)
+
     # ---- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -172,6 +203,8 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()
+        if self._watch is not None:
+            self._watch.cancel()
         self._end_waiting(
             exc if isinstance(exc, OSError) else ConnectionResetError("the connection has ended")
         )
@@ -194,13 +227,13 @@ class PeerClient(asyncio.BufferedProtocol):
     def _take(self, frame: memoryview) -> None:
         if not self._waiting:
             raise ProtocolError("an answer that nobody waits for")
-        waiting = self._waiting.popleft()
+        waiting = self._waiting[0]
         if len(frame) < _INT32.size or _INT32.unpack_from(frame, 0)[0] != waiting.correlation_id:
-            self._waiting.appendleft(waiting)
             raise ProtocolError("an answer to another request")
         if not waiting.answer.done():
             body = frame[response_body(waiting.api_key, waiting.version, frame) :]
-            waiting.answer.set_result(body)
+            waiting.answer.set_result(waiting.read(body))
+        self._waiting.popleft()
 
     def _fail(self, error: Exception) -> None:
         self._end_waiting(ConnectionResetError(f"the other end broke the protocol: {error}"))
@@ -212,3 +245,7 @@ class PeerClient(asyncio.BufferedProtocol):
             if not each.answer.done():
                 each.answer.set_exception(error)
                 each.answer.exception()  # seen: whoever sent it may have gone
+
+
+def _as_it_came(body: memoryview) -> memoryview:
+    return body
