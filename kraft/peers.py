@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
@@ -30,6 +31,9 @@ CONNECT_TIMEOUT_S: Final = 1.0
 
 FindLeader = Callable[[], Address | None]
 """Where the leader is now; None where the metadata does not know it."""
+
+
+_read_answer: Final = partial(read_fetch_response, FETCH_VERSION)
 
 
 class SocketLeader:
@@ -59,7 +63,7 @@ class SocketLeader:
         client = self._client
         if client is not None and client.connected:
             # Sent before we return: a second fetch may overtake no first one.
-            return self._answer(client, client.send(FETCH, FETCH_VERSION, self._body(request)), request)
+            return self._ask(client, request)
         return self._connect_and_fetch(request)
 
     async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
@@ -74,26 +78,13 @@ class SocketLeader:
         if self._client is not None:
             self._client.close()
 
-    @staticmethod
-    def _body(request: FetchRequest) -> tuple[bytes]:
-        return (write_fetch_request(FETCH_VERSION, request),)
-
     async def _connect_and_fetch(self, request: FetchRequest) -> FetchResponse:
-        client = await self._connected()
-        return await self._answer(client, client.send(FETCH, FETCH_VERSION, self._body(request)), request)
+        return await self._ask(await self._connected(), request)
 
-    async def _answer(
-        self, client: PeerClient, answer: asyncio.Future[memoryview], request: FetchRequest
-    ) -> FetchResponse:
+    def _ask(self, client: PeerClient, request: FetchRequest) -> asyncio.Future[FetchResponse]:
+        body = (write_fetch_request(FETCH_VERSION, request),)
         patience = self._timeout_s + request.max_wait_ms / 1000
-        timer = self._loop.call_later(patience, client.close)
-        try:
-            return read_fetch_response(FETCH_VERSION, await answer)
-        except MalformedMessage as error:
-            client.close()
-            raise ConnectionResetError(str(error)) from None
-        finally:
-            timer.cancel()
+        return client.ask(FETCH, FETCH_VERSION, body, _read_answer, patience)
 
     async def _offset(self, topic: str, partition: int, epoch: int, timestamp: int) -> int:
         client = await self._connected()
