@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fetch.delayed_fetch import FetchService
     from kraft.api.metadata_fetch import MetadataReader
     from kraft.api.row import ApiRow
+    from kraft.departures import Departures
     from kraft.net.server import Peer
     from kraft.producer_ids import ProducerIds
     from metadata_quorum.image import MetadataImage
@@ -69,6 +70,8 @@ class NodeContext:
     controller_client: ControllerClient | None = None
     groups: Any = None
     producer_ids: ProducerIds | None = None
+    departures: Departures | None = None
+    """Brokers that die or may have died, on a broker."""
     raft: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
     """Of this broker's current registration, -1 where there is none."""
@@ -78,6 +81,16 @@ class NodeContext:
     """Stops the node: a broken invariant, or a disk that failed."""
     creating_topics: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
+
+    @property
+    def brokers_in_doubt(self) -> Collection[int]:
+        """Those that may just have died: no client should be sent to them."""
+        return () if self.departures is None else self.departures.in_doubt
+
+    @property
+    def image_told(self) -> MetadataImage:
+        """The metadata as clients are told it who ask whom to go to."""
+        return self.image if self.departures is None else self.departures.image_told(self.image)
 
     @property
     def deadlines(self) -> WheelTimer:

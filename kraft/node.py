@@ -38,6 +38,7 @@ from fetch.sessions import SessionCache
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
 from kraft.api.dispatch import Dispatcher
+from kraft.api.fetch import FETCH_SESSION
 from kraft.api.metadata_fetch import MetadataReader
 from kraft.api.table import ROWS
 from kraft.api.versions import SUPPORTED_FEATURES
@@ -48,8 +49,10 @@ from kraft.console.door import HttpPort
 from kraft.console.status import make_server
 from kraft.context import NodeContext, Role
 from kraft.controller_client import ControllerLinks
+from kraft.departures import Departures
 from kraft.internal_topic import InternalTopic
 from kraft.isr_channel import BrokerIsrChannel
+from kraft.last_call import LastCalls
 from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
@@ -62,7 +65,7 @@ from kraft.storage import Storage, lock_storage, random_uuid, read_storage
 from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk, OsDisk
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
-from metadata_quorum.image import EMPTY_IMAGE
+from metadata_quorum.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import FeatureRange
@@ -114,6 +117,12 @@ class ControllerRole:
             random=node.random,
             now_ms=node.now_ms,
         )
+        self.last_calls = LastCalls(
+            node.loop,
+            lambda broker_id: _address(config, self.controller.image, broker_id),
+            self.controller.process_gone,
+            config.kraft_controller_link_grace_ms * settings.MS,
+        )
         self.reader = MetadataReader(self.metadata_log, node.loop, node.now_ms)
         self.state_machine.subscribe(lambda delta, image: self.reader.committed())
 
@@ -123,6 +132,7 @@ class ControllerRole:
 
     async def stop(self) -> None:
         self.controller.close()
+        await self.last_calls.close()
         self.raft.close()
         await self.links.close()
         self.metadata_log.close()
@@ -182,11 +192,13 @@ class BrokerRole:
             node.random,
             node.now_ms,
         )
+        self.departures = Departures(loop)
         self.publisher = Publisher(
             context,
             self.partitions,
             self.fetchers,
             self.groups,
+            self.departures,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             on_published=self.lifecycle.metadata_published,
         )
@@ -226,17 +238,13 @@ class BrokerRole:
     def _leader(self, leader_id: int, fetcher_id: int) -> SocketLeader:
         config, context = self._node.config, self._node.context
 
-        def find() -> Address | None:
-            broker = context.image.brokers.get(leader_id)
-            endpoint = None if broker is None else broker.endpoint(config.inter_broker_listener)
-            return None if endpoint is None else Address(endpoint.host, endpoint.port)
-
         return SocketLeader(
             self._node.loop,
             config.node_id,
-            find,
+            lambda: _address(config, context.image, leader_id),
             client_id=f"broker-{config.node_id}-fetcher-{fetcher_id}",
             timeout_s=config.replica_socket_timeout_ms * settings.MS,
+            on_lost=lambda: self.departures.lost(leader_id),
         )
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
@@ -293,6 +301,7 @@ class Node:
             loop,
             self.dispatcher.serve,
             self.dispatcher.is_exclusive,
+            self.dispatcher.is_in_turn,
             limits=settings.server_limits(config),
             on_closed=self._connection_closed,
         )
@@ -308,6 +317,7 @@ class Node:
             context.groups = broker.groups
             context.producer_ids = ProducerIds(self._allocate_producer_ids)
             context.timer = broker.timer
+            context.departures = broker.departures
             context.broker_epoch = lambda: broker.lifecycle.broker_epoch
         if quorum is not None:
             context.controller = quorum.controller
@@ -379,14 +389,27 @@ class Node:
             await self.controller_role.stop()
 
     def _connection_closed(self, peer: Peer, broken: bool) -> None:
+        session_id = peer.state.get(FETCH_SESSION)
+        if session_id is not None and self.broker_role is not None:
+            self.broker_role.fetches.sessions.drop(session_id)
         broker_id = peer.state.get(HEARTBEAT_BROKER)
         if self.controller_role is None or broker_id is None:
             return
         controller = self.controller_role.controller
         if broken:
             controller.connection_broken(broker_id)
+            self.controller_role.last_calls.call(broker_id)
+            if self.broker_role is not None:
+                self.broker_role.departures.lost(broker_id)
         else:
             controller.connection_closed(broker_id)
+
+
+def _address(config: Config, image: MetadataImage, broker_id: int) -> Address | None:
+    """Where other nodes reach a broker."""
+    broker = image.brokers.get(broker_id)
+    endpoint = None if broker is None else broker.endpoint(config.inter_broker_listener)
+    return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
 
 def _check_port(host: str, port: int) -> None:

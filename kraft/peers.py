@@ -47,14 +47,16 @@ class SocketLeader:
         *,
         client_id: str,
         timeout_s: float,
+        on_lost: Callable[[], None],
     ) -> None:
         """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
-        (replica.socket.timeout.ms)."""
+        (replica.socket.timeout.ms). `on_lost` is told when the leader's end breaks a connection off."""
         self._loop = loop
         self._replica_id = replica_id
         self._find = find
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._on_lost = on_lost
         self._client: PeerClient | None = None
         self._connecting: asyncio.Task[PeerClient] | None = None
         self._closed = False
@@ -116,13 +118,17 @@ class SocketLeader:
         # Shielded: of two that wait for the connection, one may be cancelled.
         return await asyncio.shield(self._connecting)
 
+    def _lost(self, broken: bool) -> None:
+        if broken:
+            self._on_lost()
+
     async def _connect(self) -> PeerClient:
         try:
             address = self._find()
             if address is None:
                 raise ConnectionRefusedError("the leader's address is not known yet")
             self._client = await PeerClient.connect(
-                self._loop, address, self._client_id, timeout_s=CONNECT_TIMEOUT_S
+                self._loop, address, self._client_id, timeout_s=CONNECT_TIMEOUT_S, on_lost=self._lost
             )
             return self._client
         finally:

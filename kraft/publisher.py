@@ -5,6 +5,7 @@
         -> partitions.apply       become leader, become follower, create, delete, configure
         -> fetchers               follow, unfollow
         -> groups                 load a coordinator's partition, or let go of it
+        -> departures             who has died, for those who ask for metadata
         -> broker_lifecycle       caught up with our own registration?
 
 Nothing is put into action before the metadata holds the registration of this very incarnation. What
@@ -22,6 +23,7 @@ from data_plane.partition import Partition
 from data_plane.partitions import Partitions
 from fetch.fetchers import Fetchers
 from kraft.context import NodeContext
+from kraft.departures import Departures
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 
 
@@ -34,6 +36,7 @@ class Publisher:
         partitions: Partitions,
         fetchers: Fetchers,
         groups: GroupService,
+        departures: Departures,
         *,
         broker_epoch: Callable[[], int],
         on_published: Callable[[], None],
@@ -42,6 +45,7 @@ class Publisher:
         self._partitions = partitions
         self._fetchers = fetchers
         self._groups = groups
+        self._departures = departures
         self._broker_epoch = broker_epoch
         self._on_published = on_published
         self._newest = EMPTY_IMAGE
@@ -97,6 +101,7 @@ class Publisher:
         for partition in changes.following:
             self._resign(partition)
             self._fetchers.follow(partition)
+        self._departures.take(delta, image)
         self.published_offset = image.offset
         self.started.set()
         self._on_published()

@@ -69,6 +69,11 @@ class RaftDriver:
     def disconnected(self, peer: int, *, broken: bool) -> None:
         self._tell(lambda: self._raft.disconnected(peer, broken=broken))
 
+    def refused(self, peer: int) -> None:
+        if not self._closed:
+            self._raft.refused(peer)
+            self.wake()
+
     def wake(self) -> None:
         """Tick at the end of this turn of the loop."""
         if self._due or self._closed:

@@ -42,6 +42,8 @@ class RaftEvents(Protocol):
 
     def disconnected(self, peer: int, *, broken: bool) -> None: ...
 
+    def refused(self, peer: int) -> None: ...
+
 
 class RaftLinks:
     """A `RaftLink` over TCP. `start` dials every voter and keeps dialling."""
@@ -113,8 +115,10 @@ class _Link(asyncio.Protocol):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await loop.create_connection(lambda: self, *self._address)
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError) as error:
                 delay = min(delay * 2, RECONNECT_MAX_S)
+                if isinstance(error, ConnectionRefusedError) and self._events is not None:
+                    self._events.refused(self.peer)
             else:
                 delay = RECONNECT_MIN_S
                 await self._lost.wait()

@@ -5,7 +5,8 @@ Two signs of death:
   one that was silent longest, so that a controller that was itself held up does not fence everybody
   before it has read the heartbeats that are waiting for it.
 * a broken link: the connections that heartbeats came on are closed or reset, and no heartbeat came
-  on a new one within a short grace. A killed process is noticed this way in milliseconds.
+  on a new one within a short grace; or its host says that no process listens there any more, which
+  ends the grace. A killed process is noticed this way in milliseconds.
 
 Links are noted on standby controllers too, so that a new one knows at its claim whose are broken;
 sessions exist only on the active one, which grants everybody a fresh one at its claim.
@@ -52,6 +53,12 @@ class BrokerSessions:
         broker.links = max(0, broker.links - 1)
         if broker.links == 0 and broker.broken_at is None:
             broker.broken_at = now
+
+    def process_gone(self, broker_id: int, now: float) -> None:
+        """It is known to have ended: no grace for a broken connection."""
+        broker = self._broker(broker_id)
+        if broker.broken_at is not None:
+            broker.broken_at = min(broker.broken_at, now - self.link_grace_s)
 
     def connection_closed(self, broker_id: int) -> None:
         """We closed such a connection ourselves; that says nothing about the broker."""

@@ -60,6 +60,8 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
     if state.get(HEARTBEAT_BROKER) is None:
         state[HEARTBEAT_BROKER] = request.broker_id
         controller.connection_up(request.broker_id)
+        if node.departures is not None:
+            node.departures.back(request.broker_id)
     reply = await controller.heartbeat(
         HeartbeatRequest(
             broker_id=request.broker_id,

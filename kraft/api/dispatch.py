@@ -49,11 +49,16 @@ class Dispatcher:
         }
         self._roles = dict(roles)
         self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
+        self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
 
     def is_exclusive(self, frame: memoryview) -> bool:
         """Whether the request in `frame` must run alone on its connection."""
         return bytes(frame[:2]) in self._exclusive
+
+    def is_in_turn(self, frame: memoryview) -> bool:
+        """Whether the request in `frame` is begun only when all before it are answered."""
+        return bytes(frame[:2]) in self._in_turn
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
         """Start one request; see `kraft.net.server.Serve`."""

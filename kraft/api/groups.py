@@ -69,14 +69,16 @@ def find_coordinator_error(request: Message, code: ErrorCode, message: str) -> R
 def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> dict[str, Any]:
     if key_type != _GROUP_KEY:
         return _not_found(key, ErrorCode.INVALID_REQUEST, f"no coordinators for keys of type {key_type}")
-    topic = node.image.topic(OFFSETS_TOPIC)
+    image = node.image_told
+    topic = image.topic(OFFSETS_TOPIC)
     if topic is None:
         auto_create.request_creation(node, [OFFSETS_TOPIC])
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)
-    leader = None if partition is None else node.image.brokers.get(partition.leader)
-    endpoint = None if leader is None or leader.fenced else leader.endpoint(ctx.listener)
+    leader = None if partition is None else image.brokers.get(partition.leader)
+    gone = leader is None or leader.fenced or leader.broker_id in node.brokers_in_doubt
+    endpoint = None if leader is None or gone else leader.endpoint(ctx.listener)
     if leader is None or endpoint is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     return {

@@ -29,9 +29,11 @@ _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    image = node.image
-    view = _View(image, ctx.listener, ctx.version)
+async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if node.departures is not None:
+        await node.departures.heard()
+    image = node.image_told
+    view = _View(image, ctx.listener, ctx.version, node.brokers_in_doubt)
     wants_operations = request.include_topic_authorized_operations
     topics = [
         _with_operations(topic, wants_operations)
@@ -215,10 +217,13 @@ def _with_operations(topic: dict[str, Any], asked: bool) -> dict[str, Any]:
 class _View:
     """Topics of one image as the clients of one listener see them."""
 
-    def __init__(self, image: MetadataImage, listener: str, version: int) -> None:
+    def __init__(
+        self, image: MetadataImage, listener: str, version: int, in_doubt: Iterable[int] = ()
+    ) -> None:
         self.image = image
         self.version = version
         self._reachable = {broker.broker_id for broker, _ in image.alive_brokers(listener)}
+        self._in_doubt = frozenset(in_doubt)
 
     def topic(self, topic: TopicImage, numbers: Iterable[int] | None = None) -> dict[str, Any]:
         if numbers is None:
@@ -235,7 +240,9 @@ class _View:
         code, leader, leader_epoch = ErrorCode.NONE, partition.leader, partition.leader_epoch
         replicas: list[int] | tuple[int, ...] = partition.replicas
         isr: list[int] | tuple[int, ...] = partition.isr
-        if leader not in self._reachable:
+        if leader in self._in_doubt:
+            code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        elif leader not in self._reachable:
             # A leader without this listener is told from version 6 on; before, it was just missing.
             known = leader != NO_LEADER and self.image.is_active(leader) and self.version >= 6
             code = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
@@ -263,7 +270,7 @@ class _View:
 
 
 ROWS: Final = (
-    ApiRow(3, "Metadata", 0, 13, BROKER, handle_metadata, on_error=metadata_error),
+    ApiRow(3, "Metadata", 0, 13, BROKER, handle_metadata, on_error=metadata_error, in_turn=True),
     ApiRow(60, "DescribeCluster", 0, 2, EVERYWHERE, handle_describe_cluster),
     ApiRow(
         75,

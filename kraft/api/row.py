@@ -45,6 +45,8 @@ class ApiRow:
     """A broker hands it on to the active controller, in an envelope."""
     exclusive: bool = False
     """Its replies may be large: one at a time per connection."""
+    in_turn: bool = False
+    """Begun when all before it on its connection are answered: what it says must be true when it leaves."""
     internal: bool = False
     """Ours, between nodes: not named in ApiVersions."""
 

@@ -192,13 +192,21 @@ class Pipeline:
     """Requests of one connection on their way: which may start, and which replies may leave.
 
     `is_exclusive(frame)` tells requests whose replies may be large (Fetch): of those only one runs at
-    a time, and what came behind a waiting one waits too.
+    a time, and what came behind a waiting one waits too. `is_in_turn(frame)` tells requests that are
+    begun only when everything before them is answered, because their answers age quickly (Metadata).
     """
 
-    def __init__(self, limits: Limits, budget: Budget, is_exclusive: Callable[[memoryview], bool]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        budget: Budget,
+        is_exclusive: Callable[[memoryview], bool],
+        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
+    ) -> None:
         self._limits = limits
         self._budget = budget
         self._is_exclusive = is_exclusive
+        self._is_in_turn = is_in_turn
         self._queued: deque[memoryview] = deque()
         self._slots: deque[Slot] = deque()
         self._running_bytes = 0
@@ -225,6 +233,8 @@ class Pipeline:
     def next_frame(self) -> tuple[memoryview, Slot] | None:
         """The next request that may be started now, with the slot for its reply."""
         if not self._queued or not self._may_start():
+            return None
+        if self._slots and self._is_in_turn(self._queued[0]):
             return None
         exclusive = self._is_exclusive(self._queued[0])
         if exclusive and self._exclusive_running:

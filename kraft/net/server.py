@@ -79,6 +79,7 @@ class Server:
         loop: asyncio.AbstractEventLoop,
         serve: Serve,
         is_exclusive: Callable[[memoryview], bool],
+        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
         *,
         limits: ServerLimits | None = None,
         on_closed: OnClosed | None = None,
@@ -86,6 +87,7 @@ class Server:
         self.loop = loop
         self.serve = serve
         self.is_exclusive = is_exclusive
+        self.is_in_turn = is_in_turn
         self.limits = limits if limits is not None else ServerLimits()
         self.on_closed = on_closed
         self.budget = Budget(self.limits.max_queued_bytes)
@@ -141,7 +143,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._listener = listener
         limits = server.limits.connection
         self._reader = FrameReader(limits.max_frame_bytes, server.scratch, server.budget)
-        self._pipeline = Pipeline(limits, server.budget, server.is_exclusive)
+        self._pipeline = Pipeline(limits, server.budget, server.is_exclusive, server.is_in_turn)
         self._reading = True
         self._closed_by_us = False
         self._waits_for_budget = False

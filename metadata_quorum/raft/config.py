@@ -27,6 +27,8 @@ class RaftConfig:
     leader_lost_grace_ms: int = 100
     """From a leader's broken connection to the first pre-vote, unless it comes back."""
     leader_lost_jitter_ms: int = 80
+    leader_gone_jitter_ms: int = 30
+    """From the proof that a leader's process has ended to the first pre-vote, at most."""
     check_quorum_ms: int = 2000
     """controller.quorum.fetch.timeout.ms: a leader that a majority has not answered for this long
     steps down, so that a deaf leader does not stay for ever."""

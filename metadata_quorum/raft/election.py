@@ -51,6 +51,12 @@ class Elections:
         grace = self._config.leader_lost_grace_ms + self._random.random() * self._config.leader_lost_jitter_ms
         self.due_at = min(self.due_at, now + grace * _MS)
 
+    def leader_gone(self, now: float) -> None:
+        """And its process has certainly ended: no grace, but voters still should not ask in step."""
+        if self._link_broken:
+            jitter = self._random.random() * self._config.leader_gone_jitter_ms
+            self.due_at = min(self.due_at, now + jitter * _MS)
+
     def leader_link_back(self, now: float) -> None:
         """Connected to the leader again; wait for its heartbeat as usual."""
         if self._link_broken:

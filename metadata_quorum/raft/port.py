@@ -111,6 +111,10 @@ class Raft(Protocol):
         """It is gone. `broken`: the other end closed or reset it (its process probably died), as
         against our own giving up; a broken leader is followed by an early pre-vote."""
 
+    def refused(self, peer: int) -> None:
+        """Its host refuses connections to it: no process listens there. After its connection broke
+        that proves its death, and a leader's pre-vote follows at once."""
+
     def tick(self, now: float) -> None:
         """Let time pass: elections, heartbeats, commits, applies, snapshots."""
 

@@ -186,6 +186,11 @@ class SyncObjRaft(Raft):
             if broken and peer == self._core.leader_id:
                 self._elections.leader_link_broken(self._now())
 
+    def refused(self, peer: int) -> None:
+        with self._at_work():
+            if peer == self._core.leader_id:
+                self._elections.leader_gone(self._now())
+
     # -- the port: time ----------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:

@@ -105,22 +105,25 @@ def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
 
 
 class PipelineMachine(RuleBasedStateMachine):
-    """Requests start in order, finish in any, and their replies leave in order."""
+    """Requests start in order, finish in any, and their replies leave in order. Kind 1 runs alone of its
+    kind, kind 2 waits until all before it are answered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.limits = Limits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
         self.budget = Budget(1 << 30)
-        self.pipeline = Pipeline(self.limits, self.budget, lambda frame: frame[0] == 1)
+        self.pipeline = Pipeline(
+            self.limits, self.budget, lambda frame: frame[0] == 1, lambda frame: frame[0] == 2
+        )
         self.enqueued = 0
         self.running: dict[int, Slot] = {}
         self.started = 0
         self.sent: list[int] = []
 
-    @rule(exclusive=st.booleans(), size=st.integers(2, 30))
-    def request_arrives(self, exclusive: bool, size: int) -> None:
+    @rule(kind=st.integers(0, 2), size=st.integers(2, 30))
+    def request_arrives(self, kind: int, size: int) -> None:
         frame = bytearray(size)
-        frame[0], frame[1] = exclusive, self.enqueued % 256
+        frame[0], frame[1] = kind, self.enqueued % 256
         self.budget.take(size)
         self.pipeline.enqueue(memoryview(frame))
         self.enqueued += 1
@@ -149,6 +152,7 @@ class PipelineMachine(RuleBasedStateMachine):
             frame, slot = started
             assert not self.pipeline.output_blocked
             assert frame[1] == self.started % 256
+            assert frame[0] != 2 or len(self.sent) == self.started
             self.running[self.started] = slot
             self.started += 1
 

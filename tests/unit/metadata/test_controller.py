@@ -248,6 +248,22 @@ async def test_a_broken_link_is_fenced_after_a_short_grace() -> None:
     assert partition.leader == -1
 
 
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_process_that_is_proved_dead_has_no_grace() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    node.controller.connection_up(1)
+    node.controller.connection_broken(1)
+    node.controller.process_gone(1)
+    waited = await node.until(lambda: node.fenced(1), within_s=1)
+    assert waited < 0.01
+    node.controller.process_gone(2)  # its link stands: whoever was called there, it was not this broker
+    await asyncio.sleep(1)
+    assert not node.fenced(2)
+
+
 @virtual
 async def test_a_link_remade_within_the_grace_is_forgiven() -> None:
     node = Node()

@@ -145,6 +145,43 @@ def test_a_killed_leader_is_replaced_in_a_third_of_a_second(
         assert max(gaps) < 1.0
 
 
+@pytest.mark.row("Q7")
+@pytest.mark.parametrize("mutant", [None, Mutant(Elections, "leader_gone", lambda self, now: None)])
+def test_a_leader_that_is_proved_dead_is_replaced_without_grace(
+    mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host refuses connections to it: there is nothing to wait for but each other."""
+    with expecting(mutant, monkeypatch):
+        gaps = []
+        for seed in range(15):
+            rig = _free()
+            for i in rig.ids:
+                rig.rafts[i]._elections._random = Random(seed * 10 + i)
+            (leader,) = rig.leaders()
+            rig.kill(leader)
+            died = rig.now
+            for i in rig.ids:
+                if i != leader:
+                    rig.rafts[i].refused(leader)
+            while not rig.leaders():
+                rig.run(0.005, 0.005)
+                assert rig.now < died + 5.0
+            gaps.append(rig.now - died)
+        assert sorted(gaps)[7] < 0.1
+
+
+def test_to_be_refused_by_a_leader_that_is_heard_means_nothing() -> None:
+    rig = _free()
+    (leader,) = rig.leaders()
+    for i in rig.ids:
+        if i != leader:
+            rig.rafts[i].refused(leader)
+    term = rig.rafts[leader].term
+    rig.run(3.0)
+    assert rig.leaders() == [leader]
+    assert rig.rafts[leader].term == term
+
+
 def test_a_broken_connection_that_comes_back_deposes_nobody() -> None:
     """A reset on the way, not a death: the leader stays, in the same term."""
     rig = _free()
