@@ -192,7 +192,9 @@ class SessionCache:
 
     When it is full, a new session takes the place of one that has not been used for long; else a
     follower's takes a consumer's; else a larger one takes the smallest of its kind that has lived
-    for long. Where none gives way, the fetch is answered without a session.
+    for long. Where none gives way, the fetch is answered without a session. A session ends with the
+    connection that it was used on last (api/fetch): what nobody comes back for would stand at its
+    partitions, and be told of every append, until the cache is full.
     """
 
     def __init__(self, slots: int, rng: random.Random) -> None:
@@ -211,7 +213,7 @@ class SessionCache:
         """
         if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             if request.session_id != NO_SESSION:
-                self._drop(request.session_id)
+                self.drop(request.session_id)
             if request.session_epoch == SESSIONLESS_EPOCH or not self._make_room(request, now):
                 return FetchSession(NO_SESSION, request, now)
             session = FetchSession(self._new_id(), request, now)
@@ -239,7 +241,8 @@ class SessionCache:
             if session_id not in self._sessions:
                 return session_id
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """End a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
@@ -251,7 +254,7 @@ class SessionCache:
             return True
         oldest = next(iter(self._sessions.values()))
         if now - oldest.last_used >= MIN_EVICTION_SECONDS:
-            self._drop(oldest.session_id)
+            self.drop(oldest.session_id)
             return True
         victims = [
             s
@@ -266,5 +269,5 @@ class SessionCache:
         if not victims:
             return False
         # Consumers before followers, then the smallest, then the least recently used.
-        self._drop(min(victims, key=lambda s: (s.from_follower, len(s.partitions))).session_id)
+        self.drop(min(victims, key=lambda s: (s.from_follower, len(s.partitions))).session_id)
         return True

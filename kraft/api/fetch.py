@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
+from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
 from kraft.api import metadata_fetch, replicas
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.context import NodeContext, RequestContext, Role
@@ -19,6 +19,9 @@ from kraft.net.connection import Buffers
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.errors import ErrorCode
+
+FETCH_SESSION: Final = "fetch_session"
+"""In a connection's state: the incremental session that its fetches belong to."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
@@ -79,6 +82,8 @@ class _Fetch:
         self._reply(response)
 
     def _reply(self, response: FetchResponse) -> None:
+        if response.session_id != NO_SESSION:
+            self._ctx.connection.state[FETCH_SESSION] = response.session_id
         buffers = _written(self._node, self._ctx, self._request, response)
         if self._answer is None:
             self._now = buffers

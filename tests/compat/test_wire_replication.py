@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -263,6 +263,20 @@ def test_other_refusals_of_a_fetch(aged: Aged) -> None:
 
 
 # ---- sessions, limits, order -------------------------------------------------------------------------
+
+
+def test_a_session_ends_with_its_connection(place: MakePlaced) -> None:
+    """What nobody comes back for would be told of every append."""
+    topic = place([1, 2, 3])
+    with Wire() as first:
+        session = replace(topic, wire=first).fetch_all([topic.wanted()], session_epoch=0).session_id
+    assert session != 0
+    gone = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    def is_gone() -> bool:
+        return topic.fetch_all([], session_id=session, session_epoch=9).error_code == gone
+
+    wait_until(is_gone, "the session to end")
 
 
 @pytest.mark.row("R1")
