@@ -132,6 +132,7 @@ class JointWait:
         for wait in self._open.values():
             wait.cancel()
         self._open.clear()
+        self._deadline = None  # which holds us
         self._on_done(self.outcomes)
 
 

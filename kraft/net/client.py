@@ -80,6 +80,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._waiting: deque[_Waiting] = deque()
         self._next_correlation_id = 0
         self._watch: asyncio.TimerHandle | None = None
+        self._watched_until = FOREVER
         self._closed_by_us = False
         self._versions: dict[int, tuple[int, int]] = {}
 
@@ -146,8 +147,8 @@ class PeerClient(asyncio.BufferedProtocol):
         answer: asyncio.Future[Answer] = self._loop.create_future()
         due = self._loop.time() + timeout_s
         self._waiting.append(_Waiting(correlation_id, api_key, version, read, due, answer))
-        if self._watch is None and due < FOREVER:
-            self._watch = self._loop.call_at(due, self._look_for_overdue)
+        if due < self._watched_until:
+            self._watch_until(due)
         return answer
 
     def send_one_way(self, api_key: int, version: int, body: Buffers) -> None:
@@ -186,15 +187,20 @@ class PeerClient(asyncio.BufferedProtocol):
             answer.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
             self.close()
 
-    def _look_for_overdue(self) -> None:
+    def _watch_until(self, due: float) -> None:
         """One timer for all requests, armed for the earliest; nearly all have been answered by then."""
-        self._watch = None
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watched_until = due
+        self._watch = None if due == FOREVER else self._loop.call_at(due, self._look_for_overdue)
+
+    def _look_for_overdue(self) -> None:
         due = min((each.due for each in self._waiting), default=FOREVER)
         if due <= self._loop.time():
             self._end_waiting(TimeoutError("no answer in time"))
             self.close()
-        elif due < FOREVER:
-            self._watch = self._loop.call_at(due, self._look_for_overdue)
+        else:
+            self._watch_until(due)
 
     # ---- asyncio.BufferedProtocol
 
@@ -203,8 +209,7 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch_until(FOREVER)
         self._end_waiting(
             exc if isinstance(exc, OSError) else ConnectionResetError("the connection has ended")
         )

@@ -1,0 +1,51 @@
+"""What a finished wait leaves behind: nothing. It may hold a whole produce request, with its frame."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from data_plane.purgatory import JointWait, OffsetWaits
+from data_plane.timing_wheel import WheelTimer
+from metadata_quorum.errors import ErrorCode
+from tests.property.test_timing_wheel import FakeLoop
+
+
+class Request:
+    """Stands for what the callback of a wait holds."""
+
+    def done(self, outcomes: list[ErrorCode]) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def waiting(waits: OffsetWaits, timer: WheelTimer) -> weakref.ref[Request]:
+    request = Request()
+    wait = JointWait(request.done)
+    wait.add(waits, 5)
+    wait.start(timer, 30.0)
+    return weakref.ref(request)
+
+
+@pytest.mark.row("P1")
+@pytest.mark.parametrize("ending", ["reached", "failed", "expired"])
+def test_a_wait_that_is_over_is_freed_at_once(ending: str):
+    loop = FakeLoop()
+    timer, waits = WheelTimer(loop), OffsetWaits()
+    held = waiting(waits, timer)
+    assert held() is not None
+    if ending == "reached":
+        waits.reached(5)
+    elif ending == "failed":
+        waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    else:
+        loop.run()
+    assert held() is None
