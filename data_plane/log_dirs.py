@@ -42,6 +42,7 @@ class LogDir:
         self.directory_id = directory_id
         self.online = True
         self.clean = False  # the last shutdown was a clean one
+        self.clean_epoch = -1  # and the broker epoch it was in; -1 where it was not, or is not known
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -60,7 +61,8 @@ class LogDir:
         reason. Raises OSError."""
         disk = self.disk
         disk.make_dirs(self.path)
-        self.clean = checkpoints.read_clean_shutdown(disk, self.path) is not None
+        epoch = checkpoints.read_clean_shutdown(disk, self.path)
+        self.clean, self.clean_epoch = epoch is not None, -1 if epoch is None else epoch
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)

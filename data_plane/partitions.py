@@ -139,6 +139,13 @@ class Partitions:
         return len(self._by_name)
 
     @property
+    def clean_epoch(self) -> int:
+        """The broker epoch of the last stop, if all that was kept then is here; else -1."""
+        epochs = {directory.clean_epoch for directory in self._dirs if directory.online}
+        whole = len(epochs) == 1 and not self._corrupt and all(d.online for d in self._dirs)
+        return epochs.pop() if whole else -1
+
+    @property
     def log_dirs(self) -> Sequence[LogDir]:
         return self._dirs
 

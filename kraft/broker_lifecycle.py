@@ -73,15 +73,19 @@ class BrokerLifecycle:
         links: ControllerLinks,
         identity: BrokerIdentity,
         published_offset: Callable[[], int],
+        clean_epoch: Callable[[], int],
         *,
         heartbeat_interval_s: float,
         session_timeout_s: float,
     ) -> None:
-        """`published_offset`: of the newest metadata record that partitions and fetchers have taken."""
+        """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
+        `clean_epoch`: the broker epoch in which this broker was stopped with all its records on disk, -1
+        where it was not; who shows it remains an eligible leader."""
         self._loop = loop
         self._links = links
         self._identity = identity
         self._published_offset = published_offset
+        self._clean_epoch = clean_epoch
         self._interval_s = heartbeat_interval_s
         self._timeout_s = session_timeout_s / 2
         self._beats: dict[int, asyncio.Task[None]] = {}
@@ -183,7 +187,7 @@ class BrokerLifecycle:
             "rack": identity.rack,
             "is_migrating_zk_broker": False,
             "log_dirs": list(identity.log_dirs),
-            "previous_broker_epoch": -1,
+            "previous_broker_epoch": self._clean_epoch(),
         }
         while self.broker_epoch < 0:
             try:

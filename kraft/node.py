@@ -150,6 +150,7 @@ class BrokerRole:
             node.controller_links,
             self._identity(log_dirs),
             lambda: self.publisher.published_offset,
+            lambda: self.partitions.clean_epoch,
             heartbeat_interval_s=config.broker_heartbeat_interval_ms * settings.MS,
             session_timeout_s=config.broker_session_timeout_ms * settings.MS,
         )

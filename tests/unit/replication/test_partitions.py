@@ -210,3 +210,14 @@ async def test_silent_producers_are_forgotten():
         cluster.now_ms += 2_000
         sweep()
         assert not cluster.replica(1).log.producers.states
+
+
+@in_loop
+async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        assert cluster.brokers[1].partitions.clean_epoch == -1
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=42)
+        assert cluster.start(1).partitions.clean_epoch == 42
+        await cluster.crash(1)
+        assert cluster.start(1).partitions.clean_epoch == -1
