@@ -117,6 +117,7 @@ def load(
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager()
     rebuild_producers(disk, directory, producers, segments, log_start_offset, end)
+    _remove_stray_snapshots(disk, directory, segments)
     return LoadedLog(segments, log_start_offset, end, min(recovery_point, end), epochs, producers)
 
 
@@ -312,6 +313,13 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 
 
 # --- producers ---------------------------------------------------------------------------------
+
+
+def _remove_stray_snapshots(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> None:
+    """Every clean close leaves one at the log's end: only the newest is of use, and a segment's own."""
+    for offset in _offsets(disk, directory, files.SNAPSHOT)[:-1]:
+        if offset not in segments:
+            disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
 
 
 def rebuild_producers(

@@ -208,3 +208,12 @@ def test_an_empty_last_segment(tmp_path):
     assert log.log_end_offset == 1
     assert lead(log, b"b") == 1
     assert read_all(log) == [(0, b"a"), (1, b"b")]
+
+
+def test_clean_closes_leave_one_producer_snapshot_not_many(tmp_path):
+    for _ in range(4):
+        log = open_log(tmp_path, recovery_point=1 << 30, clean=True)
+        lead(log, b"a")
+        log.close_clean()
+    open_log(tmp_path, recovery_point=1 << 30, clean=True).close()
+    assert [path.name for path in sorted(tmp_path.glob("*.snapshot"))] == [f"{4:020d}.snapshot"]
