@@ -145,10 +145,11 @@ class BrokerRole:
         config, context, loop = node.config, node.context, node.loop
         self._node = node
         self.timer = WheelTimer(loop)
+        identity = self._identity(log_dirs)
         self.lifecycle = BrokerLifecycle(
             loop,
             node.controller_links,
-            self._identity(log_dirs),
+            identity,
             lambda: self.publisher.published_offset,
             lambda: self.partitions.clean_epoch,
             heartbeat_interval_s=config.broker_heartbeat_interval_ms * settings.MS,
@@ -200,8 +201,10 @@ class BrokerRole:
             self.fetchers,
             self.groups,
             self.departures,
+            incarnation_id=identity.incarnation_id,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             on_published=self.lifecycle.metadata_published,
+            on_fatal=node.fatal,
         )
         self.lifecycle.on_registered = self.publisher.begin
 

@@ -10,13 +10,16 @@
 
 Nothing is put into action before the metadata holds the registration of this very incarnation. What
 is older may still name this broker as a leader, in epochs that its log must not open again; at
-our registration it has left every ISR, so from there on metadata speaks of what is now.
+our registration it has left every ISR, so from there on metadata speaks of what is now. And nothing
+more once another process has registered under our id (we were paused, and somebody started a second one):
+what metadata then says of this broker is said of that process, so the node stops.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
 from data_plane.partition import Partition
@@ -24,6 +27,7 @@ from data_plane.partitions import Partitions
 from fetch.fetchers import Fetchers
 from kraft.context import NodeContext
 from kraft.departures import Departures
+from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 
 
@@ -38,16 +42,20 @@ class Publisher:
         groups: GroupService,
         departures: Departures,
         *,
+        incarnation_id: UUID,
         broker_epoch: Callable[[], int],
         on_published: Callable[[], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
         self._node = node
         self._partitions = partitions
         self._fetchers = fetchers
         self._groups = groups
         self._departures = departures
+        self._incarnation_id = incarnation_id
         self._broker_epoch = broker_epoch
         self._on_published = on_published
+        self._on_fatal = on_fatal
         self._newest = EMPTY_IMAGE
         self._closed = False
         self.published_offset = -1
@@ -66,6 +74,12 @@ class Publisher:
         self._newest = image
         if not self.begun:
             self.begin()
+            return
+        ours = delta.changed_brokers.get(self._node.node_id)
+        if ours is not None and ours.incarnation_id != self._incarnation_id:
+            self.close()
+            reason = f"another process has registered as node {self._node.node_id}, so this one stops"
+            self._on_fatal(FatalError(ExitCode.BAD_CONFIG, reason))
             return
         self._act(delta, image)
 

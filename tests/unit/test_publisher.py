@@ -7,10 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from kraft.publisher import Publisher
+from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.records import RegisterBrokerRecord
 
 NODE_ID = 1
+OURS, THEIRS = UUID(int=1), UUID(int=2)
 
 
 class _Broker:
@@ -19,6 +21,7 @@ class _Broker:
     def __init__(self) -> None:
         self.epoch = -1
         self.offsets: list[int] = []
+        self.deaths: list[BaseException] = []
         changes = SimpleNamespace(leading=(), following=(), removed=())
 
         def apply(delta: MetadataDelta, image: MetadataImage) -> object:
@@ -34,17 +37,17 @@ class _Broker:
             unused,
             unused,
             unused,
+            incarnation_id=OURS,
             broker_epoch=lambda: self.epoch,
             on_published=lambda: None,
+            on_fatal=self.deaths.append,
         )
         self.image = EMPTY_IMAGE
 
-    def commit(self, broker_epoch: int) -> None:
+    def commit(self, broker_epoch: int, incarnation_id: UUID = OURS) -> None:
         delta = MetadataDelta(self.image)
         delta.replay(
-            RegisterBrokerRecord(
-                broker_id=NODE_ID, incarnation_id=UUID(int=broker_epoch), broker_epoch=broker_epoch
-            )
+            RegisterBrokerRecord(broker_id=NODE_ID, incarnation_id=incarnation_id, broker_epoch=broker_epoch)
         )
         delta.offset = self.image.offset + 1
         self.image = delta.apply()
@@ -53,7 +56,7 @@ class _Broker:
 
 def test_nothing_happens_before_our_own_registration():
     broker = _Broker()
-    broker.commit(5)  # of an earlier incarnation
+    broker.commit(5, THEIRS)  # of an earlier incarnation
     assert broker.offsets == []
     broker.commit(7)
     broker.epoch = 7
@@ -69,3 +72,16 @@ def test_a_closed_publisher_puts_nothing_into_action():
     broker.publisher.close()
     broker.commit(5)
     assert broker.offsets == [0]
+
+
+def test_a_second_process_of_our_id_ends_this_one():
+    """It was paused, and metadata now speaks of the other when it names this broker as a leader."""
+    broker = _Broker()
+    broker.epoch = 5
+    broker.commit(5)
+    broker.commit(9, THEIRS)
+    broker.commit(9, THEIRS)
+    assert broker.offsets == [0]
+    (death,) = broker.deaths
+    assert isinstance(death, FatalError)
+    assert death.exit_code == ExitCode.BAD_CONFIG
