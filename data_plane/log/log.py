@@ -205,23 +205,6 @@ class Log:
         if first is not None and first[1].base_offset < self.log_end_offset <= first[1].last_offset:
             self.truncate_fully_and_start_at(first[1].base_offset)
 
-    def needs_recompression(self, records: Writable) -> bool:
-        """Whether the topic's codec differs from the batches': then give `recompressed` to an executor
-        first and append what it returns; appending at once works too, on the loop.
-        """
-        if validation.target_codec(self.config) is None:
-            return False
-        try:
-            return self._changes_codec(list(iter_headers(records)))
-        except CorruptBatchError:
-            return False  # the append says what is wrong
-
-    def recompressed(self, records: Writable, now_ms: int, origin: Origin = Origin.CLIENT) -> bytearray:
-        """The records in the topic's codec; touches no state of the log. Raises BrokerError."""
-        config = self.config
-        batches = validation.validate(records, config, now_ms, origin)
-        return validation.recompress(records, batches, config)
-
     def assign_epoch(self, epoch: int) -> None:
         """A new leader opens its epoch at the end of the log, with no record in it yet."""
         self.epochs.assign(epoch, self.log_end_offset)

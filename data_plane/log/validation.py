@@ -217,7 +217,8 @@ def target_codec(config: LogConfig) -> Codec | None:
 
 
 def recompress(records: Writable, batches: Batches, config: LogConfig) -> bytearray:
-    """The batches in the topic's codec. Work per record: see Log.needs_recompression."""
+    """The batches in the topic's codec. Work per record, on the loop: a topic whose codec is
+    not its producers' pays for that."""
     codec = target_codec(config)
     out = bytearray()
     for position, header in batches:
