@@ -12,8 +12,10 @@ import pytest
 
 from data_plane.delayed_produce import await_deletion, await_replication
 from data_plane.log.config import LogConfig
+from data_plane.log.log import AppendInfo
 from data_plane.partition import LATEST_TIMESTAMP
 from fetch.own_session import FetchLimits
+from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import PartitionChangeRecord
@@ -450,3 +452,43 @@ async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
         leader.when_flushed(told.append)
         cluster.elect("t", 0, 2)
         assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@pytest.mark.row("P3")
+@in_loop
+async def test_a_repeated_batch_keeps_its_offset_on_a_new_leader():
+    """Also after that one had to cut off what the old leader alone had."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]])
+
+        def sent(sequence: int) -> bytearray:
+            records = [Record(value=b"%d" % sequence, timestamp=cluster.now_ms)]
+            return bytearray(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+        def append(sequence: int) -> AppendInfo:
+            return cluster.leader().append_as_leader(
+                sent(sequence), acks=-1, now=cluster.loop.time(), now_ms=cluster.now_ms
+            )
+
+        for sequence in range(6):
+            append(sequence)
+        await until(lambda: cluster.leader().high_watermark == 6)
+        cluster.cuts |= {(2, 1), (3, 1)}
+        for endpoint in cluster.brokers[2].endpoints + cluster.brokers[3].endpoints:
+            endpoint.break_off()
+        append(6)  # on broker 1 alone
+        cluster.held_back.add(1)
+        cluster.fence(1)
+        assert cluster.leader().leader_id == 2
+        for sequence in range(1, 6):
+            info = append(sequence)
+            assert (info.duplicate, info.first_offset) == (True, sequence)
+        with pytest.raises(BrokerError) as refused:
+            append(0)  # the sixth last
+        assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert append(6).first_offset == 6
+        append(7)
+        await until(lambda: cluster.leader().high_watermark == 8)
+        cluster.catch_up(1)
+        await until(lambda: cluster.replica(1).log.log_end_offset == 8)
+        assert cluster.replica(1).log.producers.states == cluster.leader().log.producers.states
