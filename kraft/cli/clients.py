@@ -76,6 +76,13 @@ def require_topic(metadata: ClusterMetadata, topic: str) -> int:
     return len(found.partitions)
 
 
+def require_partitions(topic: str, count: int, partitions: list[int]) -> None:
+    """Trouble where one of them is beyond the topic's: librdkafka would wait for it to come."""
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise Trouble(f"{topic}: there is no partition {partition}; it has {count}")
+
+
 def require_broker(metadata: ClusterMetadata, broker: str) -> None:
     """Trouble where no broker of that id is up: librdkafka would look for it until its time is up."""
     known = sorted(metadata.brokers)

@@ -17,6 +17,7 @@ from kraft.cli.clients import (
     connect_admin,
     extra_settings,
     key_values,
+    require_partitions,
     require_topic,
     settings,
 )  # fmt: skip
@@ -68,7 +69,9 @@ def produce(
     """Send each line of standard input as a message. The topic is created where brokers allow it."""
     from confluent_kafka import Producer
 
-    connect_admin(bootstrap)
+    _, metadata = connect_admin(bootstrap)
+    if partition >= 0 and topic in metadata.topics:
+        require_partitions(topic, len(metadata.topics[topic].partitions), [partition])
     config = settings(bootstrap, acks=acks, compression_type=compression) | extra_settings(extra)
     producer = Producer(config)
     deliveries = _Deliveries()
@@ -77,9 +80,12 @@ def produce(
         fixed["partition"] = partition
     if timestamp is not None:
         fixed["timestamp"] = timestamp
-    sent = 0
-    for line in sys.stdin.buffer:
-        key, value = _split(line.rstrip(b"\r\n"), key_separator)
+    sent, bad_line = 0, ""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        key, found, value = _split(line.rstrip(b"\r\n"), key_separator)
+        if not found:
+            bad_line = f"line {number} without {key_separator!r} has no key"
+            break
         if null_value is not None and value == null_value.encode():
             value = None
         _send(producer, topic, {"key": key, "value": value, "on_delivery": deliveries} | fixed)
@@ -91,15 +97,16 @@ def produce(
         raise Trouble(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
     if left:
         raise Trouble(f"{left} of {sent} messages were not acknowledged in {FLUSH_S:g} s")
+    if bad_line:
+        raise Trouble(f"{bad_line}; the {sent} before it were sent")
 
 
-def _split(line: bytes, separator: str) -> tuple[bytes | None, bytes | None]:
+def _split(line: bytes, separator: str) -> tuple[bytes | None, bool, bytes | None]:
+    """Key and value; whether the line has the separator that it needs."""
     if not separator:
-        return None, line
+        return None, True, line
     key, found, value = line.partition(separator.encode())
-    if not found:
-        raise Trouble(f"a line without {separator!r} has no key")
-    return key, value
+    return key, bool(found), value
 
 
 def _send(producer: Producer, topic: str, message: dict[str, Any]) -> None:
@@ -183,6 +190,7 @@ def consume(
 
     _, metadata = connect_admin(bootstrap)
     count = require_topic(metadata, topic)
+    require_partitions(topic, count, partition)
     config = settings(
         bootstrap, group_id=group or "kraft-cli", enable_partition_eof=exit_at_end, isolation_level=isolation,
         enable_auto_commit=group is not None, auto_offset_reset="earliest" if from_beginning else "latest",

@@ -24,8 +24,12 @@ CHECKPOINT: Final = ".checkpoint"
 def from_files(paths: list[Path]) -> Iterator[str]:
     """The lines for segments and checkpoints, or for directories of them."""
     for path in _expand(paths):
+        data = path.read_bytes()
         yield f"Dumping {path}"
-        yield from _lines(path.read_bytes())
+        lines = list(_lines(data))
+        if data and not lines:
+            raise Trouble(f"{path} is no segment or checkpoint of the metadata log")
+        yield from lines
 
 
 def from_node(host: str, port: int) -> Iterator[str]:
