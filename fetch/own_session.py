@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227), the follower's side: what the leader has been told, and what
 it must be told next.
 
-The first request of a session is full; it waits for nothing, so that the session is known at once.
+The first request of a session is full; it waits for nothing, so that the session is known at once
+(unless the leader has refused one: then every request is full, and waits as any other).
 Later ones name only the partitions that moved or were added, and those to forget.
 Used by fetcher.py; the leader's side is sessions.py.
 """
@@ -44,6 +45,7 @@ class OwnSession:
         self._rules = rules
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
+        self._refused = False  # the leader has no room for a session of ours
         self._wanted: dict[Key, Partition] = {}
         self._changed: dict[Key, None] = {}  # to be named in the next request
         self._known: dict[Key, str] = {}  # what the leader has in the session, with the topics' names
@@ -82,6 +84,7 @@ class OwnSession:
         """The leader does not know the session, or the connection broke: begin with a full request."""
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
+        self._refused = False
         self._known.clear()
         self._forgotten.clear()
 
@@ -98,7 +101,7 @@ class OwnSession:
             forgotten,
             self._replica_id,
             broker_epoch,
-            0 if full else limits.max_wait_ms,
+            0 if full and not self._refused else limits.max_wait_ms,
             limits.min_bytes,
             limits.max_bytes,
             session_id=self._session_id,
@@ -115,6 +118,7 @@ class OwnSession:
         if error != ErrorCode.NONE:
             self.reset()
             return False
+        self._refused = session_id == NO_SESSION
         if request.session_epoch == INITIAL_EPOCH and session_id != NO_SESSION:
             self._session_id = session_id
             self._epoch = next_session_epoch(INITIAL_EPOCH)

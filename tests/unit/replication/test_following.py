@@ -492,3 +492,21 @@ async def test_a_repeated_batch_keeps_its_offset_on_a_new_leader():
         cluster.catch_up(1)
         await until(lambda: cluster.replica(1).log.log_end_offset == 8)
         assert cluster.replica(1).log.producers.states == cluster.leader().log.producers.states
+
+
+@pytest.mark.row("R7")
+@in_loop
+async def test_a_follower_without_a_session_waits_at_its_leader_all_the_same():
+    """The leader's cache is full, or it keeps none (max.incremental.fetch.session.cache.slots=0)."""
+    async with Cluster(2) as cluster:
+        for broker in cluster.brokers.values():
+            broker.sessions._slots = 0
+        cluster.create_topic("t", [[1, 2]])
+        assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
+        await until(lambda: cluster.brokers[1].fetches.parked == 1)
+        (endpoint,) = cluster.brokers[2].endpoints
+        asked = len(endpoint.requests)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(endpoint.requests) == asked
+        assert await produce_outcome(cluster, b"y") == ErrorCode.NONE
