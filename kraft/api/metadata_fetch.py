@@ -65,11 +65,15 @@ class MetadataReader:
         wait: asyncio.Future[None] = self._loop.create_future()
         self._waiting[wait] = None
         timer = self._loop.call_later(timeout_s, self._time_is_up, wait)
-        wait.add_done_callback(lambda done: timer.cancel())
+
+        def ended(done: asyncio.Future[None]) -> None:
+            timer.cancel()
+            self._waiting.pop(done, None)
+
+        wait.add_done_callback(ended)
         return wait
 
     def _time_is_up(self, wait: asyncio.Future[None]) -> None:
-        self._waiting.pop(wait, None)
         if not wait.done():
             wait.set_result(None)
 
