@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 from confluent_kafka.admin import AdminClient
 
 from tests.compat.conftest import MakeTopic
@@ -61,8 +68,6 @@ def test_idempotent_producer(bootstrap: str, make_topic: MakeTopic) -> None:
 @pytest.mark.row("P3")
 def test_no_transactions_yet(bootstrap: str) -> None:
     """An idempotent producer is all there is: asking for more is refused, not half done."""
-    from confluent_kafka import Producer
-
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "log_level": 0})
     with pytest.raises(KafkaException):
         producer.init_transactions(2)
@@ -143,18 +148,23 @@ def test_murmur2_lands_where_java_lands(bootstrap: str, make_topic: MakeTopic) -
 
 
 @pytest.mark.row("P5")
-def test_null_keys_stick_and_spread(bootstrap: str, make_topic: MakeTopic) -> None:
+@pytest.mark.parametrize(("linger_ms", "partitions"), [(60_000, 1), (0, 3)])
+def test_null_keys_stick_or_spread(
+    bootstrap: str, make_topic: MakeTopic, linger_ms: int, partitions: int
+) -> None:
     topic = make_topic(3)
-    reports = send(
-        bootstrap, topic, ({"value": str(n)} for n in range(300)),
-        sticky_partitioning_linger_ms=60_000, linger_ms=50,
-    )  # fmt: skip
-    assert len({report.partition() for report in reports}) == 1
-    reports = send(
-        bootstrap, topic, ({"value": str(n)} for n in range(300)),
-        sticky_partitioning_linger_ms=0,
-    )  # fmt: skip
-    assert {report.partition() for report in reports} == {0, 1, 2}
+    reports: list[Message] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "sticky.partitioning.linger.ms": linger_ms, "log_level": 0}
+    )
+    for partition in range(3):  # librdkafka sticks only to a partition whose leader it is connected to
+        producer.produce(topic, b"", partition=partition)
+    assert producer.flush(30) == 0
+    for _ in range(300):
+        producer.produce(topic, b"", on_delivery=lambda error, report: reports.append(report))
+    assert producer.flush(30) == 0
+    assert len(reports) == 300
+    assert len({report.partition() for report in reports}) == partitions
 
 
 @pytest.mark.row("P6")
