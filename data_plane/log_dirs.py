@@ -36,13 +36,15 @@ _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
 class LogDir:
     """One of `log.dirs`."""
 
-    def __init__(self, disk: Disk, path: str, directory_id: UUID = ZERO_UUID) -> None:
+    def __init__(self, disk: Disk, path: str, directory_id: UUID = ZERO_UUID, boot_id: str = "") -> None:
+        """`boot_id` names the machine's present boot; empty where that is not known."""
         self.disk = disk
         self.path = path
         self.directory_id = directory_id
+        self._boot_id = boot_id
         self.online = True
         self.clean = False  # the last shutdown was a clean one
-        self.clean_epoch = -1  # and the broker epoch it was in; -1 where it was not, or is not known
+        self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -58,11 +60,18 @@ class LogDir:
     ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
         """Open every log here; recovers them where the last shutdown was unclean. Those that are
         corrupt in their middle, or do not say whose they are, are not opened, but named with the
-        reason. Raises OSError."""
+        reason. Raises OSError.
+
+        Nothing of the last run is lost after a clean shutdown; nor where only the process died, however it
+        did: what it had written is in the page cache until the machine goes down. The boot id tells
+        one from the other. The logs are checked all the same: the last write may have been cut short."""
         disk = self.disk
         disk.make_dirs(self.path)
         epoch = checkpoints.read_clean_shutdown(disk, self.path)
-        self.clean, self.clean_epoch = epoch is not None, -1 if epoch is None else epoch
+        self.clean = epoch is not None
+        self.whole_epoch = (
+            checkpoints.read_running(disk, self.path, self._boot_id) if epoch is None else epoch
+        )
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)
@@ -145,6 +154,15 @@ class LogDir:
     def mark_clean(self, broker_epoch: int) -> None:
         """The next start need not recover (blocks)."""
         checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
+
+    def mark_running(self, broker_epoch: int) -> None:
+        """From now on the broker runs in that epoch."""
+        if self._boot_id:
+            checkpoints.write_running(self.disk, self.path, broker_epoch, self._boot_id)
+
+    def mark_lost(self) -> None:
+        """A write or a flush failed: what the next start finds in the page cache may not be all."""
+        self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
 
     def forget(self, tp: TopicPartition) -> None:
         """Its offsets in the checkpoints belong to a log that is gone."""

@@ -12,6 +12,7 @@ Way of the data: api/*, fetch/* find their partition here. A partition calls bac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -139,9 +140,9 @@ class Partitions:
         return len(self._by_name)
 
     @property
-    def clean_epoch(self) -> int:
-        """The broker epoch of the last stop, if all that was kept then is here; else -1."""
-        epochs = {directory.clean_epoch for directory in self._dirs if directory.online}
+    def whole_epoch(self) -> int:
+        """The broker epoch of the last run, if all that was kept then is here; else -1."""
+        epochs = {directory.whole_epoch for directory in self._dirs if directory.online}
         whole = len(epochs) == 1 and not self._corrupt and all(d.online for d in self._dirs)
         return epochs.pop() if whole else -1
 
@@ -151,6 +152,15 @@ class Partitions:
 
     def log_dir_of(self, partition: Partition) -> LogDir:
         return self._dir_of[partition]
+
+    def registered(self, broker_epoch: int) -> None:
+        """The broker runs in that epoch now."""
+        for directory in self._dirs:
+            if directory.online:
+                try:
+                    directory.mark_running(broker_epoch)
+                except OSError as e:
+                    self.fail_log_dir(directory, e)
 
     # --- host of the partitions ---------------------------------------------------------------
 
@@ -210,6 +220,8 @@ class Partitions:
         if not directory.online:
             return
         directory.online = False
+        with contextlib.suppress(OSError):
+            directory.mark_lost()
         logger.error("Log directory %s goes offline: %s", directory.path, error)
         for partition, its_directory in self._dir_of.items():
             if its_directory is directory:

@@ -73,19 +73,20 @@ class BrokerLifecycle:
         links: ControllerLinks,
         identity: BrokerIdentity,
         published_offset: Callable[[], int],
-        clean_epoch: Callable[[], int],
+        whole_epoch: Callable[[], int],
         *,
         heartbeat_interval_s: float,
         session_timeout_s: float,
     ) -> None:
         """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
-        `clean_epoch`: the broker epoch in which this broker was stopped with all its records on disk, -1
-        where it was not; who shows it remains an eligible leader."""
+        `whole_epoch`: the broker epoch in which this broker ran last, if nothing of what it kept then is
+        lost (stopped cleanly, or killed on a machine that runs on), else -1. It is registered as the
+        previous broker epoch (KIP-966): who shows it remains an eligible leader."""
         self._loop = loop
         self._links = links
         self._identity = identity
         self._published_offset = published_offset
-        self._clean_epoch = clean_epoch
+        self._whole_epoch = whole_epoch
         self._interval_s = heartbeat_interval_s
         self._timeout_s = session_timeout_s / 2
         self._beats: dict[int, asyncio.Task[None]] = {}
@@ -98,7 +99,7 @@ class BrokerLifecycle:
         self.running = asyncio.Event()
         """Set when the broker has been unfenced for the first time."""
         self.failed_log_dirs: list[UUID] = []
-        self.on_registered: Callable[[], None] = lambda: None
+        self.on_registered: Callable[[int], None] = lambda epoch: None
         """Told of every new broker epoch."""
 
     def start(self) -> None:
@@ -187,7 +188,7 @@ class BrokerLifecycle:
             "rack": identity.rack,
             "is_migrating_zk_broker": False,
             "log_dirs": list(identity.log_dirs),
-            "previous_broker_epoch": self._clean_epoch(),
+            "previous_broker_epoch": self._whole_epoch(),
         }
         while self.broker_epoch < 0:
             try:
@@ -201,7 +202,7 @@ class BrokerLifecycle:
                 if self.standing is Standing.STARTING:
                     self.standing = Standing.FENCED
                 log.info("registered with broker epoch %d", self.broker_epoch)
-                self.on_registered()
+                self.on_registered(self.broker_epoch)
                 return
             # DUPLICATE_BROKER_REGISTRATION: our last incarnation's session is not over yet.
             log.info("not registered yet: %s", ErrorCode(answer.error_code).name)

@@ -61,7 +61,7 @@ from kraft.producer_ids import ProducerIds
 from kraft.publisher import Publisher
 from kraft.raft_driver import RaftDriver
 from kraft.raft_links import RaftLinks
-from kraft.storage import Storage, lock_storage, random_uuid, read_storage
+from kraft.storage import Storage, boot_id, lock_storage, random_uuid, read_storage
 from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk, OsDisk
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
@@ -151,13 +151,13 @@ class BrokerRole:
             node.controller_links,
             identity,
             lambda: self.publisher.published_offset,
-            lambda: self.partitions.clean_epoch,
+            lambda: self.partitions.whole_epoch,
             heartbeat_interval_s=config.broker_heartbeat_interval_ms * settings.MS,
             session_timeout_s=config.broker_session_timeout_ms * settings.MS,
         )
         self.partitions = Partitions(
             settings.partitions_settings(config),
-            [LogDir(node.disk, path, directory_id) for path, directory_id in log_dirs.items()],
+            [LogDir(node.disk, path, uuid, node.boot_id) for path, uuid in log_dirs.items()],
             BrokerIsrChannel(config.node_id, self.lifecycle, node.controller_links),
             loop=loop,
             timer=self.timer,
@@ -206,7 +206,11 @@ class BrokerRole:
             on_published=self.lifecycle.metadata_published,
             on_fatal=node.fatal,
         )
-        self.lifecycle.on_registered = self.publisher.begin
+        self.lifecycle.on_registered = self._registered
+
+    def _registered(self, broker_epoch: int) -> None:
+        self.partitions.registered(broker_epoch)
+        self.publisher.begin()
 
     def load(self) -> None:
         """Open the logs on disk; blocks."""
@@ -272,13 +276,16 @@ class Node:
         random: random.Random,
         now_ms: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
+        boot_id: str = "",
     ) -> None:
+        """`boot_id`: the machine's present boot; a node that is killed under it has lost nothing."""
         self.config = config
         self.loop = loop
         self.disk = disk
         self.random = random
         self.now_ms = now_ms
         self.fatal = on_fatal
+        self.boot_id = boot_id
         self.context = NodeContext(
             config.node_id, storage.cluster_id, config, loop, random, now_ms, EMPTY_IMAGE, on_fatal=on_fatal
         )
@@ -480,6 +487,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk) -> None:
         random=random.SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
         on_fatal=_die,
+        boot_id=boot_id(),
     )
     await _until(stopping, node.start())
     if not stopping.is_set():

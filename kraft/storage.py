@@ -13,6 +13,7 @@ import fcntl
 import os
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -140,6 +141,15 @@ def lock_storage(config: Config) -> list[int]:
             why = "another node is running on it" if in_use else error.strerror
             raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot use {directory}: {why}") from None
     return held
+
+
+def boot_id() -> str:
+    """Linux names every boot of the machine; empty elsewhere, where a killed node counts as one that has
+    lost what was in the page cache."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _all_dirs(config: Config) -> list[str]:

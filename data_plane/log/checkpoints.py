@@ -32,6 +32,8 @@ REPLICATION_OFFSETS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RUNNING: Final = "running-broker-epoch"
+"""Ours; Kafka has nothing like it."""
 META_PROPERTIES: Final = "meta.properties"
 
 _VERSION: Final = "0"
@@ -196,3 +198,27 @@ def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
     """Once the logs are open, so that a crash from here on is seen as one."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
     disk.sync_dir(log_dir)
+
+
+# --- a process that died -----------------------------------------------------------------------
+
+
+def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> None:
+    """Say in which epoch a broker runs on this dir, under which boot of the machine. Not synced: what is
+    written here is worth something only as long as the page cache that it lies in."""
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":"))
+    write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
+
+
+def read_running(disk: Disk, log_dir: str, boot_id: str) -> int:
+    """The broker epoch of the process that ran here last, if the machine has not been booted since;
+    else -1."""
+    path = f"{log_dir}/{RUNNING}"
+    if not boot_id or not disk.exists(path):
+        return -1
+    try:
+        found = json.loads(disk.read_bytes(path) or b"{}")
+        epoch = found["brokerEpoch"] if found["bootId"] == boot_id else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1

@@ -99,7 +99,7 @@ class Broker:
         self.cluster, self.broker_id, self.disk = cluster, broker_id, disk
         loop = cluster.loop
         self.timer = WheelTimer(loop)
-        self.dirs = [LogDir(disk, "/data")]
+        self.dirs = [LogDir(disk, "/data", boot_id=cluster.boot_id)]
         self.endpoints: list[MemoryLeader] = []
         self.partitions = Partitions(
             PartitionsSettings(
@@ -171,6 +171,7 @@ class Cluster:
         self.limits = limits or FetchLimits()
         self.log_defaults = log_defaults or LogConfig()
         self.now_ms = NOW_MS
+        self.boot_id = "first boot"
         self.image = EMPTY_IMAGE
         self.cuts: set[tuple[int, int]] = set()
         self.held_back: set[int] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -216,8 +217,31 @@ async def test_silent_producers_are_forgotten():
 async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]])
-        assert cluster.brokers[1].partitions.clean_epoch == -1
+        assert cluster.brokers[1].partitions.whole_epoch == -1
         await cluster.brokers.pop(1).partitions.close(broker_epoch=42)
-        assert cluster.start(1).partitions.clean_epoch == 42
+        assert cluster.start(1).partitions.whole_epoch == 42
         await cluster.crash(1)
-        assert cluster.start(1).partitions.clean_epoch == -1
+        assert cluster.start(1).partitions.whole_epoch == -1
+
+
+@pytest.mark.row("R8")
+@in_loop
+async def test_a_killed_process_has_lost_nothing_as_long_as_the_machine_runs():
+    async with Cluster(1) as cluster:
+        cluster.brokers[1].partitions.registered(7)
+        await cluster.crash(1)
+        assert cluster.start(1).partitions.whole_epoch == 7
+        cluster.brokers[1].partitions.registered(9)
+        await cluster.crash(1)
+        cluster.boot_id = "second boot"
+        assert cluster.start(1).partitions.whole_epoch == -1
+
+
+@in_loop
+async def test_a_process_whose_disk_failed_may_have_lost_something():
+    async with Cluster(1) as cluster:
+        partitions = cluster.brokers[1].partitions
+        partitions.registered(7)
+        partitions.fail_log_dir(cluster.brokers[1].dirs[0], OSError(errno.EIO, "a failed fsync"))
+        await cluster.crash(1)
+        assert cluster.start(1).partitions.whole_epoch == -1
