@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ VERSIONS = st.integers(3, 13)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(max_size=8)
+TOPIC_IDS = {"a": UUID(int=1), "b": UUID(int=2), "flights": UUID(int=3)}
 
 requested = st.fixed_dictionaries({"index": INT32, "records": st.none() | st.binary(max_size=300)})
 requested_topics = st.lists(
@@ -34,7 +36,7 @@ requested_topics = st.lists(
 )
 produced = st.builds(
     ProducedPartition,
-    topic=st.sampled_from(["a", "b", "flights"]),
+    topic=st.sampled_from(sorted(TOPIC_IDS)),
     topic_id=st.just(ZERO_UUID),
     partition=INT32,
     error_code=st.sampled_from(ErrorCode).map(int),
@@ -97,9 +99,15 @@ def test_a_damaged_request_is_refused_or_read_but_nothing_else(version, topics, 
 )
 def test_responses(version, partitions, throttle, nodes):
     partitions.sort(key=lambda partition: partition.topic)
+    for partition in partitions:
+        partition.topic_id = TOPIC_IDS[partition.topic]
     fast = write_produce_response(version, partitions, throttle_time_ms=throttle, endpoints=nodes)
     topics = [
-        {"name": name, "topic_id": ZERO_UUID, "partition_responses": [_as_dict(each) for each in group]}
+        {
+            "name": name,
+            "topic_id": TOPIC_IDS[name],
+            "partition_responses": [_as_dict(each) for each in group],
+        }
         for name, group in groupby(partitions, key=lambda partition: partition.topic)
     ]
     fields = {
