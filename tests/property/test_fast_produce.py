@@ -99,8 +99,7 @@ def test_a_damaged_request_is_refused_or_read_but_nothing_else(version, topics, 
 )
 def test_responses(version, partitions, throttle, nodes):
     partitions.sort(key=lambda partition: partition.topic)
-    for partition in partitions:
-        partition.topic_id = TOPIC_IDS[partition.topic]
+    partitions = [partition._replace(topic_id=TOPIC_IDS[partition.topic]) for partition in partitions]
     fast = write_produce_response(version, partitions, throttle_time_ms=throttle, endpoints=nodes)
     topics = [
         {
