@@ -87,7 +87,11 @@ class ControllerRole:
 
     def __init__(self, node: Node) -> None:
         config, context = node.config, node.context
-        self.metadata_log = MetadataLog(node.disk, f"{config.metadata_dir}/__cluster_metadata-0")
+        self.metadata_log = MetadataLog(
+            node.disk,
+            f"{config.metadata_dir}/__cluster_metadata-0",
+            segment_bytes=config.metadata_log_segment_bytes,
+        )
         self.state_machine = MetadataStateMachine(self.metadata_log, node.fatal)
         self.links = RaftLinks(
             cluster_id=context.cluster_id,

@@ -40,6 +40,7 @@ def raft_settings(config: Config) -> RaftConfig:
         election_timeout_max_ms=max(longest, shortest + 1),
         heartbeat_ms=max(shortest // HEARTBEATS_PER_TIMEOUT, 1),
         check_quorum_ms=longest,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
     )
 
 
