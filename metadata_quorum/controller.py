@@ -244,6 +244,7 @@ class Controller:
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
         """Keep the session; unfence, fence or shut down as the broker asks and the rules allow."""
+        self._liveness.sessions.heartbeat_came(request.broker_id, self._loop.time())
         self._check_active()
         broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
         sessions = self._liveness.sessions

@@ -44,7 +44,7 @@ class BrokerLiveness:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """This controller is active now: fresh sessions for all."""
+        """This controller is active now: sessions begin."""
         image = self._image()
         self._active = True
         self._fencing.clear()

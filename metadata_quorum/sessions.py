@@ -8,19 +8,27 @@ Two signs of death:
   on a new one within a short grace; or its host says that no process listens there any more, which
   ends the grace. A killed process is noticed this way in milliseconds.
 
-Links are noted on standby controllers too, so that a new one knows at its claim whose are broken;
-sessions exist only on the active one, which grants everybody a fresh one at its claim.
+Links and heartbeats are noted on standby controllers too, so that a new one knows at its claim whose
+link is broken, and who has been silent: a broker that is paused together with the controller is not
+given a whole new session. Sessions exist only on the active one; at its claim everybody has at
+least a third of one ahead, time enough for a heartbeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+CLAIM_SHARE: Final = 1 / 3
+"""Of a session, that everybody has at a claim."""
 
 
 @dataclass(slots=True)
 class _Broker:
     links: int = 0
+    beat_at: float | None = None
+    """Its last heartbeat, on a standby too."""
     broken_at: float | None = None
     last_contact: float | None = None
     """None: no contact in this controller's time."""
@@ -54,6 +62,10 @@ class BrokerSessions:
         if broker.links == 0 and broker.broken_at is None:
             broker.broken_at = now
 
+    def heartbeat_came(self, broker_id: int, now: float) -> None:
+        """Whether we may judge it or not."""
+        self._broker(broker_id).beat_at = now
+
     def process_gone(self, broker_id: int, now: float) -> None:
         """It is known to have ended: no grace for a broken connection."""
         broker = self._broker(broker_id)
@@ -68,10 +80,12 @@ class BrokerSessions:
     # -- sessions, on the active controller ----------------------------------------
 
     def begin(self, broker_ids: Iterable[int], now: float, offset: int) -> None:
-        """A claim: fresh sessions; shutdowns that are under way wait for `offset` to be seen."""
+        """A claim: sessions begin; shutdowns that are under way wait for `offset` to be seen."""
+        earliest = now - self.timeout_s * (1 - CLAIM_SHARE)
         for broker_id in broker_ids:
             broker = self._broker(broker_id)
-            broker.last_contact, broker.heard = now, False
+            broker.last_contact = now if broker.beat_at is None else max(broker.beat_at, earliest)
+            broker.heard = False
             broker.metadata_offset = -1
             broker.shutdown_offset = offset
 
