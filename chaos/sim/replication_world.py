@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
@@ -51,6 +51,9 @@ class Clock:
 
     def call_at(self, when: float, callback: object, /) -> TimerHandle:
         return _NoTimer()
+
+    def call_exception_handler(self, context: dict[str, Any], /) -> None:
+        raise context["exception"]
 
 
 class _NoTimer:

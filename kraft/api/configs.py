@@ -31,7 +31,6 @@ from metadata_quorum.model import ResourceType
 from metadata_quorum.replies import ConfigResult
 from metadata_quorum.topic_configs import GROUP_CONFIGS, TOPIC_CONFIGS, ConfigKey, ConfigType
 
-
 _INTERNAL: Final = "internal."
 """Keys for tests: told only where they are set, as Kafka does."""
 
