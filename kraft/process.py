@@ -41,7 +41,7 @@ def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int |
         from kraft.config import Config
 
         config = Config.load(path, overrides)
-        from kraft.node import run
+        from kraft.serve import run
 
         return run(config)
     except FatalError as error:

@@ -2,7 +2,7 @@
 
 A fetcher, a lifecycle, a link to a controller runs until it is cancelled. An error that escapes from one
 would be kept in its task, and the node would look alive while it follows nobody. So the error is
-told to the loop's exception handler, and the process's handler (kraft/node.py) stops the node.
+told to the loop's exception handler, and the process's handler (kraft/serve.py) stops the node.
 
 Lowest floor: used by every room that starts tasks.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from data_plane.timing_wheel import WheelTimer
-from kraft import node
+from kraft import serve
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.supervision import supervised
 from tests.virtual_loop import VirtualLoop
@@ -87,7 +87,7 @@ def test_the_process_ends_with_work_that_would_have_gone_on(
 ):
     deaths: list[BaseException] = []
     monkeypatch.setattr(node, "_die", deaths.append)
-    loop.set_exception_handler(node._on_loop_error)
+    loop.set_exception_handler(serve._on_loop_error)
     started = start(loop)
     loop.run_until_complete(asyncio.sleep(2))
     assert bool(deaths) == stops

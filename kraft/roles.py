@@ -1,0 +1,257 @@
+"""The two roles that a node can have, each with all its parts: the quorum's and the data plane's.
+
+    ControllerRole   Raft links -> Raft voter -> state machine -> controller; readers of the metadata log
+    BrokerRole       publisher -> partitions, fetchers, groups; fetches; the lifecycle with the quorum
+
+Built by node.py, which connects them to each other, to the listeners and to the handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+from uuid import UUID
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.log_dirs import LogDir
+from data_plane.partitions import Partitions
+from data_plane.timing_wheel import WheelTimer
+from fetch.delayed_fetch import FetchService
+from fetch.fetcher import FetcherContext
+from fetch.fetchers import Fetchers
+from fetch.sessions import SessionCache
+from kraft import settings
+from kraft.api.metadata_fetch import MetadataReader
+from kraft.api.versions import SUPPORTED_FEATURES
+from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
+from kraft.config import Config
+from kraft.context import NodeContext
+from kraft.controller_client import ControllerLinks
+from kraft.departures import Departures
+from kraft.internal_topic import InternalTopic
+from kraft.isr_channel import BrokerIsrChannel
+from kraft.last_call import LastCalls
+from kraft.net.client import Address
+from kraft.peers import SocketLeader
+from kraft.publisher import Publisher
+from kraft.raft_driver import RaftDriver
+from kraft.raft_links import RaftLinks
+from kraft.storage import random_uuid
+from metadata_quorum.controller import Controller
+from metadata_quorum.disk import Disk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.metadata_log import MetadataLog
+from metadata_quorum.model import FeatureRange
+from metadata_quorum.raft.voter import SyncObjRaft
+from metadata_quorum.state_machine import MetadataStateMachine
+
+
+class RoleHost(Protocol):
+    """What a role needs of its node."""
+
+    config: Config
+    context: NodeContext
+    controller_links: ControllerLinks
+    disk: Disk
+    loop: asyncio.AbstractEventLoop
+    random: Random
+    now_ms: Callable[[], int]
+    fatal: Callable[[BaseException], None]
+    boot_id: str
+
+    async def blocking(self, work: Callable[[], None]) -> None: ...
+
+
+def address_of(config: Config, image: MetadataImage, broker_id: int) -> Address | None:
+    """Where other nodes reach a broker."""
+    broker = image.brokers.get(broker_id)
+    endpoint = None if broker is None else broker.endpoint(config.inter_broker_listener)
+    return None if endpoint is None else Address(endpoint.host, endpoint.port)
+
+
+class ControllerRole:
+    """The quorum's part of a node."""
+
+    def __init__(self, node: RoleHost) -> None:
+        config, context = node.config, node.context
+        self.metadata_log = MetadataLog(
+            node.disk,
+            f"{config.metadata_dir}/__cluster_metadata-0",
+            segment_bytes=config.metadata_log_segment_bytes,
+        )
+        self.state_machine = MetadataStateMachine(self.metadata_log, node.fatal)
+        self.links = RaftLinks(
+            cluster_id=context.cluster_id,
+            node_id=config.node_id,
+            addresses={v.node_id: (v.host, v.port) for v in config.voters},
+            random=node.random,
+        )
+        voter = SyncObjRaft(
+            config.node_id,
+            [v.node_id for v in config.voters],
+            context.cluster_id,
+            node.disk,
+            config.raft_dir,
+            self.links,
+            self.state_machine,
+            node.loop.time,
+            node.random,
+            settings.raft_settings(config),
+        )
+        self.raft = RaftDriver(voter, node.loop, node.fatal)
+        self.controller = Controller(
+            config.node_id,
+            self.raft,
+            self.state_machine,
+            settings.controller_settings(config, context.cluster_id),
+            loop=node.loop,
+            random=node.random,
+            now_ms=node.now_ms,
+        )
+        self.last_calls = LastCalls(
+            node.loop,
+            lambda broker_id: address_of(config, self.controller.image, broker_id),
+            self.controller.process_gone,
+            config.kraft_controller_link_grace_ms * settings.MS,
+        )
+        self.reader = MetadataReader(self.metadata_log, node.loop, node.now_ms)
+        self.state_machine.subscribe(lambda delta, image: self.reader.committed())
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.links.start(loop, self.raft)
+        self.raft.wake()
+
+    async def stop(self) -> None:
+        self.controller.close()
+        await self.last_calls.close()
+        self.raft.close()
+        await self.links.close()
+        self.metadata_log.close()
+
+
+class BrokerRole:
+    """The data plane's part of a node."""
+
+    def __init__(self, node: RoleHost, log_dirs: dict[str, UUID]) -> None:
+        config, context, loop = node.config, node.context, node.loop
+        self._node = node
+        self.timer = WheelTimer(loop)
+        identity = self._identity(log_dirs)
+        self.lifecycle = BrokerLifecycle(
+            loop,
+            node.controller_links,
+            identity,
+            lambda: self.publisher.published_offset,
+            lambda: self.partitions.whole_epoch,
+            heartbeat_interval_s=config.broker_heartbeat_interval_ms * settings.MS,
+            session_timeout_s=config.broker_session_timeout_ms * settings.MS,
+        )
+        self.partitions = Partitions(
+            settings.partitions_settings(config),
+            [LogDir(node.disk, path, uuid, node.boot_id) for path, uuid in log_dirs.items()],
+            BrokerIsrChannel(config.node_id, self.lifecycle, node.controller_links),
+            loop=loop,
+            timer=self.timer,
+            rng=node.random,
+            now_ms=node.now_ms,
+            blocking=node.blocking,
+            on_log_dir_failed=self._log_dir_failed,
+        )
+        self.fetches = FetchService(
+            self.partitions,
+            SessionCache(config.max_incremental_fetch_session_cache_slots, node.random),
+            self.timer,
+            loop,
+            max_response_bytes=config.fetch_max_bytes,
+        )
+        self.fetchers = Fetchers(
+            FetcherContext(
+                config.node_id,
+                lambda: self.lifecycle.broker_epoch,
+                node.now_ms,
+                loop,
+                self.timer,
+                node.random,
+                settings.fetch_limits(config),
+                retry_last=config.replica_fetch_backoff_ms * settings.MS,
+            ),
+            self._leader,
+            fetchers_per_leader=config.num_replica_fetchers,
+        )
+        self.groups = GroupService(
+            settings.group_settings(config),
+            InternalTopic(OFFSETS_TOPIC, self.partitions, loop, node.now_ms),
+            loop,
+            node.random,
+            node.now_ms,
+        )
+        self.departures = Departures(loop)
+        self.publisher = Publisher(
+            context,
+            self.partitions,
+            self.fetchers,
+            self.groups,
+            self.departures,
+            incarnation_id=identity.incarnation_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            on_published=self.lifecycle.metadata_published,
+            on_fatal=node.fatal,
+        )
+        self.lifecycle.on_registered = self._registered
+
+    def _registered(self, broker_epoch: int) -> None:
+        self.partitions.registered(broker_epoch)
+        self.publisher.begin()
+
+    def load(self) -> None:
+        """Open the logs on disk; blocks."""
+        self.partitions.load()
+
+    def start(self) -> None:
+        self.partitions.start()
+        self.lifecycle.start()
+
+    async def leave(self) -> None:
+        """Controlled shutdown: the quorum moves our leaders while we still serve."""
+        await self.lifecycle.stop()
+
+    async def stop(self) -> None:
+        self.publisher.close()
+        self.groups.close()
+        await self.fetchers.close()
+        await self.partitions.close(self.lifecycle.broker_epoch)
+        self.timer.close()
+
+    def _identity(self, log_dirs: dict[str, UUID]) -> BrokerIdentity:
+        config = self._node.config
+        return BrokerIdentity(
+            config.node_id,
+            self._node.context.cluster_id,
+            random_uuid(self._node.random),
+            config.advertised_endpoints,
+            tuple(FeatureRange(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()),
+            config.broker_rack,
+            tuple(log_dirs.values()),
+        )
+
+    def _leader(self, leader_id: int, fetcher_id: int) -> SocketLeader:
+        config, context = self._node.config, self._node.context
+
+        return SocketLeader(
+            self._node.loop,
+            config.node_id,
+            lambda: address_of(config, context.image, leader_id),
+            client_id=f"broker-{config.node_id}-fetcher-{fetcher_id}",
+            timeout_s=config.replica_socket_timeout_ms * settings.MS,
+            on_lost=lambda: self.departures.lost(leader_id),
+        )
+
+    def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
+        if all(not each.online for each in self.partitions.log_dirs):
+            reason = f"every log directory has failed; the last was {directory.path}: {error.strerror}"
+            self._node.fatal(FatalError(ExitCode.DISK_FAILED, reason))
+        else:
+            self.lifecycle.log_dir_failed(directory.directory_id)

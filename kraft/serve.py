@@ -1,0 +1,122 @@
+"""A node as this process: its event loop, its signals, its end.
+
+    process.py, `kraft start` -> run -> Node.start … a signal … Node.stop
+    a failed disk, a broken invariant, work that died -> _die: the process ends at once
+
+The real loop, disk, clock and random source are made here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from kraft.config import Config
+from kraft.node import Node
+from kraft.storage import Storage, boot_id, lock_storage, read_storage
+from metadata_quorum.disk import Disk, OsDisk
+from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.invariants import InvariantViolation
+
+log = logging.getLogger(__name__)
+
+
+EXECUTOR_THREADS: Final = 4
+GC_THRESHOLDS: Final = (50_000, 50, 100)
+"""Collections are a pause; what a request leaves behind is freed by counting references."""
+
+
+def run(config: Config) -> int:
+    """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
+    disk = OsDisk()
+    storage = read_storage(disk, config)
+    locks = lock_storage(config)
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_serve(config, storage, disk))
+    finally:
+        for fd in locks:
+            os.close(fd)
+    return 0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What escaped from a task or a callback. Where the work would have gone on for as long as the node
+    does (a supervised task, a timer that sets itself anew), the node must not go on without it."""
+    error = context.get("exception")
+    broken = isinstance(error, InvariantViolation | FatalError)
+    died = "task" in context or hasattr(context.get("handle"), "when")
+    if isinstance(error, BaseException) and (broken or died):
+        log.critical("%s", context.get("message"))
+        _die(error)
+    loop.default_exception_handler(context)
+
+
+async def _serve(config: Config, storage: Storage, disk: Disk) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_on_loop_error)
+    loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(
+        config,
+        storage,
+        loop=loop,
+        disk=disk,
+        random=random.SystemRandom(),
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        on_fatal=_die,
+        boot_id=boot_id(),
+    )
+    await _until(stopping, node.start())
+    if not stopping.is_set():
+        log.info("node %d is up", config.node_id)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        await stopping.wait()
+    log.info("node %d is stopping", config.node_id)
+    await node.stop()
+
+
+async def _until(stopping: asyncio.Event, work: Awaitable[None]) -> None:
+    """Wait for `work`, but not beyond a signal."""
+    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _die(error: BaseException) -> None:
+    """End at once: after a failed disk or a broken invariant nothing may follow from what we know."""
+    if isinstance(error, FatalError):
+        print(f"kraft: {error.reason}", file=sys.stderr, flush=True)  # noqa: T201
+        code = error.exit_code
+    else:
+        log.critical("the node stops", exc_info=error)
+        code = ExitCode.INVARIANT_BROKEN
+    logging.shutdown()
+    os._exit(code)
