@@ -86,7 +86,7 @@ def test_the_process_ends_with_work_that_would_have_gone_on(
     monkeypatch: pytest.MonkeyPatch,
 ):
     deaths: list[BaseException] = []
-    monkeypatch.setattr(node, "_die", deaths.append)
+    monkeypatch.setattr(serve, "_die", deaths.append)
     loop.set_exception_handler(serve._on_loop_error)
     started = start(loop)
     loop.run_until_complete(asyncio.sleep(2))
