@@ -111,16 +111,20 @@ class ConfigKeys:
     max_connections: int = key(
         INT_MAX, "connections on all listeners together", minimum=0, update=CLUSTER_WIDE
     )
-    max_connections_per_ip: int = key(INT_MAX, "connections from one address", minimum=0, update=CLUSTER_WIDE)
+    max_connections_per_ip: int = key(
+        INT_MAX, "accepted; only max.connections is enforced", minimum=0, update=CLUSTER_WIDE
+    )
     connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
     socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
-    socket_send_buffer_bytes: int = key(100 * KIB, "SO_SNDBUF; -1 leaves it to the system", minimum=-1)
-    socket_receive_buffer_bytes: int = key(100 * KIB, "SO_RCVBUF; -1 leaves it to the system", minimum=-1)
+    socket_send_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
+    socket_receive_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
     socket_listen_backlog_size: int = key(50, "connections that wait to be accepted", minimum=1)
     socket_connection_setup_timeout_ms: int = key(
-        10 * SECOND, "first patience for a new connection to a node"
+        10 * SECOND, "accepted; nodes give a new connection one second and try again"
     )
-    socket_connection_setup_timeout_max_ms: int = key(30 * SECOND, "longest patience for one")
+    socket_connection_setup_timeout_max_ms: int = key(
+        30 * SECOND, "accepted; see socket.connection.setup.timeout.ms"
+    )
     queued_max_requests: int = key(500, "requests of one connection that may be unanswered", minimum=1)
     queued_max_request_bytes: int = key(
         256 * MIB, "bytes of unanswered requests per node, then reading pauses; Kafka's default has no bound",
@@ -131,13 +135,13 @@ class ConfigKeys:
     # -- metadata quorum ----------------------------------------------------------------------
     controller_quorum_voters: str = key("", "ID@HOST:PORT,... of every controller; the voters are fixed")
     controller_quorum_election_timeout_ms: int = key(
-        1 * SECOND, "a candidate without majority tries again", minimum=1
+        1 * SECOND, "accepted; elections are timed by controller.quorum.fetch.timeout.ms", minimum=1
     )
     controller_quorum_fetch_timeout_ms: int = key(
         2 * SECOND, "a voter without a sign of the leader stands", minimum=1
     )
     controller_quorum_election_backoff_max_ms: int = key(
-        1 * SECOND, "longest pause after a lost vote", minimum=0
+        1 * SECOND, "accepted; the pause after a lost vote grows by itself", minimum=0
     )
     controller_quorum_request_timeout_ms: int = key(
         2 * SECOND, "patience with a controller's answer", minimum=1
@@ -156,16 +160,18 @@ class ConfigKeys:
         "machine (swapping, a stalled disk), and killed brokers do not wait for it", minimum=1,
     )  # fmt: skip
     initial_broker_registration_timeout_ms: int = key(
-        1 * MINUTE, "patience with the first registration", minimum=1
+        1 * MINUTE, "accepted; a broker asks for its registration until it has it", minimum=1
     )
     metadata_log_max_record_bytes_between_snapshots: int = key(
         20 * MIB, "a snapshot after so many bytes", minimum=1
     )
     metadata_log_max_snapshot_interval_ms: int = key(
-        1 * HOUR, "a snapshot at least so often; 0 never", minimum=0
+        1 * HOUR, "accepted; snapshots are taken by size", minimum=0
     )
     metadata_log_segment_bytes: int = key(1024 * MIB, "size of one file of the metadata log", minimum=8 * MIB)
-    metadata_max_retention_bytes: int = key(100 * MIB, "metadata behind the last snapshot is kept up to this")
+    metadata_max_retention_bytes: int = key(
+        100 * MIB, "accepted; the last two snapshots and what follows are kept"
+    )
     metadata_max_idle_interval_ms: int = key(500, "accepted; an idle quorum writes nothing", minimum=0)
     controlled_shutdown_enable: bool = key(True, "a stopping broker hands its leaders over first")
     auto_leader_rebalance_enable: bool = key(True, "leaders go back to the preferred replica on their own")
@@ -200,7 +206,7 @@ class ConfigKeys:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         5 * SECOND, "how often high watermarks are saved", minimum=1
     )
-    replica_selector_class: str | None = key(None, "which replica a consumer reads from (KIP-392)")
+    replica_selector_class: str | None = key(None, "accepted; consumers read from leaders")
     num_replica_fetchers: int = key(1, "fetching connections per leader", minimum=1, update=CLUSTER_WIDE)
     fetch_max_bytes: int = key(55 * MIB, "bytes of a consumer's fetch, whatever it asks for", minimum=1024)
     max_incremental_fetch_session_cache_slots: int = key(
@@ -234,12 +240,14 @@ class ConfigKeys:
     log_flush_interval_messages: int = key(
         LONG_MAX, "fsync after so many records", minimum=1, update=CLUSTER_WIDE
     )
-    log_flush_interval_ms: int | None = key(None, "fsync at least so often", update=CLUSTER_WIDE)
+    log_flush_interval_ms: int | None = key(
+        None, "accepted; fsync goes by log.flush.interval.messages", update=CLUSTER_WIDE
+    )
     log_flush_offset_checkpoint_interval_ms: int = key(
         1 * MINUTE, "how often recovery points are saved", minimum=0
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
-        1 * MINUTE, "how often start offsets are saved", minimum=0
+        1 * MINUTE, "accepted; saved with log.flush.offset.checkpoint.interval.ms", minimum=0
     )
     log_message_timestamp_type: str = key(
         "CreateTime",
@@ -255,7 +263,7 @@ class ConfigKeys:
     )
     log_preallocate: bool = key(False, "accepted; files grow as they are written", update=CLUSTER_WIDE)
     log_dir_failure_timeout_ms: int = key(
-        30 * SECOND, "patience before a failed directory is given up", minimum=1
+        30 * SECOND, "accepted; a failed directory is given up at once", minimum=1
     )
     compression_type: str = key("producer", "codec of stored batches", choices=CODECS, update=CLUSTER_WIDE)
     compression_gzip_level: int = key(-1, "effort of gzip", minimum=-1, maximum=9, update=CLUSTER_WIDE)
@@ -292,7 +300,9 @@ class ConfigKeys:
     offsets_topic_num_partitions: int = key(50, "partitions of __consumer_offsets", minimum=1)
     offsets_topic_replication_factor: int = key(3, "copies of __consumer_offsets", minimum=1)
     offsets_topic_segment_bytes: int = key(100 * MIB, "size of its files", minimum=1)
-    offsets_topic_compression_codec: int = key(0, "codec of its batches, by number", minimum=0, maximum=4)
+    offsets_topic_compression_codec: int = key(
+        0, "accepted; its batches are stored uncompressed", minimum=0, maximum=4
+    )
     offsets_retention_minutes: int = key(
         10_080, "offsets of an empty group are kept for this long", minimum=1
     )

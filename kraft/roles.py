@@ -216,7 +216,10 @@ class BrokerRole:
 
     async def leave(self) -> None:
         """Controlled shutdown: the quorum moves our leaders while we still serve."""
-        await self.lifecycle.stop()
+        if self._node.config.controlled_shutdown_enable:
+            await self.lifecycle.stop()
+        else:
+            await self.lifecycle.close()
 
     async def stop(self) -> None:
         self.publisher.close()
