@@ -1,19 +1,22 @@
 """Brokers that die, and what clients are told of them until the quorum has decided.
 
-    a connection of theirs breaks --> lost()   in doubt: named as a node, not as a leader
+    a connection of theirs breaks --> lost()   in doubt
     they are heard again -----------> back()   \\
     the quorum has fenced them -----> take()    > out of doubt
     or half a second passes -------->          /
 
-A killed leader's clients see their connections break when we do, and ask for metadata at once. The answer
-must not name the dead leader once more: librdkafka would be content with it, and ask again only in its
-next round, up to a second later. It says LEADER_NOT_AVAILABLE instead, as for a partition that waits
-for its election, and librdkafka asks again every 100, 200, 400 ms.
+A killed leader's clients see their connections break when we do, and ask for metadata at once. What they
+hear then decides how long they stand still, for librdkafka asks by itself only once a second:
 
-The fence itself is told a moment late, so that nobody misses this first answer whose question took its
-time. For no client must learn of the broker's end and of the new leader from one answer: librdkafka from
-2.10 on drops a broker that is no longer listed together with the partitions that still hang on it,
-though it has just been told where these belong, and again waits for its next round.
+* An answer that names the dead leader once more contents it. So the answer waits for the fence, a few
+  hundredths of a second as a rule, and names the new leaders.
+* An answer that no longer lists the dead broker makes it (from 2.10 on) throw the broker away, together
+  with the partitions that still hang on it, though the same answer says where these belong. So the broker
+  is still listed, as a node, in the first moment after its fence.
+* A broker that stays in its list keeps its reconnect backoff, which grows up to ten seconds where a broker
+  dies again and again. One that has died lately is therefore told differently: LEADER_NOT_AVAILABLE, as
+  for a partition that waits for its election, which takes the partitions off the broker; and when the
+  client asks again, the new leaders, without the dead.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ from metadata_quorum.image import MetadataDelta, MetadataImage
 
 NEWS_FIRST_S: Final = 0.002
 """A question and the break that it comes from may be read in one turn of the loop, the question first."""
-TOLD_LATE_S: Final = 0.05
-"""From the fence to the first answers that name the new leaders: below the 100 ms after which
-librdkafka asks for the second time."""
+FIRST_MOMENT_S: Final = 0.05
+"""After a fence: for questions that took their time, and below the 100 ms after which they are repeated."""
 DOUBT_LIMIT_S: Final = 0.5
 """Longer than an election and a fence usually take; then clients are told what the metadata says."""
+LATELY_S: Final = 20.0
+"""Twice librdkafka's longest reconnect backoff."""
 
 
 class Departures:
@@ -39,21 +43,13 @@ class Departures:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._unfenced: set[int] = set()
+        self._fenced_at: dict[int, float] = {}
         self._doubts: dict[int, asyncio.TimerHandle] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._still_listed: set[int] = set()
         self._before: MetadataImage | None = None
 
-    async def heard(self) -> None:
-        """Wait for what is just coming in."""
-        await asyncio.sleep(NEWS_FIRST_S)
-
-    def image_told(self, newest: MetadataImage) -> MetadataImage:
-        """What clients are told of leaders and brokers: the newest image, a moment after a fence."""
-        return newest if self._before is None else self._before
-
-    @property
-    def in_doubt(self) -> Collection[int]:
-        """The brokers that nobody should be sent to just now."""
-        return self._doubts.keys()
+    # --- what happens -------------------------------------------------------------------------
 
     def lost(self, broker_id: int) -> None:
         """The other end of a connection with that broker broke it off."""
@@ -63,10 +59,15 @@ class Departures:
     def back(self, broker_id: int) -> None:
         """It is there, or we have waited long enough."""
         doubt = self._doubts.pop(broker_id, None)
-        if doubt is not None:
-            doubt.cancel()
+        if doubt is None:
+            return
+        doubt.cancel()
         if not self._doubts:
             self._before = None
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Committed metadata."""
@@ -76,11 +77,48 @@ class Departures:
                 self._unfenced.add(broker_id)
             elif broker_id in self._unfenced:
                 self._unfenced.discard(broker_id)
-                if self._before is None:
-                    self._before = delta.image
-                if broker_id in self._doubts:
-                    self._doubts.pop(broker_id).cancel()
-                self._doubt(broker_id, TOLD_LATE_S)
+                self._fenced(broker_id, delta.image)
+
+    def _fenced(self, broker_id: int, before: MetadataImage) -> None:
+        again = self._died_lately(broker_id)
+        self._fenced_at[broker_id] = self._loop.time()
+        if again:
+            self._before = self._before or before
+            if broker_id in self._doubts:
+                self._doubts.pop(broker_id).cancel()
+            self._doubt(broker_id, FIRST_MOMENT_S)
+        else:
+            self._still_listed.add(broker_id)
+            self._loop.call_later(FIRST_MOMENT_S, self._still_listed.discard, broker_id)
+            self.back(broker_id)
 
     def _doubt(self, broker_id: int, limit_s: float) -> None:
         self._doubts[broker_id] = self._loop.call_later(limit_s, self.back, broker_id)
+
+    def _died_lately(self, broker_id: int) -> bool:
+        return self._loop.time() - self._fenced_at.get(broker_id, float("-inf")) < LATELY_S
+
+    # --- what is told -------------------------------------------------------------------------
+
+    @property
+    def in_doubt(self) -> Collection[int]:
+        """The brokers that nobody should be sent to just now."""
+        return self._doubts.keys()
+
+    @property
+    def still_listed(self) -> Collection[int]:
+        """Brokers that are fenced, and yet named as nodes."""
+        return self._still_listed
+
+    def image_told(self, newest: MetadataImage) -> MetadataImage:
+        """The newest image; in the first moment after a repeated death the one before."""
+        return newest if self._before is None else self._before
+
+    async def settled(self) -> None:
+        """Wait with an answer that names leaders: for what is just coming in, and for the quorum's
+        decision on brokers in doubt (but those that died lately)."""
+        await asyncio.sleep(NEWS_FIRST_S)
+        while any(not self._died_lately(broker_id) for broker_id in self._doubts):
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(future)
+            await future

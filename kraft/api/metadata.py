@@ -15,7 +15,14 @@ from kraft.context import NodeContext, RequestContext, Role
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage, TopicImage
-from metadata_quorum.model import NO_EPOCH, NO_LEADER, ZERO_UUID, PartitionRegistration
+from metadata_quorum.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    ZERO_UUID,
+    BrokerRegistration,
+    Endpoint,
+    PartitionRegistration,
+)
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -31,7 +38,7 @@ _CONTROLLERS: Final = 2
 
 async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if node.departures is not None:
-        await node.departures.heard()
+        await node.departures.settled()
     image = node.image_told
     view = _View(image, ctx.listener, ctx.version, node.brokers_in_doubt)
     wants_operations = request.include_topic_authorized_operations
@@ -44,7 +51,7 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
     return {
         "brokers": [
             {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
-            for broker, endpoint in image.alive_brokers(ctx.listener)
+            for broker, endpoint in (*image.alive_brokers(ctx.listener), *_still_listed(node, ctx.listener))
         ],
         "cluster_id": node.cluster_id,
         "controller_id": _any_broker(node, ctx),
@@ -53,6 +60,15 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     }
+
+
+def _still_listed(node: NodeContext, listener: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+    """Brokers that died this moment; departures.py tells why they are named."""
+    for broker_id in () if node.departures is None else node.departures.still_listed:
+        broker = node.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(listener)
+        if broker is not None and broker.fenced and endpoint is not None:
+            yield broker, endpoint
 
 
 def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.departures import DOUBT_LIMIT_S, TOLD_LATE_S, Departures
+from kraft.departures import DOUBT_LIMIT_S, FIRST_MOMENT_S, LATELY_S, Departures
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from tests.virtual_loop import run_virtually
@@ -45,37 +45,66 @@ def _fenced(image: MetadataImage, broker_id: int) -> tuple[MetadataDelta, Metada
 
 
 @virtual
-async def test_a_broken_connection_puts_a_broker_in_doubt_until_it_is_heard() -> None:
+async def test_answers_wait_until_a_broker_is_heard_again() -> None:
     departures, _ = _departures()
     departures.lost(1)
     departures.lost(7)  # unknown, or fenced long ago: nobody is sent there anyway
     assert set(departures.in_doubt) == {1}
+    answer = asyncio.ensure_future(departures.settled())
+    await asyncio.sleep(DOUBT_LIMIT_S / 2)
+    assert not answer.done()
     departures.back(1)
+    await answer
     assert not departures.in_doubt
+    assert not departures.still_listed
 
 
 @virtual
 async def test_a_doubt_that_nobody_settles_ends() -> None:
     departures, image = _departures()
     departures.lost(1)
-    await asyncio.sleep(DOUBT_LIMIT_S * 1.1)
-    assert not departures.in_doubt
+    began = asyncio.get_running_loop().time()
+    await departures.settled()
+    assert asyncio.get_running_loop().time() - began < DOUBT_LIMIT_S * 1.1
     assert departures.image_told(image) is image
 
 
-@pytest.mark.parametrize("noticed", [True, False])
-def test_the_fence_is_told_a_moment_late(noticed: bool) -> None:
-    """In that moment a client takes its partitions off the dead broker, which is still listed."""
+@virtual
+async def test_answers_wait_for_the_fence_and_list_the_dead_for_a_moment() -> None:
+    departures, before = _departures()
+    departures.lost(2)
+    answer = asyncio.ensure_future(departures.settled())
+    await asyncio.sleep(DOUBT_LIMIT_S / 2)
+    delta, after = _fenced(before, 2)
+    departures.take(delta, after)
+    await answer
+    assert departures.image_told(after) is after
+    assert set(departures.still_listed) == {2}
+    await asyncio.sleep(FIRST_MOMENT_S * 1.1)
+    assert not departures.still_listed
 
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_who_dies_again_has_no_leader_in_its_place_for_a_moment(noticed: bool) -> None:
     async def test() -> None:
         departures, before = _departures()
-        if noticed:
-            departures.lost(2)
         delta, after = _fenced(before, 2)
         departures.take(delta, after)
+        await asyncio.sleep(LATELY_S / 2)
+        delta = MetadataDelta(after)
+        delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
+        back = delta.apply()
+        departures.take(delta, back)
+        if noticed:
+            departures.lost(2)
+            await departures.settled()
+            assert set(departures.in_doubt) == {2}
+        delta, after = _fenced(back, 2)
+        departures.take(delta, after)
         assert set(departures.in_doubt) == {2}
-        assert departures.image_told(after) is before
-        await asyncio.sleep(TOLD_LATE_S * 1.1)
+        assert departures.image_told(after) is back
+        assert not departures.still_listed
+        await asyncio.sleep(FIRST_MOMENT_S * 1.1)
         assert not departures.in_doubt
         assert departures.image_told(after) is after
 
