@@ -1,8 +1,9 @@
 """sendfile beside pread and write: `python -m benchmarks.zero_copy`.
 
 Sends a file that lies in the page cache over a loopback TCP connection, in pieces of the sizes that
-fetches have, and prints the sender's CPU per GB both ways. The reader is another process, which only empties its socket.
-kraft sends fetched records by pread: this is the measurement behind that choice (docs/PERFORMANCE.md).
+fetches have, and prints the sender's CPU per GB both ways. The reader is another process, which only
+empties its socket. kraft sends fetched records by pread: this is the measurement behind that choice
+(docs/PERFORMANCE.md).
 """
 
 from __future__ import annotations

@@ -36,14 +36,19 @@ def test_a_listener_that_closes_while_we_call() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         gone: list[int] = []
+        told = asyncio.Event()
+
+        def on_gone(broker_id: int) -> None:
+            gone.append(broker_id)
+            told.set()
+
         address = Address("127.0.0.1", listener.getsockname()[1])
-        calls = LastCalls(loop, lambda broker_id: address, gone.append, 10.0)
+        calls = LastCalls(loop, lambda broker_id: address, on_gone, 10.0)
         calls.call(3)
         calls.call(3)  # the second broken connection of one death
         await asyncio.sleep(0)
         listener.close()
-        while not gone:
-            await asyncio.sleep(0.001)
+        await told.wait()
         await calls.close()
         return gone
 
