@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench chaos rows lint types layers docs clean
+.PHONY: help setup demo test test-long bench rows lint types layers docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +41,6 @@ test-long: $(READY) ## more seeds, longer runs
 
 bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks
-
-chaos: $(READY) ## faults on purpose, checked
-	$(BIN)/kraft chaos run --all
 
 rows: $(READY) ## feature rows that no passing test names (run `make test` first)
 	@$(BIN)/python -m tests.rows
