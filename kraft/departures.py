@@ -13,10 +13,10 @@ hear then decides how long they stand still, for librdkafka asks by itself only 
 * An answer that no longer lists the dead broker makes it (from 2.10 on) throw the broker away, together
   with the partitions that still hang on it, though the same answer says where these belong. So the broker
   is still listed, as a node, in the first moment after its fence.
-* A broker that stays in its list keeps its reconnect backoff, which grows up to ten seconds where a broker
-  dies again and again. One that has died lately is therefore told differently: LEADER_NOT_AVAILABLE, as
-  for a partition that waits for its election, which takes the partitions off the broker; and when the
-  client asks again, the new leaders, without the dead.
+* A broker that stays in its list keeps its reconnect backoff, up to ten seconds, and where broker after
+  broker dies it may soon be the leader again. Deaths soon after another are therefore told differently:
+  LEADER_NOT_AVAILABLE first, as for a partition that waits for its election, which takes the partitions
+  off the broker; and when the client asks again, the new leaders, without the dead.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FIRST_MOMENT_S: Final = 0.05
 """After a fence: for questions that took their time, and below the 100 ms after which they are repeated."""
 DOUBT_LIMIT_S: Final = 0.5
 """Longer than an election and a fence usually take; then clients are told what the metadata says."""
-LATELY_S: Final = 20.0
-"""Twice librdkafka's longest reconnect backoff."""
+SOON_AFTER_S: Final = 20.0
+"""Another death: twice librdkafka's longest reconnect backoff."""
 
 
 class Departures:
@@ -43,7 +43,7 @@ class Departures:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._unfenced: set[int] = set()
-        self._fenced_at: dict[int, float] = {}
+        self._last_death = float("-inf")
         self._doubts: dict[int, asyncio.TimerHandle] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._still_listed: set[int] = set()
@@ -80,8 +80,8 @@ class Departures:
                 self._fenced(broker_id, delta.image)
 
     def _fenced(self, broker_id: int, before: MetadataImage) -> None:
-        again = self._died_lately(broker_id)
-        self._fenced_at[broker_id] = self._loop.time()
+        again = self._after_another
+        self._last_death = self._loop.time()
         if again:
             self._before = self._before or before
             if broker_id in self._doubts:
@@ -95,8 +95,9 @@ class Departures:
     def _doubt(self, broker_id: int, limit_s: float) -> None:
         self._doubts[broker_id] = self._loop.call_later(limit_s, self.back, broker_id)
 
-    def _died_lately(self, broker_id: int) -> bool:
-        return self._loop.time() - self._fenced_at.get(broker_id, float("-inf")) < LATELY_S
+    @property
+    def _after_another(self) -> bool:
+        return self._loop.time() - self._last_death < SOON_AFTER_S
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -111,14 +112,14 @@ class Departures:
         return self._still_listed
 
     def image_told(self, newest: MetadataImage) -> MetadataImage:
-        """The newest image; in the first moment after a repeated death the one before."""
+        """The newest image; in the first moment after one more death the one before."""
         return newest if self._before is None else self._before
 
     async def settled(self) -> None:
-        """Wait with an answer that names leaders: for what is just coming in, and for the quorum's
-        decision on brokers in doubt (but those that died lately)."""
+        """Wait with an answer that names leaders: for what is just coming in and, where this is not one
+        death after another, for the quorum's decision."""
         await asyncio.sleep(NEWS_FIRST_S)
-        while any(not self._died_lately(broker_id) for broker_id in self._doubts):
+        while self._doubts and not self._after_another:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(future)
             await future

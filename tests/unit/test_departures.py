@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.departures import DOUBT_LIMIT_S, FIRST_MOMENT_S, LATELY_S, Departures
+from kraft.departures import DOUBT_LIMIT_S, FIRST_MOMENT_S, SOON_AFTER_S, Departures
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from tests.virtual_loop import run_virtually
@@ -85,12 +85,12 @@ async def test_answers_wait_for_the_fence_and_list_the_dead_for_a_moment() -> No
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_who_dies_again_has_no_leader_in_its_place_for_a_moment(noticed: bool) -> None:
+def test_after_another_death_there_is_no_leader_for_a_moment(noticed: bool) -> None:
     async def test() -> None:
         departures, before = _departures()
         delta, after = _fenced(before, 2)
         departures.take(delta, after)
-        await asyncio.sleep(LATELY_S / 2)
+        await asyncio.sleep(SOON_AFTER_S / 2)
         delta = MetadataDelta(after)
         delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
         back = delta.apply()
