@@ -7,7 +7,7 @@ want to use one: they make topics of their own, and leave the nodes as they foun
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,12 @@ from kraft.local_cluster import LocalCluster
 
 
 @contextlib.contextmanager
-def running_cluster(directory: Path, ports: list[int]) -> Iterator[LocalCluster]:
+def running_cluster(
+    directory: Path, ports: list[int], settings: Mapping[str, str] | None = None
+) -> Iterator[LocalCluster]:
     """Combined nodes, as many as a third of the ports, registered and unfenced."""
-    with contextlib.closing(LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports)) as running:
+    cluster = LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports, settings=settings)
+    with contextlib.closing(cluster) as running:
         running.start()
         yield running
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection
 from types import TracebackType
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
@@ -92,8 +93,9 @@ class Load:
             "every partition acknowledges writes",
         )
 
-    def check(self, bootstrap: str) -> None:
-        """Read all: what was acked is there, at its offset, in order, and (idempotent) only once."""
+    def check(self, bootstrap: str, others: Collection[bytes] = ()) -> None:
+        """Read all: what was acked is there, at its offset, in order, and (idempotent) only once.
+        `others`: values that somebody else wrote."""
         read: dict[tuple[int, int], bytes] = {}
         with consumer(bootstrap) as reader:
             for number in range(self._partitions):
@@ -104,7 +106,8 @@ class Load:
             ends = [self._end(reader, number) for number in range(self._partitions)]
             reader.assign([TopicPartition(self._topic, number, 0) for number in range(self._partitions)])
             for message in poll(reader, sum(ends)):
-                read[message.partition(), message.offset()] = message.value()
+                if message.value() not in others:
+                    read[message.partition(), message.offset()] = message.value()
         lost = {place: value for place, value in self.acked.items() if read.get(place) != value}
         assert not lost, (
             f"{len(lost)} of {len(self.acked)} acked records are gone, such as {next(iter(lost))}"

@@ -152,6 +152,34 @@ def test_a_node_that_lost_its_disk_is_filled_again(cluster: LocalCluster, admin:
     load.check(cluster.bootstrap)
 
 
+@pytest.mark.row("Q7", "R9")
+def test_a_paused_leader_is_replaced_and_finds_its_place_when_it_wakes(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """It is the active controller too, and wakes with produce requests that nobody may acknowledge."""
+    impatient = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    with running_cluster(tmp_path, free_ports(9), impatient) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        topic = new_topic(admin, "paused")
+        victim = active_controller(cluster)
+        others = [node.client_port for node in cluster.nodes.values() if node.id != victim]
+        bootstrap = ",".join(f"{HOST}:{port}" for port in others)
+        led = {p.id for p in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+               if p.leader == victim}  # fmt: skip
+        with Load(cluster.bootstrap, topic, PARTITIONS) as load:
+            load.wait_for_acks()
+            cluster.pause(victim)
+            awake = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+            wait_until(lambda: victim not in leaders(awake, topic), "the paused leader is replaced")
+            for number in led:
+                send(bootstrap, topic, [{"value": b"-1", "partition": number}], acks="all")
+            cluster.resume(victim)
+            wait_until(lambda: sizes_of_isrs(admin, topic) == {3}, "it is in every ISR again")
+            load.wait_for_acks()
+        assert not load.failed
+        load.check(cluster.bootstrap, others={b"-1"})
+
+
 @pytest.mark.row("R4", "Q1", "R3")
 def test_with_too_few_replicas_no_write_is_acknowledged(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
