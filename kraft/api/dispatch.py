@@ -91,7 +91,10 @@ class Dispatcher:
             return _reply(ctx, self._error_response(ctx, request, error))
         if result is None or isinstance(result, Mapping):
             return _reply(ctx, result)
-        return self._start(self._finish(ctx, request, result))
+        task = self._start(self._finish(ctx, request, result))
+        if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
+            task.add_done_callback(lambda _: result.close())
+        return task
 
     async def close(self) -> None:
         """Give up the requests that still wait."""

@@ -71,6 +71,7 @@ async def serving(
         loop,
         dispatcher.serve,
         dispatcher.is_exclusive,
+        dispatcher.is_in_turn,
         limits=limits,
         on_closed=lambda peer, broken: closed.append((peer, broken)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import struct
 
@@ -18,6 +19,7 @@ from tests.unit.net.harness import closes, on_a_loop, request_frame, response, s
 
 API_VERSIONS = 18
 HEARTBEAT = 12
+LEAVE = 13
 FETCH = 1
 
 
@@ -50,6 +52,61 @@ async def test_pipelined_requests_run_at_once_and_are_answered_in_order():
         gates[0].set_result(None)
         await asyncio.gather(*answers, quick)
         client.close()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_what_must_be_true_when_it_leaves_is_asked_when_all_before_it_is_answered():
+    gate: list[asyncio.Future[None]] = []
+    answered: list[int] = []
+
+    async def slow(node, ctx, request):
+        gate.append(node.loop.create_future())
+        await gate[0]
+        return {"error_code": 0}
+
+    def fresh(node, ctx, request):
+        answered.append(len(gate))
+        return {"error_code": 0}
+
+    rows = {**row(HEARTBEAT, slow), LEAVE: ApiRow(LEAVE, "Fresh", 0, 5, BROKER, fresh, in_turn=True)}
+    async with serving(rows) as running:
+        client = await running.client()
+        first = client.send(HEARTBEAT, 0, (encode_request(HEARTBEAT, 0, {}),))
+        second = client.send(LEAVE, 0, (encode_request(LEAVE, 0, {}),))
+        third = client.send(API_VERSIONS, 0, (b"",))
+        await until(lambda: len(gate) == 1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not answered
+        gate[0].set_result(None)
+        await asyncio.gather(first, second, third)
+        assert answered == [1]
+        client.close()
+
+
+@on_a_loop
+async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warning():
+    async def never(node, ctx, request):
+        raise AssertionError
+
+    async with serving(row(HEARTBEAT, never)) as running:
+        server = running.server
+        started = asyncio.Event()
+        serve = server.serve
+
+        def serve_and_tell(peer, frame):
+            reply = serve(peer, frame)
+            reply.cancel()  # as the dispatcher does when the node stops
+            started.set()
+            return reply
+
+        server.serve = serve_and_tell
+        _, writer = await running.raw()
+        writer.write(request_frame(HEARTBEAT, 0, body=encode_request(HEARTBEAT, 0, {})))
+        await started.wait()
+        gc.collect()
+        writer.close()
 
 
 @pytest.mark.row("P7")
