@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cramjam
-import google_crc32c
+import crc32c
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
@@ -132,7 +132,7 @@ def batch(**changes: int) -> bytes:
         position, layout = HEADER_AT[name.replace("_", " ")]
         struct.pack_into(layout, data, position, value)
     if "crc" not in changes:
-        struct.pack_into(">I", data, 17, google_crc32c.value(bytes(data[21:])))
+        struct.pack_into(">I", data, 17, crc32c.crc32c(bytes(data[21:])))
     return bytes(data)
 
 
@@ -204,7 +204,7 @@ def test_a_compressed_bomb_is_not_unpacked_whole(live: LiveNode, recompressed: s
     plain = bytearray(encode_batch([Record(0, 1_700_000_000_000, None, b"", ())])[:61]) + packed
     struct.pack_into(">i", plain, 8, len(plain) - 12)
     struct.pack_into(">h", plain, 21, int(Codec.ZSTD))
-    struct.pack_into(">I", plain, 17, google_crc32c.value(bytes(plain[21:])))
+    struct.pack_into(">I", plain, 17, crc32c.crc32c(bytes(plain[21:])))
     answer = produce(live, recompressed, bytes(plain))
     assert answer.error_code in REFUSED | {ErrorCode.MESSAGE_TOO_LARGE}
     live.serves_stock_clients()
