@@ -8,23 +8,21 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench rows lint types layers docs clean
+.PHONY: help setup demo test test-long bench rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## build .venv from the lock file
 
-# The lock is exported and installed by hash, so that a registry mirror set for pip
-# (PIP_INDEX_URL) serves the same files. --no-deps: the export names every package already.
-$(READY): pyproject.toml uv.lock
+# Installed by hash from a lock that names packages and no host, so that a registry mirror set for pip
+# (PIP_INDEX_URL) serves the same files. --no-deps: the lock names every package already.
+$(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraft needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
-	@mkdir -p build
-	$(BIN)/uv export --quiet --frozen --all-groups --no-emit-project --output-file build/requirements.txt
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
-	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r build/requirements.txt
+	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r requirements.lock
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
 	  $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
@@ -54,6 +52,10 @@ types: $(READY)
 
 layers: $(READY)
 	$(BIN)/lint-imports
+
+lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
+	$(BIN)/uv export --quiet --all-groups --no-emit-project --output-file requirements.lock
+	@rm -f uv.lock
 
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md
 	$(BIN)/python -m kraft.config_docs > docs/CONFIG.md
