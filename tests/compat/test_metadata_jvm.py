@@ -25,6 +25,7 @@ from metadata_quorum.records import (
     encode,
 )
 from tests.metadata_machine import Machine
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("Q3")]
 
@@ -145,4 +146,6 @@ def test_metadata_shell_reads_our_snapshot(machine: Machine, kafka_jars: Path) -
     assert f"isr={list(now.isr)}" in seen
     assert f"elr={list(now.elr)}" in seen
     assert f"leaderEpoch={now.leader_epoch}, partitionEpoch={now.partition_epoch}" in seen
-    assert shell("ls", "/image/cluster/brokers").split() == ["1", "2"]
+    # Without a terminal the shell's `ls` now and then ends before it has printed anything.
+    listed = wait_until(lambda: shell("ls", "/image/cluster/brokers").split(), "the shell to list brokers")
+    assert listed == ["1", "2"]

@@ -105,5 +105,10 @@ def test_kafkas_shell_reads_the_snapshot(nodes: RoleNodes, kafka_jars: Path, tmp
     dumped = tools.plain("kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(newest))
     assert "isvalid: false" not in dumped
     shell = "org.apache.kafka.shell.MetadataShell"
-    listed = tools.plain(shell, "--snapshot", str(newest), "ls", "/image/topics/byName").split()
+
+    def topics() -> list[str]:
+        return tools.plain(shell, "--snapshot", str(newest), "ls", "/image/topics/byName").split()
+
+    # Without a terminal the shell's `ls` now and then ends before it has printed anything.
+    listed = wait_until(topics, "Kafka's shell to list the topics")
     assert "snapshot-0" in listed
