@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from rich.console import Console
@@ -71,6 +72,11 @@ def demo(console: Console) -> int:
         code = run(cluster, console)
     except KeyboardInterrupt:
         code = 130
+    except SystemError:
+        # confluent-kafka's `poll` loses an exception that a signal raised inside one of its callbacks.
+        if not interrupted.is_set():
+            raise
+        code = 130
     finally:
         cluster.close()
         if code == 1:
@@ -80,14 +86,19 @@ def demo(console: Console) -> int:
     return code
 
 
+interrupted = threading.Event()
+
+
 def end_on_signal(_number: int, _frame: object) -> None:
     """SIGTERM as Ctrl-C: unwind, so that the cluster is ended."""
+    interrupted.set()
     raise KeyboardInterrupt
 
 
 def main() -> int:
     console = Console()
-    signal.signal(signal.SIGTERM, end_on_signal)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end_on_signal)
     try:
         return demo(console)
     except (DataMissing, StreamFailed, FatalError) as failure:
