@@ -32,7 +32,7 @@ from metadata_quorum.model import (
     TopicPartition,
 )
 from metadata_quorum.raft.port import Applied, Outcome, Raft
-from metadata_quorum.records import EndpointField, FeatureField
+from metadata_quorum.records import endpoint_fields, feature_fields
 from metadata_quorum.replies import (
     BrokerRegistered,
     ConfigResult,
@@ -231,8 +231,8 @@ class Controller:
             c.RegisterBroker(
                 broker_id=request.broker_id,
                 incarnation_id=request.incarnation_id,
-                endpoints=_endpoints(request.endpoints),
-                features=_features(request.features),
+                endpoints=endpoint_fields(request.endpoints),
+                features=feature_fields(request.features),
                 rack=request.rack,
                 log_dirs=request.log_dirs,
                 previous_broker_epoch=request.previous_broker_epoch,
@@ -302,8 +302,8 @@ class Controller:
             c.RegisterController(
                 controller_id=controller_id,
                 incarnation_id=incarnation_id,
-                endpoints=_endpoints(endpoints),
-                features=_features(features),
+                endpoints=endpoint_fields(endpoints),
+                features=feature_fields(features),
             )
         )
 
@@ -524,21 +524,3 @@ def _time_out(future: asyncio.Future[object]) -> None:
         future.set_exception(
             BrokerError(ErrorCode.REQUEST_TIMED_OUT, "Not committed in time: the outcome is unknown.")
         )
-
-
-def _endpoints(endpoints: Sequence[Endpoint]) -> tuple[EndpointField, ...]:
-    return tuple(
-        EndpointField(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-        for e in endpoints
-    )
-
-
-def _features(features: Sequence[FeatureRange]) -> tuple[FeatureField, ...]:
-    return tuple(
-        FeatureField(
-            name=f.name,
-            min_supported_version=f.min_supported_version,
-            max_supported_version=f.max_supported_version,
-        )
-        for f in features
-    )

@@ -18,7 +18,7 @@ image.py replays them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar, cast
 
@@ -46,6 +46,7 @@ from metadata_quorum.flexible import (
     decode_with,
     write_uvarint,
 )
+from metadata_quorum.model import Endpoint, FeatureRange
 
 FRAME_VERSION: Final = 1
 NO_LEADER_CHANGE: Final = -2
@@ -103,6 +104,26 @@ class FeatureField:
     name: String
     min_supported_version: Int16
     max_supported_version: Int16
+
+
+def endpoint_fields(endpoints: Sequence[Endpoint]) -> tuple[EndpointField, ...]:
+    """A node's listeners as records and commands carry them."""
+    return tuple(
+        EndpointField(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+        for e in endpoints
+    )
+
+
+def feature_fields(features: Sequence[FeatureRange]) -> tuple[FeatureField, ...]:
+    """A node's features, likewise."""
+    return tuple(
+        FeatureField(
+            name=f.name,
+            min_supported_version=f.min_supported_version,
+            max_supported_version=f.max_supported_version,
+        )
+        for f in features
+    )
 
 
 @_row(0, version=3)

@@ -23,8 +23,6 @@ from metadata_quorum.model import BrokerRegistration, ControllerRegistration, Pa
 from metadata_quorum.records import (
     ClientQuotaRecord,
     ConfigRecord,
-    EndpointField,
-    FeatureField,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
@@ -39,6 +37,8 @@ from metadata_quorum.records import (
     decode_control,
     encode,
     encode_control,
+    endpoint_fields,
+    feature_fields,
 )
 
 RECORDS_PER_BATCH: Final = 1024
@@ -78,18 +78,8 @@ def broker_record(broker: BrokerRegistration) -> RegisterBrokerRecord:
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.broker_epoch,
-        end_points=tuple(
-            EndpointField(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in broker.endpoints
-        ),
-        features=tuple(
-            FeatureField(
-                name=f.name,
-                min_supported_version=f.min_supported_version,
-                max_supported_version=f.max_supported_version,
-            )
-            for f in broker.features
-        ),
+        end_points=endpoint_fields(broker.endpoints),
+        features=feature_fields(broker.features),
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -103,18 +93,8 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
         zk_migration_ready=controller.zk_migration_ready,
-        end_points=tuple(
-            EndpointField(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in controller.endpoints
-        ),
-        features=tuple(
-            FeatureField(
-                name=f.name,
-                min_supported_version=f.min_supported_version,
-                max_supported_version=f.max_supported_version,
-            )
-            for f in controller.features
-        ),
+        end_points=endpoint_fields(controller.endpoints),
+        features=feature_fields(controller.features),
     )
 
 
