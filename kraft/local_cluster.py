@@ -21,7 +21,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -219,9 +220,9 @@ class LocalCluster:
 
     def wait_ready(self, patience_s: float = START_PATIENCE_S) -> None:
         """Until every running node knows every running node as a live broker."""
-        from kraft.cluster_state import (
-            live_brokers,
-        )  # the codec takes a while to import: nodes start meanwhile
+        with signals_wait():
+            # The codec takes a while to import: nodes start meanwhile.
+            from kraft.cluster_state import live_brokers
 
         deadline = time.monotonic() + patience_s
         running = [node for node in self.nodes.values() if node.process() is not None]
@@ -352,6 +353,20 @@ class LocalCluster:
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back in this thread.
+
+    An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
+    through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
+    """
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _ports(nodes: int, port: int) -> list[LocalNode]:

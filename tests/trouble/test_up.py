@@ -79,3 +79,20 @@ def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signa
     _, alive = psutil.wait_procs(nodes, timeout=60)
     assert alive == []
     assert nodes_of(tmp_path) == []
+
+
+def test_a_signal_during_an_import_is_dealt_with_after_it():
+    # What an import of dataclasses does, with the signal in its midst: CPython would end by SIGINT.
+    program = """
+import os, signal
+from kraft.local_cluster import signals_wait
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+try:
+    with signals_wait():
+        exec("os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(1000): pass\\nprint('imported')")
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])
