@@ -54,7 +54,7 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
-	$(BIN)/uv export --quiet --all-groups --no-emit-project --output-file requirements.lock
+	$(BIN)/uv export --quiet --all-groups --all-extras --no-emit-project --output-file requirements.lock
 	@rm -f uv.lock
 
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md
