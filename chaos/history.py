@@ -1,0 +1,251 @@
+"""What clients did and what they were told: the history of a run, in memory and as a file.
+
+The workload appends one operation after the other (`HistoryWriter`), the checker judges them all (`read`).
+A file has one JSON object per line. The first is the header: which run, and in which mode each topic was
+written. Every other line is an operation with its invocation and its completion:
+
+    {"process":3,"f":"send","start":1200,"end":5200,"outcome":"ok","ops":[["send","t-0",812,41]]}
+    {"process":4,"f":"poll","start":2000,"end":9000,"outcome":"ok","ops":[["poll",{"t-0":[[40,811],[41,812]]}]]}
+
+Lines stand in the order of completion; operations that were still open when the run ended come last, as
+"info". An operation is named by its place among the operations, from 0. Times are nanoseconds since the start
+of the run, on one monotonic clock. Fields that hold their default are left out.
+
+A *key* is a partition, "topic-0". Values are integers, unique over the whole run: a value that is
+seen twice was written twice by the cluster, not by the client.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from sys import intern
+from typing import Any, Literal, NamedTuple, TextIO
+
+VERSION = 1
+
+Outcome = Literal["ok", "fail", "info"]
+"""ok: it happened. fail: it surely did not, and never will. info: nobody knows; such an operation retires its
+process number, for it may still take effect at any later time."""
+
+Function = Literal["send", "poll", "txn", "assign", "subscribe", "crash"]
+
+
+class TopicMode(NamedTuple):
+    """How a topic is written. A topic has one mode over a whole run: what is tolerated depends on it."""
+
+    partitions: int
+    acks: int  # 0, 1, or -1 for all
+    idempotent: bool = False
+    transactional: bool = False
+
+
+class Send(NamedTuple):
+    key: str
+    value: int
+    offset: int | None = None  # None: not told (no ack, acks=0, or an ack that names no offset)
+
+
+class Poll(NamedTuple):
+    messages: Mapping[str, Sequence[Sequence[int]]]
+    """Per key the (offset, value) pairs, in the order in which the consumer handed them out."""
+
+
+MicroOperation = Send | Poll
+
+
+class Transaction(NamedTuple):
+    """Of a transaction: who, and which input it consumed, as offsets committed with its output."""
+
+    id: str
+    group: str | None = None
+    consumed: Mapping[str, Sequence[int]] = {}  # key -> (from, to): offsets from ≤ offset < to
+
+
+class Operation(NamedTuple):
+    process: int
+    f: Function
+    start: int  # ns
+    end: int  # ns; of an operation that never completed: when the run ended
+    outcome: Outcome
+    ops: Sequence[MicroOperation] = ()
+    error: str | None = None
+    final: bool = False  # of the final phase, which reads everything once more in a quiet cluster
+    keys: Sequence[str] = ()  # of assign and subscribe: what the process reads from now on
+    rebalanced: Sequence[str] = ()  # keys that were given to or taken from the process during this operation
+    txn: Transaction | None = None
+
+
+class Header(NamedTuple):
+    topics: Mapping[str, TopicMode]
+    scenario: str | None = None
+    seed: int | None = None
+    started_ms: int = 0  # wall clock, for people
+
+
+class History(NamedTuple):
+    header: Header
+    operations: Sequence[Operation]
+    torn: bool = False  # the file ended inside a line, which was left out
+
+
+def topic_of(key: str) -> str:
+    return key.rpartition("-")[0]
+
+
+class HistoryWriter:
+    """Appends operations to a file, from any thread. Every line reaches the operating system at once, so
+    that a run that is killed leaves its history."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self._file: TextIO = path.open("w", buffering=1, encoding="utf-8")
+        self._lock = threading.Lock()
+        self._file.write(_header_line(header))
+
+    def append(self, operation: Operation) -> None:
+        line = _operation_line(operation)
+        with self._lock:
+            self._file.write(line)
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> HistoryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write(path: Path, history: History) -> None:
+    with HistoryWriter(path, history.header) as writer:
+        for operation in history.operations:
+            writer.append(operation)
+
+
+def read(path: Path) -> History:
+    """The history in a file. A last line that was torn by the end of its writer is left out; anything else
+    that is wrong is a ValueError that names the line."""
+    with path.open(encoding="utf-8") as file, _garbage_collection_paused():
+        header = _header(_parsed(file.readline(), path, 1))
+        operations: list[Operation] = []
+        torn = False
+        for number, line in enumerate(file, 2):
+            if not line.endswith("\n"):
+                torn = True
+                break
+            operations.append(_operation(_parsed(line, path, number), path, number))
+    return History(header, operations, torn)
+
+
+# Not json.loads: its checks around the parser, written in C, cost more than the parsing of a short line.
+_decode = json.JSONDecoder().raw_decode
+
+
+def _parsed(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        parsed, end = _decode(line)
+    except ValueError as error:
+        raise ValueError(f"{path.name}, line {number}: not JSON: {error}") from None
+    if not isinstance(parsed, dict) or line[end:] != "\n":
+        raise ValueError(f"{path.name}, line {number}: not one JSON object")
+    return parsed
+
+
+# Encoding ---------------------------------------------------------------------------------------------------
+
+
+def _header_line(header: Header) -> str:
+    return _line(
+        {
+            "version": VERSION,
+            "scenario": header.scenario,
+            "seed": header.seed,
+            "started_ms": header.started_ms,
+            "topics": {name: mode._asdict() for name, mode in header.topics.items()},
+        }
+    )
+
+
+def _operation_line(operation: Operation) -> str:
+    process, f, start, end, outcome, ops, error, final, keys, rebalanced, txn = operation
+    fields: dict[str, Any] = {"process": process, "f": f, "start": start, "end": end, "outcome": outcome}
+    if ops:
+        fields["ops"] = [_micro(micro) for micro in ops]
+    if error is not None:
+        fields["error"] = error
+    if final:
+        fields["final"] = True
+    if keys:
+        fields["keys"] = list(keys)
+    if rebalanced:
+        fields["rebalanced"] = list(rebalanced)
+    if txn is not None:
+        fields["txn"] = txn._asdict()
+    return _line(fields)
+
+
+def _micro(micro: MicroOperation) -> list[Any]:
+    return ["poll", micro.messages] if isinstance(micro, Poll) else ["send", *micro]
+
+
+def _line(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":")) + "\n"
+
+
+# Decoding ---------------------------------------------------------------------------------------------------
+
+
+def _header(fields: dict[str, Any]) -> Header:
+    version = fields.get("version")
+    if version != VERSION:
+        raise ValueError(f"a history of version {version!r}; this kraft reads version {VERSION}")
+    topics = {name: TopicMode(**mode) for name, mode in fields["topics"].items()}
+    return Header(topics, fields.get("scenario"), fields.get("seed"), fields.get("started_ms", 0))
+
+
+def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
+    get = fields.get
+    try:
+        return Operation(
+            fields["process"],
+            intern(fields["f"]),  # type: ignore[arg-type]  # a str, where a Literal is meant
+            fields["start"],
+            fields["end"],
+            intern(fields["outcome"]),  # type: ignore[arg-type]
+            [_micro_operation(micro) for micro in get("ops", ())],
+            get("error"),
+            get("final", False),
+            get("keys", ()),
+            get("rebalanced", ()),
+            Transaction(**fields["txn"]) if get("txn") is not None else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path.name}, line {number}: not an operation: {error!r}") from None
+
+
+def _micro_operation(micro: list[Any]) -> MicroOperation:
+    if micro[0] == "send":
+        _, key, value, offset = micro
+        return Send(intern(key), value, offset)
+    kind, messages = micro
+    if kind != "poll":
+        raise ValueError(f"{kind} is neither a send nor a poll")
+    return Poll({intern(key): pairs for key, pairs in messages.items()})
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Millions of new objects and no garbage: the collector would only walk them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
