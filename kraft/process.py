@@ -17,16 +17,31 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from metadata_quorum.errors import ExitCode, FatalError
+
+if TYPE_CHECKING:
+    from kraft.config import Config
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 OWNER_POLL_S: Final = 0.5
 
 
-def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int | None = None) -> int:
+def serve(config: Config) -> int:
+    """Run the node, once its configuration is known to be good: the rest takes a while to import."""
+    from kraft.serve import run
+
+    return run(config)
+
+
+def run_node(
+    path: str,
+    overrides: Mapping[str, str] | None = None,
+    owner: int | None = None,
+    run: Callable[[Config], int] = serve,
+) -> int:
     """Run a node until it is told to end; the exit code. Trouble of the environment is one line
     on standard error."""
     # Until the loop takes signals, there is nothing to put in order: Ctrl-C simply ends the process.
@@ -40,10 +55,7 @@ def run_node(path: str, overrides: Mapping[str, str] | None = None, owner: int |
     try:
         from kraft.config import Config
 
-        config = Config.load(path, overrides)
-        from kraft.serve import run
-
-        return run(config)
+        return run(Config.load(path, overrides))
     except FatalError as error:
         return _refuse(error.reason, error.exit_code)
     except OSError as error:

@@ -3,7 +3,8 @@
     process.py, `kraft start` -> run -> Node.start … a signal … Node.stop
     a failed disk, a broken invariant, work that died -> _die: the process ends at once
 
-The real loop, disk, clock and random source are made here, and nowhere else.
+The real loop, disk, clock and random source are made here, and nowhere else. A disk that can fail and a clock
+that can be set may be passed in instead (chaos/live/process.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -35,14 +36,19 @@ GC_THRESHOLDS: Final = (50_000, 50, 100)
 """Collections are a pause; what a request leaves behind is freed by counting references."""
 
 
-def run(config: Config) -> int:
+def wall_clock_ms() -> int:
+    """The time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wall_clock_ms) -> int:
     """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
-    disk = OsDisk()
+    disk = disk or OsDisk()
     storage = read_storage(disk, config)
     locks = lock_storage(config)
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_serve(config, storage, disk))
+            runner.run(_serve(config, storage, disk, now_ms))
     finally:
         for fd in locks:
             os.close(fd)
@@ -69,7 +75,7 @@ def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     loop.default_exception_handler(context)
 
 
-async def _serve(config: Config, storage: Storage, disk: Disk) -> None:
+async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int]) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_on_loop_error)
     loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
@@ -82,7 +88,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk) -> None:
         loop=loop,
         disk=disk,
         random=random.SystemRandom(),
-        now_ms=lambda: time.time_ns() // 1_000_000,
+        now_ms=now_ms,
         on_fatal=_die,
         boot_id=boot_id(),
     )

@@ -1,0 +1,249 @@
+"""Bugs planted on purpose, to see that the checker finds them. For tests of the checker only.
+
+Each is one rule of replication left out: the product's own code, with one function exchanged in this process
+(chaos/live/process.py, `--plant NAME`). The product knows nothing of it. All nodes of a cluster are given the
+same plant: decisions of the controller are made on each of them.
+
+`shows` names the anomalies of which the checker must report at least one, where the cluster is led into the
+bug (tests/chaos/test_planted_bugs.py does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import kraft.roles
+from data_plane.log.log import AppendInfo, Log
+from data_plane.log.producers import ProducerStateManager
+from data_plane.partition import Partition
+from data_plane.replica import AlterPartitionResult, Follower, IsrChange, IsrOutcome, LeaderState
+from data_plane.timing_wheel import WheelTimer
+from fetch.fetcher import FetcherContext
+from fetch.follower import TRUNCATE_TO_HIGH_WATERMARK
+from fetch.messages import FetchRequest, FetchResponse
+from kraft.api import fetch, produce
+from kraft.context import NodeContext, RequestContext
+from kraft.net.connection import Buffers
+from metadata_quorum.batch import iter_headers
+from metadata_quorum.decisions import elections
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import NO_LEADER, PartitionRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A bug that can be planted."""
+
+    apply: Callable[[], None]
+    breaks: str
+    """The rule that no longer holds."""
+    shows: tuple[str, ...]
+
+
+PLANTS: Final[dict[str, Plant]] = {}
+
+
+def plant(name: str) -> None:
+    """Break this process for good. Raises ValueError where there is no such plant."""
+    if name not in PLANTS:
+        raise ValueError(f"no plant is named {name}; there are {', '.join(PLANTS)}")
+    PLANTS[name].apply()
+
+
+def _named(name: str, breaks: str, *shows: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def register(apply: Callable[[], None]) -> Callable[[], None]:
+        PLANTS[name] = Plant(apply, breaks, shows)
+        return apply
+
+    return register
+
+
+def _exchange(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+# --- acknowledging ------------------------------------------------------------------------------
+
+
+@_named("acknowledge-before-isr", "acks=all: every in-sync replica has it", "unseen", "lost-write")
+def acknowledge_before_isr() -> None:
+    """acks=all is answered when the leader has appended: what dies with the leader was acknowledged."""
+
+    def at_once(
+        appended: Sequence[tuple[Partition, int]],
+        *,
+        timer: WheelTimer,
+        timeout: float,
+        on_done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        on_done([ErrorCode.NONE] * len(appended))
+
+    _exchange(produce, "await_replication", at_once)
+
+
+@_named("misreport-offsets", "an ack names the record's offset", "inconsistent-offsets")
+def misreport_offsets() -> None:
+    """The offset in an ack is one too high: there lies another value, or will."""
+    append = Partition.append_as_leader
+
+    def misreported(self: Partition, records: bytearray | memoryview, **how: Any) -> AppendInfo:
+        info = append(self, records, **how)
+        return info._replace(first_offset=info.first_offset + 1)
+
+    _exchange(Partition, "append_as_leader", misreported)
+
+
+@_named("refuse-what-is-kept", "what was refused is nowhere", "G1a")
+def refuse_what_is_kept() -> None:
+    """Every second record is appended and then refused for good."""
+    append, count = produce._Produce._append, 0
+
+    def refused(self: Any, wanted: Any, acks: int, now: float, now_ms: int) -> tuple[Partition, AppendInfo]:
+        nonlocal count
+        done = append(self, wanted, acks, now, now_ms)
+        count += 1
+        if count % 2 == 0:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "refused, though it is kept")
+        return done
+
+    _exchange(produce._Produce, "_append", refused)
+
+
+@_named("forget-producer-state", "a sequence number is appended once", "duplicate")
+def forget_producer_state() -> None:
+    """No batch is recognised as one that was sent before: a retry is appended again."""
+    _exchange(ProducerStateManager, "check", lambda self, header: None)
+
+
+# --- in sync ------------------------------------------------------------------------------------
+
+
+@_named("join-isr-too-early", "who is in the ISR has all below the high watermark", "unseen", "lost-write")
+def join_isr_too_early() -> None:
+    """A follower is proposed for the ISR with its first fetch, whatever it holds: it may be elected, and
+    its leader's log is then cut to its own."""
+
+    def expand(self: LeaderState, follower: Follower, high_watermark: int) -> IsrChange | None:
+        if follower.in_maximal_isr or self.change is not None or not self._may_join(follower):
+            return None
+        follower.in_maximal_isr = True
+        follower.last_caught_up = follower.last_fetch
+        return self._propose((*self.isr, follower.broker_id), follower.broker_id)
+
+    _exchange(LeaderState, "expand", expand)
+
+
+@_named("skip-fencing", "one leader per partition: the others are fenced", "unseen", "inconsistent-offsets")
+def skip_fencing() -> None:
+    """A leader that was deposed leads on, and takes being fenced for consent: it shrinks the ISR to
+    itself, and completes acks=all alone, beside the elected leader."""
+    become_follower, take_answer = Partition.become_follower, LeaderState.take_answer
+
+    def lead_on(self: Partition, registration: PartitionRegistration) -> bool:
+        return False if self.leader is not None else become_follower(self, registration)
+
+    def insist(self: LeaderState, change: IsrChange, answer: AlterPartitionResult) -> IsrOutcome:
+        if self.change is change and answer.error is ErrorCode.FENCED_LEADER_EPOCH:
+            self._commit(change.isr, self.partition_epoch)
+            return IsrOutcome.COMMITTED
+        return take_answer(self, change, answer)
+
+    _exchange(Partition, "become_follower", lead_on)
+    _exchange(LeaderState, "take_answer", insist)
+
+
+@_named("elect-outside-isr", "the leader comes from the ISR", "unseen", "lost-write")
+def elect_outside_isr() -> None:
+    """Where nobody of the ISR lives, any live replica is elected, though unclean election is off."""
+    elect = elections._elect
+
+    def anyone(
+        before: PartitionRegistration, rules: Any, isr: Any, elr: Any, acceptable: Any, election: Any
+    ) -> Any:
+        outcome = elect(before, rules, isr, elr, acceptable, election)
+        alive = [replica for replica in before.replicas if acceptable(replica)]
+        if outcome.leader == NO_LEADER and alive:
+            return elections._Outcome(alive[0], (alive[0],))
+        return outcome
+
+    _exchange(elections, "_elect", anyone)
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+
+@_named("truncate-to-hw", "what is committed is never cut", "unseen", "lost-write")
+def truncate_to_high_watermark() -> None:
+    """A follower of a new leader cuts its log to its high watermark, which it learns one fetch late,
+    instead of where leader epochs say that the logs part (R5; Kafka before KIP-101)."""
+    with_rules = partial(FetcherContext, rules=TRUNCATE_TO_HIGH_WATERMARK)
+    _exchange(kraft.roles, "FetcherContext", with_rules)
+
+
+@_named("lose-on-restart", "recovery keeps every whole batch", "unseen", "lost-write")
+def lose_on_restart() -> None:
+    """After a crash recovery cuts the last batch, though it is whole."""
+    open_log = Log.open
+
+    def cut_short(*where: Any, clean: bool, **how: Any) -> Log:
+        log = open_log(*where, clean=clean, **how)
+        if not clean and log.log_end_offset > log.log_start_offset:
+            log.truncate_to(log.log_end_offset - 1)
+        return log
+
+    _exchange(Log, "open", cut_short)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+@_named("read-beyond-hw", "consumers see what is committed", "vanished-read", "inconsistent-offsets")
+def read_beyond_high_watermark() -> None:
+    """Consumers read to the end of the leader's log: what they have seen may be cut later."""
+
+    def to_the_end(self: Partition, *, for_follower: bool, committed_only: bool) -> int:
+        return self.log.log_end_offset
+
+    _exchange(Partition, "read_limit", to_the_end)
+
+
+@_named("skip-records", "a consumer is given every record", "poll-skip", "int-poll-skip")
+def skip_records() -> None:
+    """Of every answer to a consumer with three batches or more, the second is missing."""
+
+    def without_second(records: memoryview, starts: list[int]) -> bytes:
+        return bytes(records[: starts[1]]) + bytes(records[starts[2] :])
+
+    _change_what_consumers_get(without_second)
+
+
+@_named("swap-offsets", "an offset means one record", "inconsistent-offsets")
+def swap_offsets() -> None:
+    """In every answer to a consumer with three batches or more, the first two have each other's offset."""
+
+    def swapped(records: memoryview, starts: list[int]) -> bytes:
+        changed, second = bytearray(records), starts[1]
+        changed[:8], changed[second : second + 8] = changed[second : second + 8], changed[:8]
+        return bytes(changed)
+
+    _change_what_consumers_get(swapped)
+
+
+def _change_what_consumers_get(change: Callable[[memoryview, list[int]], bytes]) -> None:
+    """`change` is given at least three batches, and where they begin."""
+    write = fetch._written
+
+    def written(
+        node: NodeContext, ctx: RequestContext, request: FetchRequest, response: FetchResponse
+    ) -> Buffers:
+        for each in () if request.from_follower else response.partitions:
+            if each.records:
+                starts = [position for position, _ in iter_headers(each.records)]
+                if len(starts) > 2:
+                    each.records = memoryview(change(each.records, starts))
+        return write(node, ctx, request, response)
+
+    _exchange(fetch, "_written", written)
