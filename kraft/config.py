@@ -27,8 +27,8 @@ from metadata_quorum.model import Endpoint, SecurityProtocol
 logger = logging.getLogger(__name__)
 
 
-class Voter(NamedTuple):
-    """A member of the metadata quorum and where its controller listener is."""
+class NodeAddress(NamedTuple):
+    """Another node, and where one of its listeners is."""
 
     node_id: int
     host: str
@@ -126,9 +126,17 @@ class Config(ConfigKeys):
         return "controller" in self.process_roles
 
     @cached_property
-    def voters(self) -> tuple[Voter, ...]:
-        """The metadata quorum, by id."""
-        return tuple(sorted(_parse_voters(self.controller_quorum_voters)))
+    def voters(self) -> tuple[NodeAddress, ...]:
+        """The metadata quorum by id, and where this node reaches their controller listeners: nodes need
+        not agree on the addresses."""
+        return tuple(sorted(_parse_nodes("controller.quorum.voters", self.controller_quorum_voters)))
+
+    @cached_property
+    def peer_addresses(self) -> dict[int, NodeAddress]:
+        """Brokers that this node reaches elsewhere than they have registered."""
+        return {
+            peer.node_id: peer for peer in _parse_nodes("kraft.peer.addresses", self.kraft_peer_addresses)
+        }
 
     @cached_property
     def data_dirs(self) -> tuple[str, ...]:
@@ -282,13 +290,17 @@ def _items(text: str) -> Iterator[str]:
     return (part.strip() for part in text.split(",") if part.strip())
 
 
-def _parse_voters(text: str) -> Iterator[Voter]:
+def _parse_nodes(key: str, text: str) -> Iterator[NodeAddress]:
+    seen = set[int]()
     for item in _items(text):
         node, at, address = item.partition("@")
         host, colon, port = address.rpartition(":")
         if not (at and colon and host and node.isdecimal() and port.isdecimal() and 0 < int(port) < 65536):
-            reject("controller.quorum.voters", item, "each voter is ID@HOST:PORT")
-        yield Voter(int(node), host.strip("[]"), int(port))
+            reject(key, item, "each node is ID@HOST:PORT")
+        if int(node) in seen:
+            reject(key, text, f"node {int(node)} is named twice")
+        seen.add(int(node))
+        yield NodeAddress(int(node), host.strip("[]"), int(port))
 
 
 def _parse_listeners(key: str, text: str, protocols: Mapping[str, SecurityProtocol]) -> tuple[Endpoint, ...]:
@@ -314,6 +326,8 @@ def _check(config: Config) -> None:
     _check_roles(config)
     _check_voters(config)
     _check_listeners(config)
+    if config.node_id in config.peer_addresses:
+        reject("kraft.peer.addresses", config.kraft_peer_addresses, "names this node itself")
     if not config.data_dirs:
         raise FatalError(ExitCode.BAD_CONFIG, "log.dirs is not set: directories for partitions")
     pairs = (
@@ -347,8 +361,6 @@ def _check_voters(config: Config) -> None:
         raise FatalError(
             ExitCode.BAD_CONFIG, "controller.quorum.voters is not set: ID@HOST:PORT,... of every controller"
         )
-    if len(set(ids)) < len(ids):
-        reject("controller.quorum.voters", text, "a voter is named twice")
     if config.is_controller and config.node_id not in ids:
         reject(
             "controller.quorum.voters",

@@ -104,6 +104,9 @@ class ConfigKeys:
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "how each named listener speaks", update=PER_BROKER,
     )  # fmt: skip
+    kraft_peer_addresses: str = key(
+        "", "ID@HOST:PORT,... of brokers that this node does not reach where they say: a tunnel, a proxy"
+    )
     kraft_http_port: int | None = key(None, "port of the console and metrics on 127.0.0.1; none if not set",
                                       minimum=0, maximum=65535)  # fmt: skip
 

@@ -1,13 +1,14 @@
 """Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
 
-    DIR/cluster.json                 bootstrap; per node: id, pid and ports
-    DIR/node-1/server.properties     written anew at each start
+    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them
+    DIR/node-1/server.properties     written anew by `create`, added to by `configure`
     DIR/node-1/node.log              what the node prints
     DIR/node-1/data/                 its log dir
 
 A `LocalCluster` either owns its nodes (they end with this process, whatever ends it) or, with
 `detached`, leaves them running. `attach` finds a cluster of another process by its directory:
-that is how `kraft node kill 2` reaches the nodes of a `kraft up` in another terminal.
+that is how `kraft node kill 2` reaches the nodes of a `kraft up` in another terminal. Programs that
+serve the cluster from beside it (a proxy between its nodes) can be made known to it, and end with it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import psutil
 
-from kraft.config import Config, format_properties
+from kraft.config import Config, format_properties, parse_properties
 from kraft.storage import format_storage, random_uuid, uuid_text
 from metadata_quorum.disk import OsDisk
 from metadata_quorum.errors import ExitCode, FatalError
@@ -38,6 +39,7 @@ HOST: Final = "127.0.0.1"
 CONTROLLER_OFFSET: Final = 100
 HTTP_OFFSET: Final = 200
 """Node i serves clients on port+i-1, controllers on that + 100, its console on that + 200."""
+NODE_PROGRAM: Final = ("kraft.process",)
 START_PATIENCE_S: Final = 60.0
 STOP_PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.02
@@ -46,17 +48,24 @@ CLOCK_DRIFT_S: Final = 3.0
 clock is set: two readers may differ a little."""
 
 
-@dataclass(slots=True)
-class LocalNode:
-    """One node as cluster.json has it."""
+@dataclass(slots=True, kw_only=True)
+class LocalProcess:
+    """A process as cluster.json has it."""
 
-    id: int
-    client_port: int
-    controller_port: int
-    http_port: int
     pid: int | None = None
     created: float = 0.0
-    """Of the process; with the pid it names one process for good, though pids come again."""
+    """When; with the pid it names one process for good, though pids come again."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        found = cls()
+        found.began(pid)
+        return found
+
+    def began(self, pid: int) -> None:
+        self.pid = pid
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.created = psutil.Process(pid).create_time()
 
     def process(self) -> psutil.Process | None:
         """The running process, None where there is none (or only its remains)."""
@@ -70,17 +79,37 @@ class LocalNode:
         return None
 
 
+@dataclass(slots=True)
+class LocalNode(LocalProcess):
+    """One node as cluster.json has it."""
+
+    id: int
+    client_port: int
+    controller_port: int
+    http_port: int
+
+
 class LocalCluster:
     """Made by `create` or `attach`."""
 
     def __init__(
-        self, directory: Path, cluster_id: str, nodes: Sequence[LocalNode], owner: int | None
+        self,
+        directory: Path,
+        cluster_id: str,
+        nodes: Sequence[LocalNode],
+        owner: int | None,
+        program: Sequence[str] = NODE_PROGRAM,
+        companions: Mapping[str, LocalProcess] | None = None,
     ) -> None:
         self.directory = directory
         self.cluster_id = cluster_id
         self.nodes = {node.id: node for node in nodes}
-        self._owner = owner
+        self.owner = owner
         """The process that the nodes end with; None where they are detached."""
+        self.program = tuple(program)
+        """The module that runs as a node, and its options."""
+        self.companions = dict(companions or {})
+        """Programs that end with the cluster, by name."""
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     # -- making one -------------------------------------------------------------------------------
@@ -95,11 +124,13 @@ class LocalCluster:
         ports: Sequence[int] | None = None,
         settings: Mapping[str, str] | None = None,
         detached: bool = False,
+        program: Sequence[str] = NODE_PROGRAM,
     ) -> LocalCluster:
         """Format the directories (or take up those of an earlier run) and write the properties.
 
         `ports`: `nodes` client ports, then as many controller ports and http ports, in place of
-        those counted from `port`. `settings`: keys of server.properties for every node.
+        those counted from `port`. `settings`: keys of server.properties for every node. `program`:
+        a module that takes what kraft.process takes, and more options for it.
         """
         directory = directory.absolute()
         table = _ports(nodes, port) if ports is None else _ports_of(nodes, ports)
@@ -118,7 +149,7 @@ class LocalCluster:
                     f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {nodes}",
                 )
             cluster_id = earlier.cluster_id
-        cluster = cls(directory, cluster_id, table, None if detached else os.getpid())
+        cluster = cls(directory, cluster_id, table, None if detached else os.getpid(), program)
         cluster._prepare(dict(settings or {}), is_new=is_new)
         cluster.save()
         return cluster
@@ -130,7 +161,9 @@ class LocalCluster:
         try:
             found = json.loads(path.read_text())
             nodes = [LocalNode(**node) for node in found["nodes"]]
-            return cls(directory.absolute(), found["cluster_id"], nodes, found["owner"])
+            program = found.get("program", NODE_PROGRAM)  # not in files of earlier versions
+            beside = {name: LocalProcess(**each) for name, each in found.get("companions", {}).items()}
+            return cls(directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside)
         except FileNotFoundError:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
@@ -149,7 +182,9 @@ class LocalCluster:
         content = {
             "bootstrap": self.bootstrap,
             "cluster_id": self.cluster_id,
-            "owner": self._owner,
+            "owner": self.owner,
+            "program": self.program,
+            "companions": {name: asdict(each) for name, each in self.companions.items()},
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
         path = self.directory / "cluster.json"
@@ -173,6 +208,13 @@ class LocalCluster:
             format_storage(
                 disk, config, self.cluster_id, rng, new_cluster=is_new, ignore_formatted=not is_new
             )
+
+    def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
+        """Add to a node's properties, for its next start."""
+        path = self.home(node_id) / "server.properties"
+        properties = {**parse_properties(path.read_text()), **settings}
+        Config.from_properties(properties)
+        path.write_text(format_properties(properties))
 
     def _properties(self, node: LocalNode) -> dict[str, str]:
         copies = str(min(3, len(self.nodes)))
@@ -272,12 +314,14 @@ class LocalCluster:
         self._signal(node_id, signal.SIGCONT)
 
     def close(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """Stop every node, by force where one does not end in time."""
-        running = [node for node in self.nodes.values() if node.process() is not None]
-        for number in (signal.SIGCONT, signal.SIGTERM):
-            self._signal_all(running, number)
-        self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
-        self._await_end(running, STOP_PATIENCE_S)
+        """Stop every node, by force where one does not end in time, and then what ran beside them."""
+        for group in (list(self.nodes.values()), list(self.companions.values())):
+            running = [each for each in group if each.process() is not None]
+            for number in (signal.SIGCONT, signal.SIGTERM):
+                self._signal_all(running, number)
+            self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
+            self._await_end(running, STOP_PATIENCE_S)
+        self.companions.clear()
         self._forget(list(self.nodes.values()))
 
     def disown(self) -> None:
@@ -300,17 +344,17 @@ class LocalCluster:
         if old is not None:
             old.wait()
         home = self.home(node.id)
-        command = [sys.executable, "-m", "kraft.process", str(home / "server.properties")]
-        if self._owner is not None:
-            command += ["--with", str(self._owner)]
+        module, *options = self.program
+        command = [sys.executable, "-m", module, str(home / "server.properties")]
+        if self.owner is not None:
+            command += ["--with", str(self.owner)]
+        command += options
         with open(home / "node.log", "ab") as log:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,  # Ctrl-C in a terminal is for us; we end the nodes in order
             )  # fmt: skip
-        node.pid = child.pid
-        with contextlib.suppress(psutil.NoSuchProcess):
-            node.created = psutil.Process(child.pid).create_time()
+        node.began(child.pid)
         self._children[node.id] = child
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
@@ -320,17 +364,17 @@ class LocalCluster:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
-    def _signal_all(self, nodes: Sequence[LocalNode], number: signal.Signals) -> None:
-        for node in nodes:
+    def _signal_all(self, processes: Sequence[LocalProcess], number: signal.Signals) -> None:
+        for each in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                if (process := node.process()) is not None:
+                if (process := each.process()) is not None:
                     process.send_signal(number)
 
-    def _await_end(self, nodes: Sequence[LocalNode], patience_s: float) -> list[LocalNode]:
-        """Wait for the processes' end; returns the nodes that are still there."""
+    def _await_end(self, processes: Sequence[LocalProcess], patience_s: float) -> list[LocalProcess]:
+        """Wait for their end; returns those that are still there."""
         deadline = time.monotonic() + patience_s
-        left = list(nodes)
-        while left := [node for node in left if node.process() is not None]:
+        left = list(processes)
+        while left := [each for each in left if each.process() is not None]:
             if time.monotonic() > deadline:
                 break
             time.sleep(POLL_S)
@@ -372,15 +416,18 @@ def signals_wait() -> Iterator[None]:
 def _ports(nodes: int, port: int) -> list[LocalNode]:
     if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
         raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
-    return [
-        LocalNode(i + 1, port + i, port + CONTROLLER_OFFSET + i, port + HTTP_OFFSET + i) for i in range(nodes)
-    ]
+    ports = [port + offset + i for offset in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(nodes)]
+    return _ports_of(nodes, ports)
 
 
 def _ports_of(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
     if len(ports) != 3 * nodes:
         raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
-    return [LocalNode(i + 1, ports[i], ports[nodes + i], ports[2 * nodes + i]) for i in range(nodes)]
+    columns = zip(ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True)
+    return [
+        LocalNode(i, client_port, controller_port, http_port)
+        for i, (client_port, controller_port, http_port) in enumerate(columns, start=1)
+    ]
 
 
 def _refuse_taken_port(node_id: int, port: int) -> None:

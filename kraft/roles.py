@@ -66,10 +66,13 @@ class RoleHost(Protocol):
 
 
 def address_of(config: Config, image: MetadataImage, broker_id: int) -> Address | None:
-    """Where other nodes reach a broker."""
+    """Where this node reaches a broker; None where it has not registered."""
     broker = image.brokers.get(broker_id)
     endpoint = None if broker is None else broker.endpoint(config.inter_broker_listener)
-    return None if endpoint is None else Address(endpoint.host, endpoint.port)
+    if endpoint is None:
+        return None
+    told = config.peer_addresses.get(broker_id)
+    return Address(told.host, told.port) if told else Address(endpoint.host, endpoint.port)
 
 
 class ControllerRole:

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.config import ROWS, Config, Voter, format_properties, format_value, parse_properties, parse_value
+from kraft.config import (
+    ROWS,
+    Config,
+    NodeAddress,
+    format_properties,
+    format_value,
+    parse_properties,
+    parse_value,
+)
 from kraft.config_docs import markdown
 from kraft.config_keys import NO_EFFECT, TOPIC_KEYS, Required
 from metadata_quorum.errors import ExitCode, FatalError
@@ -38,7 +46,9 @@ def test_a_combined_node():
     assert config.is_broker
     assert config.is_controller
     assert config.voters == (
-        Voter(1, "localhost", 9093), Voter(2, "::1", 9193), Voter(3, "127.0.0.1", 9293)
+        NodeAddress(1, "localhost", 9093),
+        NodeAddress(2, "::1", 9193),
+        NodeAddress(3, "127.0.0.1", 9293),
     )  # fmt: skip
     assert config.broker_listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 9092, SecurityProtocol.PLAINTEXT),)
     assert config.controller_listeners == (Endpoint("CONTROLLER", "", 9093, SecurityProtocol.PLAINTEXT),)
@@ -67,8 +77,14 @@ def test_a_broker_with_two_listeners():
         (COMBINED, {"process.roles": "broker,broker"}, "process.roles=broker,broker: name broker"),
         (COMBINED, {"node.id": "7"}, "must name node.id=7"),
         (BROKER, {"node.id": "2"}, "names node.id=2, which is not a controller"),
-        (COMBINED, {"controller.quorum.voters": "1:9093"}, "controller.quorum.voters=1:9093: each voter is"),
-        (COMBINED, {"controller.quorum.voters": "1@a:1,1@b:2"}, "a voter is named twice"),
+        (COMBINED, {"controller.quorum.voters": "1:9093"}, "controller.quorum.voters=1:9093: each node is"),
+        (COMBINED, {"controller.quorum.voters": "1@a:1,1@b:2"}, "node 1 is named twice"),
+        (
+            COMBINED,
+            {"kraft.peer.addresses": "2=a:1"},
+            "kraft.peer.addresses=2=a:1: each node is ID@HOST:PORT",
+        ),
+        (COMBINED, {"kraft.peer.addresses": "2@a:1,1@b:2"}, "names this node itself"),
         (COMBINED, {"controller.quorum.voters": None}, "controller.quorum.voters is not set"),
         (COMBINED, {"listeners": "PLAINTEXT://:9092"}, "a controller must listen on CONTROLLER"),
         (COMBINED, {"listeners": "CONTROLLER://:9092"}, "a broker needs a listener"),
