@@ -1,0 +1,139 @@
+"""Java's client properties in the words of librdkafka, which writes for the sink.
+
+    producer_config({"bootstrap.servers": ..., "sasl.jaas.config": ...}) -> configuration of a Producer
+
+People bring the properties that Spark's own Kafka sink took, so these are Java's names and values; those of
+librdkafka are passed on as they are. What would weaken security if it were left out is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from spark_connector.errors import OptionError
+from spark_connector.options import CLIENT_PREFIX
+
+Config: TypeAlias = dict[str, str | int | float | bool]
+
+DEFAULTS: Final[Config] = {
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",  # Java's: equal keys go where Spark's sink would put them
+    "linger.ms": 5,  # Java's since Kafka 4
+    "queue.buffering.max.messages": 1_000_000,
+    "log.connection.close": False,
+}
+
+_RENAMED: Final = {
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "max.request.size": "message.max.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_LEFT_OUT: Final = frozenset(
+    {
+        # the consumer's: one set of options often serves both source and sink
+        "group.id", "group.instance.id", "group.protocol", "isolation.level", "max.poll.records",
+        "max.poll.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "fetch.min.bytes",
+        "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "default.api.timeout.ms",
+        "check.crcs", "exclude.internal.topics", "allow.auto.create.topics", "client.rack",
+        # Java's own
+        "max.block.ms", "buffer.memory", "auto.include.jmx.reporter", "metric.reporters",
+        "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "security.providers",
+        "ssl.provider", "ssl.protocol", "ssl.enabled.protocols", "ssl.keymanager.algorithm",
+        "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "partitioner.ignore.keys",
+        "partitioner.availability.timeout.ms", "partitioner.adaptive.partitioning.enable",
+    }
+)  # fmt: skip
+_REFUSED: Final = {
+    "sasl.login.callback.handler.class": "names a Java class",
+    "sasl.client.callback.handler.class": "names a Java class",
+    "sasl.login.class": "names a Java class",
+    "ssl.engine.factory.class": "names a Java class",
+    "partitioner.class": "names a Java class; set the column 'partition' instead",
+}
+_STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
+
+_LOGIN_MODULE: Final = re.compile(r"\s*([\w.]+)\s+\w+\s*(.*?);?\s*", re.S)
+_LOGIN_OPTION: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_USER_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
+
+
+def producer_config(properties: Mapping[str, str]) -> Config:
+    """Raises `OptionError`."""
+    config: Config = dict(DEFAULTS)
+    for key, value in properties.items():
+        if key in _REFUSED:
+            raise _refused(key, f"is not supported: it {_REFUSED[key]}")
+        if key in _SPECIAL:
+            config |= _SPECIAL[key](value, properties)
+        elif key not in _LEFT_OUT and key not in _STORE_TYPES:
+            config[_RENAMED.get(key, key)] = value
+    if str(config.get("acks", "all")) not in ("all", "-1") and "enable.idempotence" not in properties:
+        config["enable.idempotence"] = False  # as Java's: less than acks=all cannot be idempotent
+    return config
+
+
+def _refused(key: str, problem: str) -> OptionError:
+    return OptionError(CLIENT_PREFIX + key, problem)
+
+
+# ---- properties that are not merely renamed ------------------------------------------------------------
+
+
+def _login(value: str, _: Mapping[str, str]) -> Config:
+    """`sasl.jaas.config`: user and password of the two login modules that have them."""
+    found = _LOGIN_MODULE.fullmatch(value)
+    if found is None or found[1].rpartition(".")[2] not in _USER_LOGINS:
+        raise _refused("sasl.jaas.config", f"is understood for {' and '.join(_USER_LOGINS)} only")
+    options = {
+        match[1]: re.sub(r"\\(.)", r"\1", match[2] or match[3] or "") or match[4] or ""
+        for match in _LOGIN_OPTION.finditer(found[2])
+    }
+    if not {"username", "password"} <= options.keys():
+        raise _refused("sasl.jaas.config", "names no username and password")
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _truststore(value: str, properties: Mapping[str, str]) -> Config:
+    _require_pem("ssl.truststore", value, properties, ("PEM",))
+    return {"ssl.ca.location": value}
+
+
+def _keystore(value: str, properties: Mapping[str, str]) -> Config:
+    if _require_pem("ssl.keystore", value, properties, ("PEM", "PKCS12")) == "PKCS12":
+        return {"ssl.keystore.location": value}
+    return {"ssl.certificate.location": value, "ssl.key.location": value}
+
+
+def _require_pem(store: str, path: str, properties: Mapping[str, str], types: tuple[str, ...]) -> str:
+    """The type of a store, which must be one that is read without Java."""
+    by_name = "PKCS12" if path.endswith((".p12", ".pfx")) else "JKS"
+    kind = properties.get(f"{store}.type", by_name).upper()
+    if kind not in types:
+        raise _refused(
+            f"{store}.location",
+            f"is a {kind} store, which only Java reads: convert it, and set"
+            f" '{CLIENT_PREFIX}{store}.type' to {' or '.join(types)}",
+        )
+    return kind
+
+
+def _host_check(value: str, _: Mapping[str, str]) -> Config:
+    return {"ssl.endpoint.identification.algorithm": value or "none"}
+
+
+def _truststore_password(_: str, __: Mapping[str, str]) -> Config:
+    return {}  # a PEM file of certificates has none
+
+
+_SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
+    "sasl.jaas.config": _login,
+    "ssl.truststore.location": _truststore,
+    "ssl.truststore.password": _truststore_password,
+    "ssl.keystore.location": _keystore,
+    "ssl.endpoint.identification.algorithm": _host_check,
+}

@@ -1,0 +1,248 @@
+"""Options: what they mean, and one error that names the option for everything that cannot be meant."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_connector.errors import OptionError
+from spark_connector.librdkafka import producer_config
+from spark_connector.offsets import AtOffsets, AtTime, AtTimes, Edge, TopicPartition
+from spark_connector.options import (
+    REDACTED,
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    sink_options,
+    source_options,
+)
+
+CLUSTER = {"kafka.bootstrap.servers": "a:1,b:2"}
+FLIGHTS = {**CLUSTER, "subscribe": "flights"}
+
+
+def test_defaults_are_those_of_spark():
+    stream = source_options(FLIGHTS, streaming=True)
+    batch = source_options(FLIGHTS, streaming=False)
+    assert stream.starting is Edge.LATEST
+    assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
+    assert stream.fail_on_data_loss
+    assert not stream.include_headers
+    assert not stream.read_committed
+    assert stream.max_trigger_delay_ms == 15 * 60 * 1000
+    assert stream.max_offsets_per_trigger is stream.min_partitions is None
+
+
+def test_every_option_is_read_whatever_its_case():
+    options = source_options(
+        {
+            "KAFKA.Bootstrap.Servers": "a:1",
+            "SUBSCRIBE": " a , b ,",
+            "startingoffsets": '{"a":{"0":23,"1":-1,"2":-2}}',
+            "StartingOffsetsByTimestampStrategy": "LATEST",
+            "failondataloss": "False",
+            "KAFKACONSUMER.POLLTIMEOUTMS": "512",
+            "fetchOffset.numRetries": "7",
+            "fetchOffset.retryIntervalMs": "0",
+            "maxOffsetsPerTrigger": "100",
+            "minOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "2m",
+            "minPartitions": "8",
+            "maxRecordsPerPartition": "1000",
+            "groupIdPrefix": "mine",
+            "includeHeaders": "TRUE",
+            "kafka.isolation.level": "read_committed",
+        },
+        streaming=True,
+    )
+    assert options.topics == Subscribe(frozenset({"a", "b"}))
+    assert options.starting == AtOffsets(
+        {TopicPartition("a", 0): 23, TopicPartition("a", 1): -1, TopicPartition("a", 2): -2}
+    )
+    assert options.latest_if_unmatched
+    assert not options.fail_on_data_loss
+    assert (options.poll_timeout_ms, options.fetch_offset_retries) == (512, 7)
+    assert options.fetch_offset_retry_interval_ms == 0
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (100, 10)
+    assert options.max_trigger_delay_ms == 120_000
+    assert (options.min_partitions, options.max_records_per_partition) == (8, 1000)
+    assert options.client_id == "mine"
+    assert options.include_headers
+    assert options.read_committed
+    assert options.bootstrap_servers == "a:1"
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("option", "topics"),
+    [
+        ({"assign": '{"t":[0,2]}'}, Assign(frozenset({TopicPartition("t", 0), TopicPartition("t", 2)}))),
+        ({"subscribePattern": "fl.*s"}, SubscribePattern("fl.*s")),
+    ],
+)
+def test_which_partitions(option, topics):
+    assert source_options({**CLUSTER, **option}, streaming=True).topics == topics
+
+
+def test_a_pattern_is_found_anywhere_in_the_name():
+    assert SubscribePattern("light").matches("flights")
+    assert not SubscribePattern("^light").matches("flights")
+
+
+def test_a_time_for_all_goes_before_times_and_these_before_offsets():
+    three = {
+        "endingTimestamp": "1700000000000",
+        "endingOffsetsByTimestamp": '{"flights":{"0":5}}',
+        "endingOffsets": "latest",
+    }
+    assert source_options({**FLIGHTS, **three}, streaming=False).ending == AtTime(1700000000000)
+    del three["endingTimestamp"]
+    assert source_options({**FLIGHTS, **three}, streaming=False).ending == AtTimes(
+        {TopicPartition("flights", 0): 5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "option", "says"),
+    [
+        ({"startingOffset": "earliest"}, "startingoffset", "did you mean 'startingOffsets'"),
+        ({"path": "flights"}, "path", "unknown"),
+        ({"subscribePattern": "f.*"}, "subscribePattern", "only one of"),
+        ({"subscribe": " , "}, "subscribe", "names no topic"),
+        ({"startingOffsets": "newest"}, "startingOffsets", "earliest, latest or"),
+        ({"startingOffsets": '{"flights":{"0":"x"}}'}, "startingOffsets", "earliest, latest or"),
+        ({"startingOffsets": '{"flights":[0]}'}, "startingOffsets", "earliest, latest or"),
+        ({"startingOffsets": '{"flights":{"0":-3}}'}, "startingOffsets", "-3 is no offset"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp", "ms since 1970"),
+        ({"startingOffsetsByTimestamp": "{"}, "startingOffsetsByTimestamp", "1700000000000"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy", "'error'"),
+        ({"endingOffsets": "latest"}, "endingOffsets", "a stream has no end"),
+        ({"endingTimestamp": "5"}, "endingTimestamp", "a stream has no end"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss", "'true' or 'false'"),
+        ({"minPartitions": "0"}, "minPartitions", "must be positive"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "must be positive"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger", "a whole number"),
+        ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger", "higher"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay", "500ms or 15m"),
+        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset", "startingOffsets"),
+        ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer", "cast the column"),
+        ({"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit", "checkpoint"),
+        ({"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes", "not supported"),
+        ({"kafka.isolation.level": "serializable"}, "kafka.isolation.level", "read_committed"),
+        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers", "HOST:PORT"),
+    ],
+)
+def test_a_mistake_is_told_by_the_name_of_its_option(wrong, option, says):
+    with pytest.raises(OptionError) as caught:
+        source_options({**FLIGHTS, **wrong}, streaming=True)
+    assert caught.value.option == option
+    assert str(caught.value).startswith(f"Option '{option}': ")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "option"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+        ({"startingOffsets": '{"flights":{"0":-1}}'}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+        ({"endingOffsets": '{"flights":{"0":-2}}'}, "endingOffsets"),
+        (
+            {"startingOffsets": '{"flights":{"0":5}}', "endingOffsets": '{"flights":{"0":4}}'},
+            "startingOffsets",
+        ),
+        ({"startingOffsets": '{"flights":{"0":5}}', "endingOffsets": '{"flights":{"1":9}}'}, "endingOffsets"),
+    ],
+)
+def test_what_a_batch_query_cannot_mean(wrong, option):
+    with pytest.raises(OptionError) as caught:
+        source_options({**FLIGHTS, **wrong}, streaming=False)
+    assert caught.value.option == option
+
+
+def test_no_topic_and_no_cluster():
+    with pytest.raises(OptionError, match="one of assign, subscribe, subscribePattern must be set"):
+        source_options(CLUSTER, streaming=True)
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers.*must be set"):
+        source_options({"subscribe": "flights"}, streaming=True)
+
+
+def test_what_spark_adds_is_no_mistake():
+    options = sink_options({**CLUSTER, "topic": " out ", "checkpointLocation": "x", "queryName": "q"})
+    assert options.topic == "out"
+
+
+@pytest.mark.parametrize("key", ["kafka.value.serializer", "kafka.transactional.id"])
+def test_what_the_sink_cannot_do(key):
+    with pytest.raises(OptionError, match=key):
+        sink_options({**CLUSTER, key: "x"})
+
+
+def test_secrets_are_never_printed():
+    secrets = {
+        "kafka.sasl.jaas.config": 'PlainLoginModule required username="u" password="hush-1";',
+        "kafka.ssl.keystore.password": "hush-2",
+        "kafka.ssl.keystore.key": "hush-3",
+        "kafka.sasl.password": "hush-4",
+    }
+    printed = repr(source_options({**FLIGHTS, **secrets}, streaming=True))
+    assert "hush" not in printed
+    assert printed.count(REDACTED) == len(secrets)
+    assert "a:1,b:2" in printed
+
+
+# ---- for librdkafka
+
+
+def test_the_sink_is_idempotent_and_partitions_as_java_does():
+    config = producer_config({"bootstrap.servers": "a:1"})
+    assert config["enable.idempotence"] is True
+    assert config["partitioner"] == "murmur2_random"
+
+
+def test_fewer_acknowledgements_end_idempotence_as_in_java():
+    assert producer_config({"acks": "1"})["enable.idempotence"] is False
+    assert producer_config({"acks": "-1"})["enable.idempotence"] is True
+
+
+def test_javas_names_become_those_of_librdkafka():
+    config = producer_config(
+        {
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
+            ' username="an" password="a \\"b\\" ;=";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.keystore.location": "me.p12",
+            "ssl.keystore.password": "p",
+            "ssl.endpoint.identification.algorithm": "",
+            "max.request.size": "5000000",
+            "group.id": "a consumer's",
+            "compression.type": "zstd",
+        }
+    )
+    assert config["sasl.username"] == "an"
+    assert config["sasl.password"] == 'a "b" ;='
+    assert config["ssl.ca.location"] == "ca.pem"
+    assert config["ssl.keystore.location"] == "me.p12"
+    assert config["ssl.endpoint.identification.algorithm"] == "none"
+    assert config["message.max.bytes"] == "5000000"
+    assert config["compression.type"] == "zstd"
+    assert not {"sasl.jaas.config", "ssl.truststore.location", "group.id"} & config.keys()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ssl.truststore.location": "ca.jks"},
+        {"ssl.keystore.type": "JKS", "ssl.keystore.location": "me.pem"},
+        {"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},
+        {"sasl.jaas.config": 'PlainLoginModule required username="u";'},
+        {"sasl.login.callback.handler.class": "com.example.Handler"},
+    ],
+)
+def test_what_would_weaken_security_if_left_out_is_refused(wrong):
+    with pytest.raises(OptionError) as caught:
+        producer_config(wrong)
+    assert caught.value.option.removeprefix("kafka.") in wrong
