@@ -1,4 +1,5 @@
-"""What every `Disk` promises: the operating system's and the simulator's pass the same suite."""
+"""What every `Disk` promises: the operating system's, the simulator's, and the faulty one's while nothing is
+wrong with it, pass the same suite."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.live.disk_faults import FaultyDisk
 from chaos.sim.disk import SimDisk
 from metadata_quorum.disk import Disk, OsDisk
 
@@ -17,7 +19,11 @@ def _sim(tmp_path: Path) -> Disk:
     return disk
 
 
-@pytest.fixture(params=[lambda _: OsDisk(), _sim], ids=["os", "sim"])
+def _faulty(tmp_path: Path) -> Disk:
+    return FaultyDisk(OsDisk())
+
+
+@pytest.fixture(params=[lambda _: OsDisk(), _sim, _faulty], ids=["os", "sim", "faulty"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     make: Callable[[Path], Disk] = request.param
     return make(tmp_path)

@@ -1,0 +1,112 @@
+"""Each fault of the disk alone: what it strikes, where, with which error, and what it leaves in peace."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.live.disk_faults import ALL, GROW, READ, SYNC, WRITES, DiskFault, FaultyDisk
+from metadata_quorum.disk import OsDisk
+
+FULL = DiskFault((GROW,), code=errno.ENOSPC)
+BROKEN = DiskFault((READ, *WRITES), code=errno.EIO)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk(OsDisk())
+
+
+def test_a_full_disk_takes_half_a_write_and_nothing_more(disk: FaultyDisk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    file = disk.open(path, create=True)
+    file.append([b"0123"])
+    disk.faults = (FULL,)
+    with pytest.raises(OSError, match="No space left") as full:
+        file.append([b"abcd", b"ef"])
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, path)
+    assert Path(path).read_bytes() == b"0123abc"
+    with pytest.raises(OSError, match="No space left"):
+        file.write_at(2, bytes(100))
+    with pytest.raises(OSError, match="No space left"):
+        disk.write_atomic(f"{tmp_path}/other", b"x")
+    file.write_at(0, b"--")  # needs no room
+    file.sync()
+    assert file.read(0, 4) == b"--23"
+    disk.remove(path)
+
+
+def test_reads_and_writes_fail_apart(disk: FaultyDisk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    file = disk.open(path, create=True)
+    file.append([b"0123"])
+    disk.faults = (DiskFault((READ,), code=errno.EIO),)
+    file.append([b"45"])
+    assert file.read_cached(0, 4) is None  # whoever asks for more than the cache meets the fault
+    for read in (lambda: file.read(0, 4), lambda: disk.read_bytes(path), lambda: disk.list(str(tmp_path))):
+        with pytest.raises(OSError, match="Input/output error"):
+            read()
+    disk.faults = (DiskFault(WRITES, code=errno.EIO),)
+    assert file.read(0, 6) == b"012345"
+    for write in (
+        lambda: file.append([b"6"]),
+        lambda: file.write_at(0, b"-"),
+        lambda: file.truncate(1),
+        file.sync,
+        lambda: disk.rename(path, f"{path}-2"),
+        lambda: disk.remove(path),
+        lambda: disk.sync_dir(str(tmp_path)),
+        lambda: disk.write_atomic(f"{tmp_path}/other", b"x"),
+    ):
+        with pytest.raises(OSError, match="Input/output error"):
+            write()
+    disk.faults = ()
+    assert disk.read_bytes(path) == b"012345"
+
+
+def test_a_fault_stays_below_its_path(disk: FaultyDisk, tmp_path: Path) -> None:
+    for name in ("t-1", "t-10"):
+        disk.make_dirs(f"{tmp_path}/{name}")
+    struck = disk.open(f"{tmp_path}/t-1/log", create=True)
+    beside = disk.open(f"{tmp_path}/t-10/log", create=True)
+    disk.faults = (DiskFault(BROKEN.operations, f"{tmp_path}/t-1", errno.EIO),)
+    beside.append([b"x"])
+    with pytest.raises(OSError, match="Input/output error"):
+        struck.append([b"x"])
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.list(f"{tmp_path}/t-1")
+    assert disk.list(f"{tmp_path}/t-10") == ["log"]
+
+
+def test_so_many_fsyncs_fail(disk: FaultyDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    once = DiskFault((SYNC,), code=errno.EIO, times=1)
+    disk.faults = (once,)
+    file.append([b"x"])
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    file.sync()
+    # Another fault beside it does not bring it back; the same asked for anew does.
+    disk.faults = (once, DiskFault((READ,), code=errno.EIO))
+    file.sync()
+    disk.faults = (DiskFault((SYNC,), code=errno.EIO, times=1, number=2),)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.sync_dir(str(tmp_path))
+
+
+def test_a_slow_disk_delays_whoever_calls_but_not_who_reads_the_cache(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    disk.faults = (DiskFault(ALL, delay_ms=30),)
+    before = time.monotonic()
+    file.append([b"x"])
+    file.sync()
+    assert time.monotonic() - before >= 0.06
+    before = time.monotonic()
+    assert file.read_cached(0, 1) is None
+    assert time.monotonic() - before < 0.03
+    assert file.read(0, 1) == b"x"
