@@ -63,6 +63,18 @@ def live_brokers(host: str, port: int) -> set[int]:
     return {broker.node_id for broker in answer.brokers}
 
 
+def out_of_sync(host: str, port: int) -> list[str]:
+    """The partitions that do not have all their replicas in sync, as a node knows it. Raises `OSError`."""
+    fields = {"topics": None, "allow_auto_topic_creation": False}
+    answer = ask(host, port, METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
+    return [
+        f"{topic.name}-{partition.partition_index}"
+        for topic in answer.topics
+        for partition in topic.partitions
+        if set(partition.isr_nodes) != set(partition.replica_nodes)
+    ]
+
+
 def describe_quorum(host: str, port: int) -> Message:
     """The answer to DescribeQuorum for the metadata partition. Raises `OSError`, `BrokerError`."""
     fields = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}

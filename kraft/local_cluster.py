@@ -110,7 +110,8 @@ class LocalCluster:
         """The module that runs as a node, and its options."""
         self.companions = dict(companions or {})
         """Programs that end with the cluster, by name."""
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int | str, subprocess.Popen[bytes]] = {}
+        """Of this process: nodes by id, companions by name."""
 
     # -- making one -------------------------------------------------------------------------------
 
@@ -321,6 +322,8 @@ class LocalCluster:
                 self._signal_all(running, number)
             self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
             self._await_end(running, STOP_PATIENCE_S)
+        for name in self.companions:
+            self._wait(name)
         self.companions.clear()
         self._forget(list(self.nodes.values()))
 
@@ -330,32 +333,32 @@ class LocalCluster:
             child.returncode = 0  # nothing waits for it here, and that is meant
         self._children.clear()
 
-    def reap(self) -> list[tuple[int, int]]:
-        """Own nodes that ended on their own since the last call, with their exit codes."""
-        ended = [(i, code) for i, child in self._children.items() if (code := child.poll()) is not None]
-        for node_id, _ in ended:
-            del self._children[node_id]
-        return ended
+    def accompany(self, name: str, command: Sequence[str]) -> None:
+        """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
+        owner die first, it has to notice by itself."""
+        child = self._children[name] = _background(command, self.directory / f"{name}.log")
+        self.companions[name] = LocalProcess.of(child.pid)
+        self.save()
+
+    def reap(self) -> list[tuple[str, int]]:
+        """Who ended since the last call, of those that this process started, with their exit codes."""
+        ended = [(key, code) for key, child in self._children.items() if (code := child.poll()) is not None]
+        for key, _ in ended:
+            del self._children[key]
+        return [(f"node {key}" if isinstance(key, int) else key, code) for key, code in ended]
 
     # -- processes --------------------------------------------------------------------------------
 
     def _spawn(self, node: LocalNode) -> None:
-        old = self._children.pop(node.id, None)
-        if old is not None:
-            old.wait()
+        self._wait(node.id)
         home = self.home(node.id)
         module, *options = self.program
         command = [sys.executable, "-m", module, str(home / "server.properties")]
         if self.owner is not None:
             command += ["--with", str(self.owner)]
         command += options
-        with open(home / "node.log", "ab") as log:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for us; we end the nodes in order
-            )  # fmt: skip
+        child = self._children[node.id] = _background(command, home / "node.log")
         node.began(child.pid)
-        self._children[node.id] = child
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.node(node_id).process()
@@ -382,11 +385,15 @@ class LocalCluster:
 
     def _forget(self, nodes: Sequence[LocalNode]) -> None:
         for node in nodes:
-            child = self._children.pop(node.id, None)
-            if child is not None:
-                child.wait()
+            self._wait(node.id)
             node.pid = None
         self.save()
+
+    def _wait(self, key: int | str) -> None:
+        """For a child that has ended, or is about to."""
+        child = self._children.pop(key, None)
+        if child is not None:
+            child.wait()
 
     def _refuse_dead_node(self, node: LocalNode) -> None:
         if node.process() is not None:
@@ -397,6 +404,14 @@ class LocalCluster:
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+def _background(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+    with open(output, "ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,  # Ctrl-C in a terminal is for us; we end the nodes in order
+        )  # fmt: skip
 
 
 @contextmanager

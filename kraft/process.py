@@ -78,6 +78,12 @@ def raise_file_limit() -> None:
 
 def end_with(owner: int) -> None:
     """Kill this process as soon as its owner has ended, however that came (SIGKILL included)."""
+    outlive(owner)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def outlive(owner: int) -> None:
+    """Wait until a process has ended, which need not be a child of this one."""
     with contextlib.suppress(ProcessLookupError):
         try:
             poll = select.poll()
@@ -89,7 +95,6 @@ def end_with(owner: int) -> None:
             while True:  # a system without pidfds
                 os.kill(owner, 0)
                 time.sleep(OWNER_POLL_S)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(arguments: Sequence[str]) -> int:

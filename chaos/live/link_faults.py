@@ -192,10 +192,11 @@ def _parse_link(text: str) -> tuple[End, End, bool, str]:
     found = _LINK.fullmatch(text)
     if found is None:
         raise BadFault(f"{text}: a link is A>B or A-B, its ends are nodes (2) or clients (c0)")
-    return _end(found[1]), _end(found[3]), found[2] == "-", found[4]
+    return end_of(found[1]), end_of(found[3]), found[2] == "-", found[4]
 
 
-def _end(text: str) -> End:
+def end_of(text: str) -> End:
+    """`2` or `c0`."""
     return text if text.startswith("c") else int(text)
 
 

@@ -49,8 +49,8 @@ def up(
             cluster.disown()
             return
         while any(node.process() for node in LocalCluster.attach(directory).nodes.values()):
-            for node_id, code in cluster.reap():
-                print(f"node {node_id} {_ended(code)}", file=sys.stderr, flush=True)
+            for name, code in cluster.reap():
+                print(f"{name} {_ended(code)}", file=sys.stderr, flush=True)
             time.sleep(WATCH_S)
         print("no node is left", file=sys.stderr)
     except KeyboardInterrupt:

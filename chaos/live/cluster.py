@@ -1,0 +1,185 @@
+"""A cluster that can be broken: kraft's local cluster with links between its nodes, and switches on them.
+
+    ChaosCluster.create -> nodes formatted and told their links -> start: Toxiproxy, then the nodes
+    .links  what goes wrong between nodes, and between them and their clients
+    .disk(i) .clock(i)  what goes wrong around one;  .kill(i) .pause(i) .restart(i)  with one
+
+Each client has a listener of its own on every node, behind its own links: `bootstrap(0)` is client
+c0's. `bootstrap()` is the way past all links, for those who only observe. `put_links_in` is for a cluster
+that was started without: that is how a `kraft up` can be broken by hand.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from chaos.live.clock import ClockSwitch
+from chaos.live.disk_switch import DiskSwitch
+from chaos.live.links import Links
+from chaos.live.toxiproxy import NAME, run_beside
+from chaos.live.wiring import TakePorts, Wiring
+from kraft.cli.trouble import Trouble
+from kraft.cluster_state import out_of_sync
+from kraft.local_cluster import HOST, POLL_S, START_PATIENCE_S, LocalCluster, LocalNode
+from kraft.loopback import free_ports
+
+PROGRAM: Final = "chaos.live.process"
+CLIENTS: Final = 4
+
+
+def _take_ports(count: int) -> list[int]:
+    return free_ports(count, random.SystemRandom())
+
+
+class ChaosCluster:
+    """Made by `create`; a context that starts nothing, and leaves nothing behind."""
+
+    def __init__(self, local: LocalCluster, wiring: Wiring) -> None:
+        self.local = local
+        """The cluster without what makes it breakable."""
+        self.wiring = wiring
+        self.links = Links(wiring)
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        clients: int = CLIENTS,
+        settings: Mapping[str, str] | None = None,
+        plant: str | None = None,
+        port: int | None = None,
+        take_ports: TakePorts = _take_ports,
+        detached: bool = False,
+    ) -> Self:
+        """`settings`: for every node. `plant`: a bug of chaos/live/planted.py. `port`: as `kraft up`
+        counts; without it the nodes' ports are whichever are free."""
+        local = LocalCluster.create(
+            directory,
+            nodes=nodes,
+            port=port or 0,
+            ports=take_ports(3 * nodes) if port is None else None,
+            settings=settings,
+            detached=detached,
+            program=(PROGRAM,) if plant is None else (PROGRAM, "--plant", plant),
+        )
+        wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
+        wiring.install(local)
+        return cls(local, wiring)
+
+    @classmethod
+    def attach(cls, directory: Path) -> Self:
+        """One that runs already, by its directory."""
+        local = LocalCluster.attach(directory)
+        if not has_links(local):
+            raise Trouble(f"the cluster in {directory} has no links")
+        return cls(local, Wiring.load(local.directory))
+
+    @property
+    def directory(self) -> Path:
+        return self.local.directory
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(self.local.nodes)
+
+    def home(self, node_id: int) -> Path:
+        """The directory of a node."""
+        return self.local.home(node_id)
+
+    def bootstrap(self, client: int | None = None) -> str:
+        """HOST:PORT,... for one client, through its own links; past all links for None."""
+        return self.local.bootstrap if client is None else self.wiring.bootstrap(client)
+
+    def disk(self, node_id: int) -> DiskSwitch:
+        return DiskSwitch(self.home(node_id))
+
+    def clock(self, node_id: int) -> ClockSwitch:
+        return ClockSwitch(self.home(node_id))
+
+    # -- running --------------------------------------------------------------------------------
+
+    def start(self, patience_s: float = START_PATIENCE_S) -> None:
+        """The links, then every node; returns when all are registered and unfenced."""
+        run_beside(self.local, self.wiring.api_port, [link.proxy for link in self.wiring.links])
+        self.local.start(patience_s)
+
+    def close(self) -> None:
+        """End everything; the data stays."""
+        self.links.close()
+        self.local.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: what a crash looks like."""
+        self.local.kill(node_id)
+
+    def stop(self, node_id: int) -> None:
+        """SIGTERM: the node hands its leaders over and ends."""
+        self.local.stop(node_id)
+
+    def start_node(self, node_id: int, *, wait: bool = True) -> None:
+        """Start one that does not run; `wait` until the others see it."""
+        self.local.start_node(node_id, wait=wait)
+
+    def restart(self, node_id: int) -> None:
+        """Stop it in order, start it, and wait until the others see it."""
+        self.stop(node_id)
+        self.start_node(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node is silent, its connections stay open."""
+        self.local.pause(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self.local.resume(node_id)
+
+
+def has_links(local: LocalCluster) -> bool:
+    """Whether Toxiproxy stands between its nodes."""
+    beside = local.companions.get(NAME)
+    return beside is not None and beside.process() is not None
+
+
+def put_links_in(
+    local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
+) -> None:
+    """Give links to a cluster that runs without, restarting its nodes one after another."""
+    running = [node for node in local.nodes.values() if node.process() is not None]
+    wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
+    run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
+    wiring.install(local)
+    for node in running:
+        say(f"restarting node {node.id}, so that it goes through links")
+        _await_in_sync(node)
+        local.stop(node.id)
+        local.start_node(node.id)
+    for node in running:
+        _await_in_sync(node)
+
+
+def _await_in_sync(node: LocalNode) -> None:
+    """Until every partition has all its replicas in sync, as far as the node knows: one more node can
+    then be away without a failed write."""
+    deadline = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < deadline:
+        lagging = out_of_sync(HOST, node.client_port)
+        if not lagging:
+            return
+        time.sleep(POLL_S)
+    raise Trouble(f"not all replicas came in sync within {START_PATIENCE_S:g} s: {', '.join(lagging)}")
