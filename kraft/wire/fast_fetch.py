@@ -54,6 +54,24 @@ from kraft.wire.primitives import (
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import NO_EPOCH, ZERO_UUID
 
+__all__ = [  # with the shapes of a fetch, for readers above that know only the wire
+    "CONSUMER",
+    "FETCH",
+    "FIRST_FLEXIBLE",
+    "FIRST_WITH_IDS",
+    "FIRST_WITH_REPLICA_STATE",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchedPartition",
+    "Hints",
+    "Out",
+    "read_fetch_request",
+    "read_fetch_response",
+    "write_fetch_request",
+    "write_fetch_response",
+]
+
 FETCH: Final = 1
 
 FIRST_FLEXIBLE: Final = 12

@@ -1,0 +1,439 @@
+"""A cluster as the connector sees it: who leads what, where logs begin and end, and fetches.
+
+    cluster(properties) -> Cluster      one per process, thread and properties; kept between micro-batches
+
+The connections are kraft's own (kraft/net/client.py), on an event loop that runs only while somebody waits
+for an answer: no thread stands beside Spark's, and what arrives in the meantime waits in the socket. Leaders
+are asked all at once, one request each. Whatever comes from a leader that is none any more (refusals, a
+broken connection) is asked again of the next one, with metadata from another broker, until time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
+from kraft.wire.bridge import MalformedMessage, Message
+from kraft.wire.fast_fetch import (
+    FETCH,
+    FIRST_FLEXIBLE,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    read_fetch_response,
+    write_fetch_request,
+)
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import ZERO_UUID
+from spark_connector.client_settings import ClientSettings, client_settings
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+
+_FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
+_LIST_OFFSETS_VERSIONS: Final = (4, 9)  # from 4 on with the leader epoch
+_METADATA_VERSIONS: Final = (7, 12)  # from 7 on with the leader epoch, from 10 on with topic ids
+
+CONNECT_TIMEOUT_S: Final = 3.0
+METADATA_TIMEOUT_S: Final = 5.0
+"""Then another broker is asked."""
+FIRST_CONTACT_S: Final = 15.0
+"""How long to look for a first broker that answers at all."""
+UNKNOWN_TOPIC_PATIENCE_S: Final = 5.0
+"""How long a topic may be unknown before it is taken to be gone: metadata spreads with a delay."""
+FIRST_BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 1.0
+
+FETCH_WAIT_MS: Final = 500
+"""How long a leader keeps a fetch that it has nothing for."""
+
+NO_LEADER: Final = -1
+
+UNKNOWN_TOPIC: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+RETRIABLE: Final = UNKNOWN_TOPIC | frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+Value = TypeVar("Value")
+
+
+class Leader(NamedTuple):
+    """Of one partition, as the metadata has it."""
+
+    topic_id: UUID
+    node_id: int
+    epoch: int
+
+
+class Retry(Exception):
+    """Another leader, or the same one later, may know better. Says why, for when time runs out."""
+
+
+class Cluster:
+    """Made by `cluster`. Not to be shared between threads."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._brokers: dict[int, Address] = {}
+        self._clients: dict[Address, PeerClient] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._turn = 0  # whose turn it is to be asked for metadata
+
+    # ---- what the driver asks
+
+    def topic_names(self) -> list[str]:
+        """Of all topics but the cluster's own."""
+        found = self._run(self._within(self.settings.api_timeout_s, lambda: self._metadata(None)))
+        return [topic.name for topic in found if not topic.is_internal]
+
+    def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist."""
+        return self._run(self._partitions_of(sorted(set(topics))))
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Partitions that do not exist are left out; here and below."""
+        return self.offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """High watermarks, or last stable offsets for `read_committed`."""
+        return self.offsets(dict.fromkeys(partitions, LATEST))
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Offsets:
+        """First offsets as young as those times, -1 where there is none."""
+        return self.offsets(times_ms)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool | None = None) -> Offsets:
+        """By time in milliseconds since 1970, or `EARLIEST`, or `LATEST`; from all leaders at once."""
+        committed = self.settings.read_committed if read_committed is None else read_committed
+        return self._run(self._offsets(wanted, committed)) if wanted else {}
+
+    # ---- what a reader asks
+
+    def leader_of(self, partition: TopicPartition, *, anew: bool = False) -> Leader | None:
+        """None where there is no such partition. Raises `Retry`."""
+        if anew or partition not in self._leaders:
+            self._run(self._metadata([partition.topic]))
+        leader = self._leaders.get(partition)
+        if leader is not None and leader.node_id == NO_LEADER:
+            raise Retry(f"{partition} has no leader at the moment")
+        return leader
+
+    def start_fetch(self, partition: TopicPartition, leader: Leader, offset: int, max_bytes: int) -> Fetching:
+        """Send a fetch for that one partition."""
+        wanted = FetchPartition(
+            leader.topic_id, partition.topic, partition.partition, offset, max_bytes, leader.epoch
+        )
+        request = FetchRequest(
+            [wanted],
+            max_wait_ms=FETCH_WAIT_MS,
+            max_bytes=max_bytes,
+            committed_only=self.settings.read_committed,
+        )
+        fetching = Fetching(self._loop, self._fetch(leader, request), self.settings.request_timeout_s)
+        self.pause(0)  # lets it leave
+        return fetching
+
+    def pause(self, seconds: float) -> None:
+        """Wait, and let connections go on."""
+        self._run(asyncio.sleep(seconds))
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self._loop.time()
+
+    def close(self) -> None:
+        """End all connections."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        self.pause(0)
+        self._loop.close()
+
+    # ---- metadata
+
+    async def _partitions_of(self, topics: list[str]) -> set[TopicPartition]:
+        asked_at = self._loop.time()
+
+        async def ask() -> set[TopicPartition]:
+            found = await self._metadata(topics)
+            late = self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S
+            for topic in found:
+                if topic.error_code and not (late and topic.error_code in UNKNOWN_TOPIC):
+                    raise Retry(f"topic '{topic.name}': {ErrorCode(topic.error_code).name}")
+            return {
+                TopicPartition(topic.name, each.partition_index)
+                for topic in found
+                for each in topic.partitions
+            }
+
+        return await self._within(self.settings.api_timeout_s, ask) if topics else set()
+
+    async def _metadata(self, topics: list[str] | None) -> list[Message]:
+        """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
+        answer = await self._from_any_broker(topics)
+        self._brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+        for topic in answer.topics:
+            code = ErrorCode(topic.error_code)
+            if code not in RETRIABLE and code != ErrorCode.NONE:
+                raise ConnectorError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
+            for each in topic.partitions:
+                self._leaders[TopicPartition(topic.name, each.partition_index)] = Leader(
+                    topic.topic_id, each.leader_id, each.leader_epoch
+                )
+        named = {topic.name for topic in answer.topics if not topic.error_code}
+        for partition in [
+            each for each in self._leaders if each.topic in (topics or ()) and each.topic not in named
+        ]:
+            del self._leaders[partition]
+        return list(answer.topics)
+
+    async def _from_any_broker(self, topics: list[str] | None) -> Message:
+        """Every broker in turn, so that one that is cut off from the others does not mislead us for long."""
+        wanted = {
+            "topics": None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics],
+            "allow_auto_topic_creation": False,
+        }
+        addresses = list(dict.fromkeys((*self._brokers.values(), *self.settings.bootstrap)))
+        problem = ""
+        for _ in addresses:
+            self._turn += 1
+            address = addresses[self._turn % len(addresses)]
+            try:
+                client = await self._connected(address)
+                version = client.version_of(METADATA, *_METADATA_VERSIONS)
+                return await client.request(METADATA, version, wanted, timeout_s=METADATA_TIMEOUT_S)
+            except (OSError, MalformedMessage) as error:
+                problem = f"{address.host}:{address.port}: {_problem(error)}"
+        raise Retry(problem)
+
+    # ---- offsets
+
+    async def _offsets(self, wanted: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
+        asked_at = self._loop.time()
+        found: Offsets = {}
+        gone: set[TopicPartition] = set()
+
+        async def ask() -> None:
+            missing = [each for each in wanted if each not in found and each not in gone]
+            if any(self._leaders.get(each, _NOBODY).node_id == NO_LEADER for each in missing):
+                await self._metadata(sorted({each.topic for each in missing}))
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for each in missing:
+                if each in self._leaders:
+                    by_leader.setdefault(self._leaders[each].node_id, []).append(each)
+                elif self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
+                    gone.add(each)
+            answers = await asyncio.gather(
+                *(self._ask_leader(node, each, wanted, read_committed) for node, each in by_leader.items()),
+                return_exceptions=True,
+            )
+            for answer in answers:
+                if isinstance(answer, BaseException) and not isinstance(answer, Retry):
+                    raise answer
+                if not isinstance(answer, BaseException):
+                    found.update(answer)
+            if left := [each for each in missing if each not in found and each not in gone]:
+                for each in left:
+                    self._leaders.pop(each, None)
+                why = next((str(each) for each in answers if isinstance(each, Retry)), "no such partition")
+                raise Retry(f"offset of {left[0]}: {why}")
+
+        await self._within(self.settings.api_timeout_s, ask)
+        return found
+
+    async def _ask_leader(
+        self,
+        node: int,
+        partitions: list[TopicPartition],
+        wanted: Mapping[TopicPartition, int],
+        committed: bool,
+    ) -> Offsets:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for each in partitions:
+            topics.setdefault(each.topic, []).append(
+                {
+                    "partition_index": each.partition,
+                    "current_leader_epoch": self._leaders[each].epoch,
+                    "timestamp": wanted[each],
+                }
+            )
+        fields = {
+            "replica_id": -1,
+            "isolation_level": int(committed),
+            "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        }
+        try:
+            client = await self._connected(self._address(node))
+            version = client.version_of(LIST_OFFSETS, *_LIST_OFFSETS_VERSIONS)
+            answer = await client.request(
+                LIST_OFFSETS, version, fields, timeout_s=self.settings.request_timeout_s
+            )
+        except (OSError, MalformedMessage) as error:
+            raise Retry(f"broker {node}: {_problem(error)}") from error
+        found: Offsets = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                code = ErrorCode(each.error_code)
+                if code == ErrorCode.NONE:
+                    found[TopicPartition(topic.name, each.partition_index)] = each.offset
+                elif code not in RETRIABLE:
+                    raise ConnectorError(code.name, f"{topic.name}-{each.partition_index}: {code.name}")
+        return found
+
+    # ---- fetches and connections
+
+    async def _fetch(self, leader: Leader, request: FetchRequest) -> FetchedPartition:
+        try:
+            client = await self._connected(self._address(leader.node_id))
+            newest = _FETCH_VERSIONS[1] if leader.topic_id != ZERO_UUID else FIRST_FLEXIBLE
+            version = client.version_of(FETCH, _FETCH_VERSIONS[0], newest)
+            body = (write_fetch_request(version, request),)
+            answer = await client.ask(FETCH, version, body, partial(read_fetch_response, version), FOREVER)
+        except asyncio.CancelledError:
+            client.close()  # the answer would be in the way
+            raise
+        except OSError as error:
+            raise Retry(f"broker {leader.node_id}: {_problem(error)}") from error
+        if answer.error:
+            raise Retry(f"broker {leader.node_id}: {answer.error.name}")
+        if len(answer.partitions) != 1:
+            raise Retry(f"broker {leader.node_id} answered for {len(answer.partitions)} partitions")
+        return answer.partitions[0]
+
+    def _address(self, node: int) -> Address:
+        try:
+            return self._brokers[node]
+        except KeyError:
+            raise Retry(f"broker {node} is not there") from None
+
+    async def _connected(self, address: Address) -> PeerClient:
+        """Raises `OSError`, or `ConnectorError` where trying again is no use."""
+        client = self._clients.get(address)
+        if client is not None:
+            await asyncio.sleep(0)  # the loop has not run since; now it hears of what ended meanwhile
+            if client.connected:
+                return client
+        client = await PeerClient.connect(
+            self._loop, address, self.settings.client_id, timeout_s=CONNECT_TIMEOUT_S
+        )
+        try:
+            await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
+        except UnsupportedVersion as error:
+            client.close()
+            raise ConnectorError("UNSUPPORTED_VERSION", f"{address.host}:{address.port}: {error}") from error
+        self._clients[address] = client
+        return client
+
+    # ---- trying again
+
+    async def _within(self, timeout_s: float, attempt: Callable[[], Awaitable[Value]]) -> Value:
+        """Until it succeeds, or time is up."""
+        began = self._loop.time()
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                return await attempt()
+            except Retry as reason:
+                patience_s = timeout_s if self._brokers else min(timeout_s, FIRST_CONTACT_S)
+                if self._loop.time() - began > patience_s:
+                    raise self.timed_out(patience_s, reason) from reason
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    def timed_out(self, patience_s: float, reason: Retry) -> ConnectorError:
+        servers = ",".join(f"{each.host}:{each.port}" for each in self.settings.bootstrap)
+        if not self._brokers:
+            return ConnectorError(
+                "UNREACHABLE",
+                f"no broker of 'kafka.bootstrap.servers' ({servers}) answered in {patience_s:g} s: {reason}",
+            )
+        return ConnectorError("TIMEOUT", f"no answer from {servers} within {patience_s:g} s: {reason}")
+
+    def _run(self, work: Coroutine[Any, Any, Value]) -> Value:
+        return self._loop.run_until_complete(work)
+
+
+class Fetching:
+    """A fetch that has been sent."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        answer: Coroutine[Any, Any, FetchedPartition],
+        timeout_s: float,
+    ) -> None:
+        self._loop = loop
+        self._answer = loop.create_task(answer)
+        self._timeout_s = timeout_s
+
+    def answer(self) -> FetchedPartition:
+        """Wait for it; only now does time count, for the reader may have been held up by who reads it.
+        Raises `Retry`."""
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(self._answer, self._timeout_s))
+        except TimeoutError:
+            raise Retry(f"no answer within {self._timeout_s:g} s") from None
+
+    def give_up(self) -> None:
+        """Nobody will ask for the answer."""
+        self._answer.cancel()
+        self._loop.run_until_complete(asyncio.wait([self._answer]))
+
+
+def _problem(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+_NOBODY: Final = Leader(ZERO_UUID, NO_LEADER, -1)
+
+_open = threading.local()
+
+
+def cluster(properties: Mapping[str, str]) -> Cluster:
+    """The cluster that these client properties (without the prefix `kafka.`) name: connected to when it is
+    first asked something. Kept by process too: what a parent opened before a fork is not the child's."""
+    settings = client_settings(properties)
+    mine: dict[tuple[int, ClientSettings], Cluster] = vars(_open).setdefault("clusters", {})
+    key = (os.getpid(), settings)
+    if key not in mine:
+        mine[key] = Cluster(settings)
+    return mine[key]
+
+
+@atexit.register
+def close_clusters() -> None:
+    """End all connections that this thread made."""
+    mine = vars(_open).pop("clusters", {})
+    for (pid, _), each in mine.items():
+        if pid == os.getpid():
+            each.close()

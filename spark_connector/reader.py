@@ -1,0 +1,252 @@
+"""A range of one partition, from its leader to Arrow: what a task of a Spark query does.
+
+    read_range(properties, topic, partition, start, end) -> Iterator[pyarrow.RecordBatch]
+
+The next request is sent before the last answer is decoded, so that the broker works while we do, and no more
+than two answers are in memory. Leaders are followed as they change. The range always ends: where records are
+gone (retention, a truncated log, a topic made anew) that is a `DataLossError`, or, where the query does not
+mind, a warning and a smaller result; where nothing answers for `timeout_s`, an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from kraft.wire.fast_fetch import FetchedPartition
+from metadata_quorum.batch import BATCH_OVERHEAD, read_header
+from metadata_quorum.errors import ErrorCode
+from spark_connector.connections import (
+    FIRST_BACKOFF_S,
+    MAX_BACKOFF_S,
+    RETRIABLE,
+    UNKNOWN_TOPIC,
+    Cluster,
+    Fetching,
+    Leader,
+    Retry,
+    cluster,
+)
+from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
+from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
+
+DEFAULT_TIMEOUT_S: Final = 120.0
+LOSS_PATIENCE_S: Final = 10.0
+"""How long a range's end may be missing, or its topic, before it counts as lost: a new leader learns the
+high watermark a little later, and one that is cut off knows an old one."""
+
+_log = logging.getLogger(__name__)
+
+
+def read_range(
+    properties: Mapping[str, str],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    include_headers: bool = False,
+    fail_on_data_loss: bool = True,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records with offsets from `start` up to, not including, `end`; those of open and aborted
+    transactions too, unless the properties say `isolation.level=read_committed`.
+
+    Raises `DataLossError`, `CorruptBatchError`, and `ConnectorError` for all else.
+    """
+    source = cluster(properties)
+    decoder = Decoder(
+        topic,
+        partition,
+        include_headers=include_headers,
+        check_crc=source.settings.check_crc,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+    )
+    answers = _Answers(
+        source,
+        TopicPartition(topic, partition),
+        start,
+        end,
+        fail_on_data_loss=fail_on_data_loss,
+        timeout_s=timeout_s,
+    )
+    try:
+        for batches, aborted in answers:
+            yield from decoder.decode(batches, start, end, aborted)
+    finally:
+        answers.close()
+
+
+class _Gone(Retry):
+    """What is left of the range seems to be gone; if it stays so, it is."""
+
+
+class _Answers:
+    """The batches of a range, from whoever leads the partition, an answer at a time."""
+
+    def __init__(
+        self,
+        source: Cluster,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        fail_on_data_loss: bool,
+        timeout_s: float,
+    ) -> None:
+        self._source = source
+        self._partition = partition
+        self._position = start
+        self._end = end
+        self._fail_on_data_loss = fail_on_data_loss
+        self._timeout_s = timeout_s
+        self._fetch_bytes = source.settings.fetch_bytes
+        self._leader: Leader | None = None
+        self._fetching: Fetching | None = None
+        self._failures = _Failures()
+
+    def __iter__(self) -> Iterator[tuple[list[Batch], Aborted]]:
+        """Whole batches, with the aborted transactions among them."""
+        while self._position < self._end:
+            try:
+                answer = self._answer()
+                batches = self._batches(answer)
+            except Retry as reason:
+                self._try_again(reason)
+                continue
+            if batches:
+                self._failures = _Failures()
+                self._position = batches[-1].header.next_offset
+                if self._position < self._end:
+                    self._send()
+                yield batches, answer.aborted_transactions
+
+    def close(self) -> None:
+        """Nothing more will be asked for."""
+        if self._fetching is not None:
+            self._fetching.give_up()
+            self._fetching = None
+
+    # ---- asking
+
+    def _answer(self) -> FetchedPartition:
+        if self._leader is None:
+            self._find_leader()
+        if self._fetching is None:
+            self._send()
+        assert self._fetching is not None
+        fetching, self._fetching = self._fetching, None
+        return fetching.answer()
+
+    def _send(self) -> None:
+        assert self._leader is not None
+        self._fetching = self._source.start_fetch(
+            self._partition, self._leader, self._position, self._fetch_bytes
+        )
+
+    def _find_leader(self) -> None:
+        leader = self._source.leader_of(self._partition, anew=self._failures.count > 0)
+        if leader is None:
+            raise _Gone("there is no such partition")
+        self._leader = leader
+
+    def _batches(self, answer: FetchedPartition) -> list[Batch]:
+        """Empty where it has to be asked again, otherwise."""
+        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range()
+            return []
+        if answer.error in UNKNOWN_TOPIC:
+            raise _Gone("there is no such partition")
+        if answer.error in RETRIABLE:
+            raise Retry(answer.error.name)
+        if answer.error != ErrorCode.NONE:
+            raise ConnectorError(answer.error.name, f"{self._partition} cannot be read: {answer.error.name}")
+        records = answer.records if answer.records is not None else memoryview(b"")
+        batches = whole_batches(records)
+        if batches:
+            return batches
+        if len(records) < BATCH_OVERHEAD:
+            raise self._nothing_there()
+        self._fetch_bytes = read_header(records).size  # this batch is larger than an answer may be
+        return []
+
+    # ---- what is not there
+
+    def _out_of_range(self) -> None:
+        earliest = self._bound(EARLIEST)
+        if self._position < earliest:
+            self._lose(min(earliest, self._end), f"the log begins at {earliest}")
+        else:
+            raise self._nothing_there()
+
+    def _nothing_there(self) -> Retry:
+        """Why a leader may have nothing though the range goes on."""
+        latest = self._bound(LATEST)
+        if latest <= self._position:
+            return _Gone(f"the log ends at {latest}")
+        return Retry("an open transaction, or a leader that is new")
+
+    def _bound(self, which: int) -> int:
+        found = self._source.offsets({self._partition: which}, read_committed=False)
+        if self._partition not in found:
+            raise _Gone("there is no such partition")
+        return found[self._partition]
+
+    def _lose(self, until: int, why: str) -> None:
+        """Go on behind what cannot be read any more, if the query does not mind."""
+        lost = DataLossError(
+            "COULD_NOT_READ_OFFSET_RANGE",
+            f"Could not read records in offset [{self._position}, {until}) of {self._partition}: {why}.",
+        )
+        if self._fail_on_data_loss:
+            raise lost
+        _log.warning("%s", lost)
+        self._position = until
+
+    # ---- trying again
+
+    def _try_again(self, reason: Retry) -> None:
+        """With a leader looked up anew, after a pause; unless it has been going on for too long."""
+        now = self._source.now()
+        self._leader = None
+        gone_for_s, failing_for_s = self._failures.note(now, gone=isinstance(reason, _Gone))
+        if gone_for_s > min(LOSS_PATIENCE_S, self._timeout_s / 2):
+            self._lose(self._end, str(reason))
+        elif failing_for_s > self._timeout_s:
+            raise ConnectorError(
+                "TIMEOUT",
+                f"Cannot fetch offset {self._position} of {self._partition}"
+                f" in {self._timeout_s:g} s: {reason}",
+            ) from reason
+        else:
+            self._source.pause(self._failures.backoff_s)
+
+
+class _Failures:
+    """Since the last success."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._since: float | None = None
+        self._gone_since: float | None = None
+
+    @property
+    def backoff_s(self) -> float:
+        return min(FIRST_BACKOFF_S * 2.0 ** (self.count - 1), MAX_BACKOFF_S)
+
+    def note(self, now: float, *, gone: bool) -> tuple[float, float]:
+        """For how many seconds it has all been `_Gone`, and for how many there was any failure."""
+        self.count += 1
+        self._since = now if self._since is None else self._since
+        if not gone:
+            self._gone_since = None
+            return 0.0, now - self._since
+        self._gone_since = now if self._gone_since is None else self._gone_since
+        return now - self._gone_since, now - self._since
