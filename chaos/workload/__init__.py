@@ -1,0 +1,18 @@
+"""Jepsen's Kafka workload on stock confluent-kafka: many clients that write, read and crash, all on record.
+
+generator   what each client does next, from a seed
+worker      one thread per client: does it, times it, records it
+producer    } librdkafka as a worker holds it, and as it is thrown away
+consumer    }
+outcome     what a delivery report proves: ok, fail or info
+statistics  live: gaps between acks, outcomes, latencies
+final       at the end, everything is read once more from the beginning
+workload    all of them together, against any Kafka cluster
+"""
+
+from chaos.workload.generator import Mix
+from chaos.workload.statistics import Statistics
+from chaos.workload.topics import TopicSpec, create_topics
+from chaos.workload.workload import FinalRead, Pace, Workload
+
+__all__ = ["FinalRead", "Mix", "Pace", "Statistics", "TopicSpec", "Workload", "create_topics"]

@@ -1,0 +1,115 @@
+"""A consumer as a worker holds it: read where told or as a member of the group, never commit by hand.
+
+`places` are the offsets that come next, per key, as the worker saw them: a new client goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from chaos.workload.producer import CLIENT_SETTINGS
+
+MOST_MESSAGES: Final = 500
+WATERMARK_TIMEOUT_S: Final = 2.0
+SESSION_TIMEOUT_MS: Final = 6_000
+"""The shortest that brokers allow by default."""
+
+
+class ReadingClient:
+    def __init__(self, bootstrap: str, group: str | None = None, instance_id: str | None = None) -> None:
+        """A member of `group`, or of none: then it is told what to read, and commits nothing."""
+        self._rebalanced: set[str] = set()
+        self._errors: list[str] = []
+        settings: dict[str, Any] = {
+            **CLIENT_SETTINGS,
+            "bootstrap.servers": bootstrap,
+            "group.id": group or "nobody",
+            "enable.auto.commit": group is not None,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 4,
+            "max.poll.interval.ms": 30_000,
+            "auto.commit.interval.ms": 1_000,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 250,
+            "fetch.error.backoff.ms": 100,
+            "check.crcs": True,
+            "error_cb": self._note_error,
+        }
+        if instance_id is not None:
+            settings["group.instance.id"] = instance_id
+        self._consumer = Consumer(settings)
+
+    def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
+        """Read these, each from its place, or from the beginning where it has none."""
+        self._consumer.assign(
+            [TopicPartition(*_parts(key), places.get(key, OFFSET_BEGINNING)) for key in keys]
+        )
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read what the group shares out. Not on a client that was told partitions, nor the reverse: a
+        revocation that is still on its way would take the new partitions too."""
+        self._consumer.subscribe(
+            list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance,
+            on_lost=self._note_rebalance,
+        )  # fmt: skip
+
+    def poll(self, timeout_s: float, places: MutableMapping[str, int]) -> dict[str, list[tuple[int, int]]]:
+        """What has come, at most for so long; `places` move on."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return found
+        for message in [first, *self._consumer.consume(MOST_MESSAGES - 1, 0)]:
+            error = message.error()
+            if error is not None:
+                self._note_error(error)
+                continue
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            value = message.value()
+            assert offset is not None
+            assert isinstance(value, bytes)
+            key = f"{topic}-{partition}"
+            found.setdefault(key, []).append((offset, int(value)))
+            places[key] = offset + 1
+        return found
+
+    def end_of(self, key: str) -> int | None:
+        """Where consumers' reading of it ends now; None where nobody says."""
+        try:
+            ends = self._consumer.get_watermark_offsets(
+                TopicPartition(*_parts(key)), timeout=WATERMARK_TIMEOUT_S
+            )
+        except KafkaException as error:
+            self._note_error(error.args[0])
+            return None
+        return ends[1]
+
+    def end(self) -> None:
+        """Be gone. May take a while."""
+        self._consumer.close()
+
+    def take_rebalanced(self) -> tuple[str, ...]:
+        """Keys that were given or taken since the last call."""
+        keys = tuple(sorted(self._rebalanced))
+        self._rebalanced.clear()
+        return keys
+
+    def take_error(self) -> str | None:
+        """The first trouble since the last call."""
+        error = self._errors[0] if self._errors else None
+        self._errors.clear()
+        return error
+
+    def _note_rebalance(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._rebalanced.update(f"{each.topic}-{each.partition}" for each in partitions)
+
+    def _note_error(self, error: KafkaError) -> None:
+        self._errors.append(error.str())
+
+
+def _parts(key: str) -> tuple[str, int]:
+    topic, _, partition = key.rpartition("-")
+    return topic, int(partition)

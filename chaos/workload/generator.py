@@ -1,0 +1,142 @@
+"""What a client does next, drawn from a seed: no clock, no cluster, the same steps for the same seed.
+
+Every worker has a generator of its own, so that the order in which threads happen to run changes nothing.
+A step is a wish; what became of it is the worker's to record.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.history import topic_of
+
+MOST_SENDS: Final = 4
+LONGEST_HEAD_START_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How often each step comes, by weight. `crash` and those that change what is read are rare: between
+    them a process must do enough for the checker to compare."""
+
+    send: float = 50
+    poll: float = 45
+    assign: float = 0.5
+    subscribe: float = 0.5
+    crash: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class SendStep:
+    """One operation: these values to these keys, in this order."""
+
+    sends: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PollStep:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AssignStep:
+    """Read these partitions, from where this worker last stood or from the beginning."""
+
+    keys: tuple[str, ...]
+    from_beginning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeStep:
+    """Read these topics as a member of the group."""
+
+    topics: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Their partitions: what the group shares out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashStep:
+    """Throw the client away, `head_start_s` after these sends were handed to it."""
+
+    sends: tuple[tuple[str, int], ...]
+    head_start_s: float
+    static_member: bool
+    """The next client joins groups as a static member: when it is thrown away it will not say goodbye."""
+
+
+Step = SendStep | PollStep | AssignStep | SubscribeStep | CrashStep
+
+
+class Values:
+    """Numbers that no other worker sends: worker, worker + workers, worker + 2 * workers, ..."""
+
+    def __init__(self, worker: int, workers: int) -> None:
+        self._next = worker
+        self._stride = workers
+
+    def take(self) -> int:
+        value = self._next
+        self._next += self._stride
+        return value
+
+
+def steps(
+    rng: random.Random,
+    mix: Mix,
+    values: Values,
+    written: Sequence[str],
+    read: Sequence[str],
+) -> Iterator[Step]:
+    """Without end. `written` and `read` are keys; a client is made to read before it is asked to poll."""
+    kinds = ("send", "poll", "assign", "subscribe", "crash")
+    weights = tuple(getattr(mix, kind) for kind in kinds)
+    if not written:
+        weights = (0, *weights[1:])
+    yield _reading(rng, mix, read)
+    while True:
+        kind = rng.choices(kinds, weights)[0]
+        if kind == "send":
+            yield SendStep(_sends(rng, values, written))
+        elif kind == "poll":
+            yield PollStep()
+        elif kind == "assign":
+            yield _assign(rng, read)
+        elif kind == "subscribe":
+            yield _subscribe(rng, read)
+        else:
+            in_flight = _sends(rng, values, written) if written and rng.random() < 0.5 else ()
+            yield CrashStep(in_flight, rng.uniform(0, LONGEST_HEAD_START_S), rng.random() < 0.5)
+            yield _reading(rng, mix, read)
+
+
+def _sends(rng: random.Random, values: Values, written: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    count = rng.randint(1, MOST_SENDS)
+    return tuple((rng.choice(written), values.take()) for _ in range(count))
+
+
+def _reading(rng: random.Random, mix: Mix, read: Sequence[str]) -> Step:
+    both = mix.assign + mix.subscribe
+    if both and rng.random() * both < mix.subscribe:
+        return _subscribe(rng, read)
+    return _assign(rng, read)
+
+
+def _assign(rng: random.Random, read: Sequence[str]) -> AssignStep:
+    return AssignStep(_some(rng, read), from_beginning=rng.random() < 0.25)
+
+
+def _subscribe(rng: random.Random, read: Sequence[str]) -> SubscribeStep:
+    topics = _some(rng, list(dict.fromkeys(map(topic_of, read))))
+    return SubscribeStep(topics, tuple(key for key in read if topic_of(key) in topics))
+
+
+def _some(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+    """All of them, or (as often) some of them; in their order."""
+    if rng.random() < 0.5:
+        return tuple(names)
+    chosen = set(rng.sample(names, rng.randint(1, len(names))))
+    return tuple(name for name in names if name in chosen)

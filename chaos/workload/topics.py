@@ -1,0 +1,91 @@
+"""The topics that a workload writes, one per mode, and their making on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.history import TopicMode
+
+ALL: Final = -1
+REQUEST_TIMEOUT_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic and the one mode in which it is written: what the checker tolerates depends on it."""
+
+    name: str
+    partitions: int = 2
+    acks: int = ALL
+    idempotent: bool = False
+    transactional: bool = False
+    replication: int = 3
+    min_insync_replicas: int = 2
+
+    def __post_init__(self) -> None:
+        if self.acks not in (0, 1, ALL):
+            raise ValueError(f"acks of {self.name} is {self.acks}, not 0, 1 or -1")
+        if self.idempotent and self.acks != ALL:
+            raise ValueError(f"{self.name}: an idempotent producer needs acks=-1")
+        if self.transactional:
+            raise ValueError(f"{self.name}: transactional producers are not driven yet")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}-{number}" for number in range(self.partitions))
+
+    @property
+    def mode(self) -> TopicMode:
+        return TopicMode(self.partitions, self.acks, self.idempotent, self.transactional)
+
+
+def create_topics(
+    bootstrap: str,
+    topics: Iterable[TopicSpec],
+    *,
+    patience_s: float = 60.0,
+    now_s: Callable[[], float] = time.monotonic,
+) -> None:
+    """Create them and wait until every partition has a leader and its full ISR. Raises `KafkaException`
+    where the cluster refuses (a topic of that name is there already), `TimeoutError` where it is not done."""
+    wanted = {spec.name: spec for spec in topics}
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    made = admin.create_topics(
+        [
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication,
+                config={"min.insync.replicas": str(spec.min_insync_replicas)},
+            )
+            for spec in wanted.values()
+        ],
+        request_timeout=REQUEST_TIMEOUT_S,
+    )
+    for future in made.values():
+        future.result()
+    deadline = now_s() + patience_s
+    while not all(_is_whole(admin, spec) for spec in wanted.values()):
+        if now_s() > deadline:
+            raise TimeoutError(f"after {patience_s:g} s not every partition has all its replicas in sync")
+        time.sleep(LOOK_EVERY_S)
+
+
+def _is_whole(admin: AdminClient, spec: TopicSpec) -> bool:
+    try:
+        topic: Any = admin.list_topics(spec.name, timeout=REQUEST_TIMEOUT_S).topics[spec.name]
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+            return False
+        raise
+    partitions = topic.partitions.values()
+    return len(partitions) == spec.partitions and all(
+        each.leader >= 0 and len(each.isrs) == spec.replication for each in partitions
+    )

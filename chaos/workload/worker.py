@@ -1,0 +1,199 @@
+"""One client of the workload: a thread that does what its generator wishes, and records what came of it.
+
+A worker is one process of the history at a time. An operation whose outcome nobody knows retires that
+number and throws the client away: the next one has a new number, and goes on reading where this
+worker stood.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.history import Function, Operation, Outcome, Poll, Send
+from chaos.workload.consumer import ReadingClient
+from chaos.workload.discard import Discarded
+from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, Step, SubscribeStep
+from chaos.workload.outcome import together
+from chaos.workload.producer import Dispatch, SendingClient
+
+POLL_S: Final = 0.05
+Now = Callable[[], int]
+Record = Callable[[Operation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a worker makes its clients."""
+
+    sender: Callable[[], SendingClient]
+    reader: Callable[[], ReadingClient]
+    member: Callable[[str | None], ReadingClient]
+    """A reader that is in the workload's group; given the id of a static member, or None."""
+
+
+class Worker:
+    def __init__(
+        self,
+        number: int,
+        workers: int,
+        steps: Iterator[Step],
+        making: Making,
+        *,
+        now_ns: Now,
+        record: Record,
+        discarded: Discarded,
+    ) -> None:
+        self.process = number
+        self.places: dict[str, int] = {}
+        """The offset that comes next, by key, as this worker has seen it."""
+        self._stride = workers
+        self._steps = steps
+        self._making = making
+        self._now_ns = now_ns
+        self._record = record
+        self._discarded = discarded
+        self._static_member = False
+        self._reading: AssignStep | SubscribeStep | None = None
+        self._sender: SendingClient | None = None
+        self._reader: ReadingClient | None = None
+
+    def run(self, stopping: threading.Event, every_s: float) -> None:
+        """Until `stopping`, one step each `every_s`, or as it comes where steps take longer."""
+        due_ns = self._now_ns()
+        while not stopping.wait(max(0.0, (due_ns - self._now_ns()) / 1e9)):
+            due_ns = max(due_ns + int(every_s * 1e9), self._now_ns())
+            self.do(next(self._steps))
+
+    def do(self, step: Step) -> None:
+        match step:
+            case SendStep(sends):
+                self._send(sends)
+            case PollStep():
+                self.poll(POLL_S)
+            case AssignStep():
+                self.assign(step)
+            case SubscribeStep():
+                self._subscribe(step)
+            case CrashStep():
+                self._crash(step)
+
+    # ---- steps
+
+    def _send(self, sends: Sequence[tuple[str, int]]) -> None:
+        start = self._now_ns()
+        sender = self._sending()
+        dispatch = sender.send(sends)
+        sender.wait(dispatch)
+        is_known = self._note_send(start, dispatch)
+        if not is_known or sender.is_dead:
+            self._throw_away()
+            if isinstance(self._reading, AssignStep):
+                self.assign(self._reading)
+            elif self._reading is not None:
+                self._subscribe(self._reading)
+
+    def poll(self, timeout_s: float, *, final: bool = False) -> None:
+        reader = self._reader
+        assert reader is not None
+        start = self._now_ns()
+        found = reader.poll(timeout_s, self.places)
+        error = reader.take_error()
+        outcome: Outcome = "ok" if found or error is None else "fail"
+        self._note(
+            "poll", start, outcome, (Poll(found),), error, final=final, rebalanced=reader.take_rebalanced()
+        )
+
+    def assign(self, step: AssignStep, *, final: bool = False) -> None:
+        start = self._now_ns()
+        if step.from_beginning:
+            for key in step.keys:
+                self.places.pop(key, None)
+        if self._reader is None or not isinstance(self._reading, AssignStep):
+            self._read_with(self._making.reader())
+        assert self._reader is not None
+        self._reading = AssignStep(step.keys, from_beginning=False)
+        self._reader.assign(step.keys, self.places)
+        self._note("assign", start, "ok", final=final, keys=step.keys)
+
+    def _subscribe(self, step: SubscribeStep) -> None:
+        start = self._now_ns()
+        if self._reader is None or not isinstance(self._reading, SubscribeStep):
+            self._read_with(self._making.member(f"member-{self.process}" if self._static_member else None))
+        assert self._reader is not None
+        self._reading = step
+        self._reader.subscribe(step.topics)
+        self._note("subscribe", start, "ok", keys=step.keys, rebalanced=self._reader.take_rebalanced())
+
+    def _crash(self, step: CrashStep) -> None:
+        if step.sends:
+            start = self._now_ns()
+            sender = self._sending()
+            dispatch = sender.send(step.sends)
+            sender.serve(step.head_start_s)
+            sender.purge()
+            self._note_send(start, dispatch)
+        self.crash()
+        self._static_member = step.static_member
+
+    def crash(self, *, final: bool = False) -> None:
+        """On purpose. Nobody can know what became of a crash, so this too retires the number."""
+        start = self._now_ns()
+        self._throw_away()
+        self._reading = None
+        self._note("crash", start, "info", final=final)
+        self.process += self._stride
+
+    def end_of(self, key: str) -> int | None:
+        """Where the reading of it ends now; None where nobody says."""
+        assert self._reader is not None
+        return self._reader.end_of(key)
+
+    # ---- clients
+
+    def _sending(self) -> SendingClient:
+        if self._sender is None:
+            self._sender = self._making.sender()
+        return self._sender
+
+    def _read_with(self, reader: ReadingClient) -> None:
+        if self._reader is not None:
+            self._discarded.take(self._reader.end)
+        self._reader = reader
+
+    def _throw_away(self) -> None:
+        for client in (self._sender, self._reader):
+            if client is not None:
+                self._discarded.take(client.end)
+        self._sender = self._reader = None
+
+    def close(self) -> None:
+        """At the end of all."""
+        self._throw_away()
+
+    # ---- the record
+
+    def _note_send(self, start: int, dispatch: Dispatch) -> bool:
+        """Whether its outcome is known; if not, the number is retired."""
+        outcome = together(dispatch.outcomes)
+        self._note("send", start, outcome, dispatch.ops, dispatch.error)
+        if outcome == "info":
+            self.process += self._stride
+        return outcome != "info"
+
+    def _note(
+        self,
+        f: Function,
+        start: int,
+        outcome: Outcome,
+        ops: Sequence[Send | Poll] = (),
+        error: str | None = None,
+        *,
+        final: bool = False,
+        keys: Sequence[str] = (),
+        rebalanced: Sequence[str] = (),
+    ) -> None:
+        end = self._now_ns()
+        self._record(Operation(self.process, f, start, end, outcome, ops, error, final, keys, rebalanced))

@@ -1,0 +1,179 @@
+"""All clients of a run: started together, stopped together, and the final phase.
+
+    with Workload(bootstraps, topics, seed=7, now_ns=now, record=writer.append) as workload:
+        ...                      # break things; ask workload.statistics; heal
+        workload.stop()
+        final = workload.final_phase(60)
+
+Every client writes in one mode and reads all topics. What the bootstrap addresses lead to does not matter:
+any Kafka cluster will do, and a client's own proxies too.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import ChainMap
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple, TypeVar
+
+from chaos.history import Operation
+from chaos.workload.consumer import ReadingClient
+from chaos.workload.discard import Discarded
+from chaos.workload.final import read_all
+from chaos.workload.generator import Mix, Values, steps
+from chaos.workload.producer import GRACE_S, SendingClient
+from chaos.workload.statistics import Statistics
+from chaos.workload.topics import ALL, TopicSpec
+from chaos.workload.worker import Making, Now, Record, Worker
+
+Result = TypeVar("Result")
+
+STOP_MARGIN_S: Final = 15.0
+"""Beyond the delivery timeout: for a machine that is busy."""
+END_PATIENCE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    operations_per_s: float = 300.0
+    """Of all clients together; fewer where operations take longer."""
+    delivery_timeout_s: float = 12.0
+    """After so long a send that got no answer is given up, and nobody knows."""
+
+
+STOCK_MIX: Final = Mix()
+STOCK_PACE: Final = Pace()
+
+
+class FinalRead(NamedTuple):
+    """How the final phase went: keys that some reader did not read to their end, and how far it came."""
+
+    missing: dict[str, int]
+    took_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.missing
+
+
+class Workload:
+    def __init__(
+        self,
+        bootstraps: Sequence[str],
+        topics: Iterable[TopicSpec],
+        *,
+        seed: int,
+        now_ns: Now,
+        record: Record,
+        mix: Mix = STOCK_MIX,
+        pace: Pace = STOCK_PACE,
+    ) -> None:
+        """A client per bootstrap; the topics exist. `now_ns` counts from the start of the run."""
+        self.statistics = Statistics()
+        self._topics = tuple(topics)
+        self._now_ns = now_ns
+        self._pace = pace
+        self._record = record
+        self._discarded = Discarded()
+        self._stopping = threading.Event()
+        self._running: list[Future[None]] = []
+        modes = list(dict.fromkeys((each.acks, each.idempotent) for each in self._topics))
+        if len(bootstraps) < len(modes):
+            raise ValueError(f"{len(modes)} modes need as many clients, not {len(bootstraps)}")
+        self._workers = [
+            self._worker(number, bootstraps, modes[number % len(modes)], mix, f"{seed}")
+            for number in range(len(bootstraps))
+        ]
+        self._pool = ThreadPoolExecutor(len(bootstraps), "client")
+
+    def _worker(
+        self, number: int, bootstraps: Sequence[str], mode: tuple[int, bool], mix: Mix, seed: str
+    ) -> Worker:
+        acks, idempotent = mode
+        bootstrap, pace = bootstraps[number], self._pace
+        written = [key for each in self._topics if (each.acks, each.idempotent) == mode for key in each.keys]
+        read = [key for each in self._topics for key in each.keys]
+        making = Making(
+            lambda: SendingClient(
+                bootstrap, acks, idempotent=idempotent, timeout_s=pace.delivery_timeout_s, now_ns=self._now_ns
+            ),
+            lambda: ReadingClient(bootstrap),
+            lambda instance_id: ReadingClient(bootstrap, f"chaos-{seed}", instance_id),
+        )
+        return Worker(
+            number,
+            len(bootstraps),
+            steps(random.Random(f"{seed}/{number}"), mix, Values(number, len(bootstraps)), written, read),
+            making,
+            now_ns=self._now_ns,
+            record=self._note,
+            discarded=self._discarded,
+        )
+
+    def _note(self, operation: Operation) -> None:
+        self._record(operation)
+        self.statistics.note(operation)
+
+    def start(self) -> None:
+        every_s = len(self._workers) / self._pace.operations_per_s
+        self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._workers]
+
+    def stop(self) -> None:
+        """Let every client finish what it is at. Raises what ended a client before its time, and
+        `TimeoutError` where one does not come back."""
+        self._stopping.set()
+        _results(self._running, self._pace.delivery_timeout_s + GRACE_S + STOP_MARGIN_S)
+
+    def final_phase(self, patience_s: float = 60.0, readers: int = 2) -> FinalRead:
+        """After `stop`: everything is read from the beginning, by so many of the clients."""
+        start_ns = self._now_ns()
+        deadline_ns = start_ns + int(patience_s * 1e9)
+        bounds = self._bounds()
+        reading = [
+            self._pool.submit(read_all, each, bounds, deadline_ns, self._now_ns)
+            for each in self._workers[:readers]
+        ]
+        missing = ChainMap(*_results(reading, patience_s + STOP_MARGIN_S))
+        return FinalRead(dict(missing), (self._now_ns() - start_ns) / 1e9)
+
+    def close(self) -> None:
+        """Throw the clients away."""
+        self._stopping.set()
+        for worker in self._workers:
+            worker.close()
+        self._pool.shutdown(wait=False)
+        self._discarded.wait(END_PATIENCE_S)
+
+    def __enter__(self) -> Workload:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _bounds(self) -> dict[str, int]:
+        """How far every key must be read: what was polled is there for good, at acks=all also what was
+        acknowledged."""
+        safe = {key for each in self._topics if each.acks == ALL for key in each.keys}
+        bounds = {key: 0 for each in self._topics for key in each.keys}
+        for key, offset in self.statistics.highest_polled().items():
+            bounds[key] = max(bounds[key], offset + 1)
+        for key, offset in self.statistics.highest_acked().items():
+            if key in safe:
+                bounds[key] = max(bounds[key], offset + 1)
+        return bounds
+
+
+def _results(futures: Sequence[Future[Result]], patience_s: float) -> list[Result]:
+    """Of all, or the first trouble."""
+    done, left = wait(futures, patience_s)
+    results = [future.result() for future in futures if future in done]
+    if left:
+        raise TimeoutError(f"{len(left)} clients are not done after {patience_s:g} s")
+    return results
