@@ -21,8 +21,8 @@ class OptionError(ValueError):
         return f"Option '{self.option}': {self.args[1]}"
 
 
-class SourceError(RuntimeError):
-    """The cluster cannot give what the query asks for. `condition`: Spark's name for it."""
+class ConnectorError(RuntimeError):
+    """What the query asks for cannot be had. `condition` is the name under which it is known."""
 
     def __init__(self, condition: str, problem: str) -> None:
         super().__init__(condition, problem)
@@ -30,6 +30,14 @@ class SourceError(RuntimeError):
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.args[1]}"
+
+
+class SinkError(ConnectorError):
+    """Rows cannot be written."""
+
+
+class SourceError(ConnectorError):
+    """Records cannot be read."""
 
 
 class DataLossError(SourceError):

@@ -170,12 +170,9 @@ class SourceOptions:
     """What brokers log and quotas count: `kafka.client.id`, else from `kafka.group.id` or `groupIdPrefix`."""
 
     @property
-    def bootstrap_servers(self) -> str:
-        return self.client["bootstrap.servers"]
-
-    @property
-    def read_committed(self) -> bool:
-        return self.client.get("isolation.level", "read_uncommitted") == "read_committed"
+    def connection(self) -> ClientProperties:
+        """What the client is made from."""
+        return ClientProperties({**self.client, "client.id": self.client_id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +187,29 @@ class SinkOptions:
 def source_options(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises `OptionError`."""
     given = _Given(raw)
-    client = given.client(_UNSUPPORTED_IN_SOURCE)
-    if client.get("isolation.level", "read_committed") not in ("read_committed", "read_uncommitted"):
-        raise OptionError("kafka.isolation.level", "is 'read_uncommitted' or 'read_committed'")
-    starting = given.bound("starting", Edge.LATEST if streaming else Edge.EARLIEST)
-    ending = given.bound("ending", Edge.LATEST)
+    options = _source_options(given, Edge.LATEST if streaming else Edge.EARLIEST)
     if streaming:
         _check_streaming(given)
     else:
-        _check_batch(starting, ending)
+        _check_batch(options.starting, options.ending)
+    return options
+
+
+def check_source_options(raw: Mapping[str, str]) -> None:
+    """What is wrong in a batch query and in a stream. Raises `OptionError`."""
+    _source_options(_Given(raw), Edge.EARLIEST)
+
+
+def _source_options(given: _Given, default_start: Edge) -> SourceOptions:
+    client = given.client(_UNSUPPORTED_IN_SOURCE)
+    if client.get("isolation.level", "read_committed") not in ("read_committed", "read_uncommitted"):
+        raise OptionError("kafka.isolation.level", "is 'read_uncommitted' or 'read_committed'")
     strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     options = SourceOptions(
         client=client,
         topics=_topics(given),
-        starting=starting,
-        ending=ending,
+        starting=given.bound("starting", default_start),
+        ending=given.bound("ending", Edge.LATEST),
         latest_if_unmatched=strategy == "latest",
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         max_offsets_per_trigger=given.positive("maxOffsetsPerTrigger"),

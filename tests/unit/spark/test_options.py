@@ -29,7 +29,6 @@ def test_defaults_are_those_of_spark():
     assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
     assert stream.fail_on_data_loss
     assert not stream.include_headers
-    assert not stream.read_committed
     assert stream.max_trigger_delay_ms == 15 * 60 * 1000
     assert stream.max_offsets_per_trigger is stream.min_partitions is None
 
@@ -69,8 +68,11 @@ def test_every_option_is_read_whatever_its_case():
     assert (options.min_partitions, options.max_records_per_partition) == (8, 1000)
     assert options.client_id == "mine"
     assert options.include_headers
-    assert options.read_committed
-    assert options.bootstrap_servers == "a:1"
+    assert dict(options.connection) == {
+        "bootstrap.servers": "a:1",
+        "isolation.level": "read_committed",
+        "client.id": "mine",
+    }
     assert pickle.loads(pickle.dumps(options)) == options
 
 

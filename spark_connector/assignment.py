@@ -1,0 +1,50 @@
+"""Which partitions a query reads: what `assign`, `subscribe` and `subscribePattern` come to in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from spark_connector.errors import SourceError
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import Assign, Subscribe, Topics
+
+
+class TopicLookup(Protocol):
+    """What the cluster knows about its topics."""
+
+    def topic_names(self) -> list[str]:
+        """Of all topics but internal ones."""
+        ...
+
+    def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist."""
+        ...
+
+
+def assigned_partitions(topics: Topics, lookup: TopicLookup) -> frozenset[TopicPartition]:
+    """Those that exist."""
+    match topics:
+        case Assign(partitions):
+            found = lookup.partitions_of({each.topic for each in partitions})
+            return partitions & found
+        case Subscribe(names):
+            return frozenset(lookup.partitions_of(names))
+    return frozenset(lookup.partitions_of(name for name in lookup.topic_names() if topics.matches(name)))
+
+
+def require_all(topics: Topics, found: Iterable[TopicPartition]) -> None:
+    """A query does not begin with topics that do not exist. Raises `SourceError`."""
+    match topics:
+        case Assign(partitions):
+            missing = sorted(map(str, partitions - set(found)))
+            option, what = "assign", "partition"
+        case Subscribe(names):
+            missing = sorted(names - {each.topic for each in found})
+            option, what = "subscribe", "topic"
+        case _:
+            return  # a topic that matches the pattern may come later
+    if missing:
+        raise SourceError(
+            "UNKNOWN_TOPIC_OR_PARTITION", f"Option '{option}': {what} {', '.join(missing)} does not exist"
+        )
