@@ -1,6 +1,6 @@
 """The log directories of a broker, and what lies in them when it starts.
 
-A directory holds one subdirectory per replica (`topic-partition`), the three offset checkpoints and
+A directory holds one subdirectory per replica (`topic-partition`), the four offset checkpoints and
 `meta.properties`. Names of directories that are on their way out:
   topic-0.<uuid>-delete   the partition was deleted; removed after file.delete.delay.ms, or at a start
   topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
@@ -46,6 +46,7 @@ class LogDir:
         self.clean = False  # the last shutdown was a clean one
         self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.cleaned_to: dict[TopicPartition, int] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
@@ -75,6 +76,7 @@ class LogDir:
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)
+        self.cleaned_to = self._offsets(checkpoints.CLEANED_TO)
         logs: dict[TopicPartition, tuple[Log, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
         for name in disk.list(self.path):
@@ -104,7 +106,7 @@ class LogDir:
         """Open a replica's log, made where there is none. Raises OSError, LogCorruptError."""
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        return Log.open(
+        log = Log.open(
             self.disk,
             self.partition_path(tp),
             config,
@@ -114,6 +116,8 @@ class LogDir:
             now_ms=now_ms,
             topic_id=topic_id,
         )
+        log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
+        return log
 
     def _partition_of(self, name: str) -> TopicPartition | None:
         match = _PARTITION_DIR.match(name)
@@ -137,12 +141,14 @@ class LogDir:
         high_watermarks: Mapping[TopicPartition, int] | None = None,
         recovery_points: Mapping[TopicPartition, int] | None = None,
         log_starts: Mapping[TopicPartition, int] | None = None,
+        cleaned_to: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Write those that changed since they were written last (blocks). Raises OSError."""
         for name, offsets in (
             (checkpoints.REPLICATION_OFFSETS, high_watermarks),
             (checkpoints.RECOVERY_POINTS, recovery_points),
             (checkpoints.LOG_START_OFFSETS, log_starts),
+            (checkpoints.CLEANED_TO, cleaned_to),
         ):
             if offsets is None:
                 continue
@@ -169,6 +175,7 @@ class LogDir:
         self.high_watermarks.pop(tp, None)
         self._recovery_points.pop(tp, None)
         self._log_starts.pop(tp, None)
+        self.cleaned_to.pop(tp, None)
 
     def set_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory (its log must be closed); returns the new path."""

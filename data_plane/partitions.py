@@ -21,7 +21,9 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from data_plane.cleaning import LogCleaner
 from data_plane.isr_requests import IsrChannel, IsrRequests
+from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import TOPIC_CONFIGS, LogConfig
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
@@ -54,6 +56,8 @@ class PartitionsSettings:
     high_watermark_checkpoint_interval: float = 5.0  # replica.high.watermark.checkpoint.interval.ms
     recovery_checkpoint_interval: float = 60.0  # log.flush.offset.checkpoint.interval.ms
     retention_check_interval: float = 300.0  # log.retention.check.interval.ms
+    cleaner_interval: float | None = 15.0  # log.cleaner.backoff.ms; None: log.cleaner.enable=false
+    cleaner_map_bytes: int = DEFAULT_MAP_BYTES  # log.cleaner.dedupe.buffer.size
     producer_check_interval: float = 600.0  # producer.id.expiration.check.interval.ms
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS  # producer.id.expiration.ms
     log_defaults: LogConfig = field(default_factory=LogConfig)
@@ -93,6 +97,7 @@ class Partitions:
         self._blocking = blocking
         self._on_log_dir_failed = on_log_dir_failed
         self._isr_requests = IsrRequests(isr_channel, loop)
+        self._cleaner = LogCleaner(self, blocking, now_ms, settings.cleaner_map_bytes)
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
         self._dir_of: dict[Partition, LogDir] = {}
@@ -255,6 +260,8 @@ class Partitions:
         self._every("hw", settings.high_watermark_checkpoint_interval, self._checkpoint_soon)
         self._every("recovery", settings.recovery_checkpoint_interval, self._checkpoint_all_soon)
         self._every("retention", settings.retention_check_interval, self.sweep_retention)
+        if settings.cleaner_interval is not None:
+            self._every("cleaner", settings.cleaner_interval, lambda: self._spawn(self._cleaner.sweep()))
         self._every("producers", settings.producer_check_interval, self.sweep_producers)
 
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
@@ -482,6 +489,9 @@ class Partitions:
             if partition.log.log_start_offset != start_before:
                 partition.log_start_moved()
             self.delete_files(partition, deletions)
+
+    def compacted(self) -> list[Partition]:
+        return [p for p in self if p.log.config.compact and not p.offline and self._dir_of[p].online]
 
     def sweep_producers(self) -> None:
         """Forget producers that have been silent for long."""

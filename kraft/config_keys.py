@@ -272,6 +272,9 @@ class ConfigKeys:
     compression_gzip_level: int = key(-1, "effort of gzip", minimum=-1, maximum=9, update=CLUSTER_WIDE)
     compression_lz4_level: int = key(9, "effort of lz4", minimum=1, maximum=17, update=CLUSTER_WIDE)
     compression_zstd_level: int = key(3, "effort of zstd", minimum=-131_072, maximum=22, update=CLUSTER_WIDE)
+    log_cleaner_enable: bool = key(True, "compact topics with cleanup.policy=compact")
+    log_cleaner_backoff_ms: int = key(15 * SECOND, "how often dirty logs are looked for", minimum=1)
+    log_cleaner_dedupe_buffer_size: int = key(128 * MIB, "memory for the keys of one pass", minimum=MIB)
     log_cleaner_delete_retention_ms: int = key(
         1 * DAY, "how long tombstones stay", minimum=0, update=CLUSTER_WIDE
     )
@@ -351,7 +354,7 @@ NO_EFFECT: Final = (
     # Purgatories and caches of the JVM broker.
     "producer.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
     "delete.records.purgatory.purge.interval.requests", "log.flush.scheduler.interval.ms",
-    "log.cleaner.enable", "log.cleaner.threads", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.threads",
     "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.max.bytes.per.second",
     "group.coordinator.append.linger.ms", "replica.socket.receive.buffer.bytes", "metadata.log.segment.ms",
     "metadata.max.retention.ms", "controller.socket.timeout.ms", "metric.reporters", "metrics.num.samples",

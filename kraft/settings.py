@@ -66,6 +66,8 @@ def partitions_settings(config: Config) -> PartitionsSettings:
         high_watermark_checkpoint_interval=config.replica_high_watermark_checkpoint_interval_ms * MS,
         recovery_checkpoint_interval=max(config.log_flush_offset_checkpoint_interval_ms, 1) * MS,
         retention_check_interval=config.log_retention_check_interval_ms * MS,
+        cleaner_interval=config.log_cleaner_backoff_ms * MS if config.log_cleaner_enable else None,
+        cleaner_map_bytes=config.log_cleaner_dedupe_buffer_size,
         producer_expiration_ms=config.producer_id_expiration_ms,
         log_defaults=LogConfig.from_map(config.topic_defaults),
     )

@@ -191,9 +191,13 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
     log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """A whole batch. `last_offset` is for batches that lost their last records to compaction."""
+    """A whole batch. `last_offset` is for batches that lost their last records to compaction, and so is
+    the delete horizon: when the tombstones (or the marker) inside may go (KIP-534)."""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
     body = bytearray()
     delta = -1
     for record in records:
@@ -208,6 +212,8 @@ def encode_batch(
         attributes |= TRANSACTIONAL_FLAG
     if control:
         attributes |= CONTROL_FLAG
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_FLAG
     payload = compress(compression, body, compression_level) if compression else body
     batch = bytearray(BATCH_OVERHEAD)
     _HEADER.pack_into(

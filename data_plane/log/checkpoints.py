@@ -4,7 +4,8 @@ A checkpoint is a version line, a count line, then one line per entry:
 
     0
     2
-    flights 0 1234          replication-offset-, recovery-point-offset-, log-start-offset-checkpoint
+    flights 0 1234          replication-offset-, recovery-point-offset-, log-start-offset-,
+                            cleaner-offset-checkpoint
     flights 1 998
     -----------------
     0
@@ -31,6 +32,7 @@ from metadata_quorum.model import TopicPartition
 REPLICATION_OFFSETS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANED_TO: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "running-broker-epoch"
 """Ours; Kafka has nothing like it."""

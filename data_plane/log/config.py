@@ -76,6 +76,11 @@ class LogConfig:
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
 
+    @property
+    def max_segment_ms(self) -> int:
+        """A segment must be closed in time to be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
     @classmethod
     def from_map(cls, values: Mapping[str, str], base: LogConfig | None = None) -> LogConfig:
         """`base` (the broker's defaults) with a topic's overrides, by topic config name.

@@ -2,7 +2,8 @@
 
 A segment's files share a stem of twenty digits, the offset of its first record:
 `00000000000000000042.log`, `.index`, `.timeindex`, `.snapshot` (producers' state before it),
-`.txnindex`. A file that awaits its removal has `.deleted` appended.
+`.txnindex`. A file that awaits its removal has `.deleted` appended; one that compaction is writing
+`.cleaned`, and `.swap` from when it is whole until it has taken the place of the old ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ TIME_INDEX: Final = ".timeindex"
 SNAPSHOT: Final = ".snapshot"
 TXN_INDEX: Final = ".txnindex"
 DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SNAPSHOT, TXN_INDEX)
 

@@ -17,6 +17,8 @@ from uuid import UUID
 from sortedcontainers import SortedDict
 
 from data_plane.log import checkpoints, files, recovery, retention, timestamps, validation
+from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
+from data_plane.log.compaction import LastBatch
 from data_plane.log.config import LOG_APPEND_TIME, LogConfig
 from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.producer_snapshot import encode_snapshot
@@ -73,6 +75,8 @@ class Log:
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
+        self.cleaned_to = 0
+        """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
 
     @classmethod
     def open(
@@ -252,7 +256,7 @@ class Log:
             active.size + added > config.segment_bytes
             or active.index_full
             or next_offset - 1 - active.base_offset > MAX_RELATIVE_OFFSET
-            or active.waited_for_roll_ms(now_ms, newest_timestamp) > config.segment_ms
+            or active.waited_for_roll_ms(now_ms, newest_timestamp) > config.max_segment_ms
         )
 
     def roll(self, now_ms: int) -> Segment:
@@ -272,7 +276,7 @@ class Log:
     def maybe_roll(self, now_ms: int) -> bool:
         """Roll a segment that is old enough although nothing is appended to it."""
         active = self._active
-        if active.size == 0 or active.waited_for_roll_ms(now_ms, now_ms) <= self.config.segment_ms:
+        if active.size == 0 or active.waited_for_roll_ms(now_ms, now_ms) <= self.config.max_segment_ms:
             return False
         self.roll(now_ms)
         return True
@@ -372,6 +376,7 @@ class Log:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
         self._write_epochs()
         recovery.rebuild_producers(
@@ -422,16 +427,71 @@ class Log:
 
     def _schedule_deletion(self, segment: Segment, due_ms: int) -> None:
         """Rename the files away; open slices keep reading theirs."""
-        segment.offset_index.drop()
-        segment.time_index.drop()
+        self._set_aside(segment, due_ms)
         renamed: list[str] = []
-        for suffix in files.SEGMENT_SUFFIXES:
+        for suffix in (files.SNAPSHOT, files.TXN_INDEX):
             path = files.path_of(self.directory, segment.base_offset, suffix)
             if self.disk.exists(path):
                 self.disk.rename(path, path + files.DELETED)
                 renamed.append(path + files.DELETED)
+        if renamed:
+            self._deletions.append(Deletion(self.disk, renamed, due_ms, 0))
+
+    def _set_aside(self, segment: Segment, due_ms: int) -> None:
+        segment.offset_index.drop()
+        segment.time_index.drop()
+        segment.rename(self.disk, files.DELETED)
         self._new_files = True
-        self._deletions.append(Deletion(self.disk, renamed, due_ms, segment.size))
+        self._deletions.append(Deletion(self.disk, segment.paths, due_ms, segment.size))
+
+    # --- compaction (cleaner.py says how it goes)
+
+    def dirt(self, upper_offset: int, now_ms: int) -> Dirt:
+        """What a compaction could clean below `upper_offset`, the last stable offset."""
+        return dirt_of(self.segments, self.cleaned_to, upper_offset, self.config, now_ms)
+
+    def plan_cleaning(self, dirt: Dirt, now_ms: int, max_map_bytes: int = DEFAULT_MAP_BYTES) -> CleanWork:
+        """The work for an executor; then `replace`, `sync_dir` in the executor, `finish_replacing`."""
+        producers = {
+            producer_id: LastBatch(state.batches[-1].last_offset if state.batches else -1, state.epoch)
+            for producer_id, state in self.producers.states.items()
+        }
+        return CleanWork(
+            self.disk,
+            self.directory,
+            self.config,
+            dirt,
+            now_ms,
+            producers,
+            self._truncations,
+            max_map_bytes=max_map_bytes,
+        )
+
+    def replace(self, work: CleanWork, now_ms: int) -> bool:
+        """Put the cleaned segments in the place of the old ones; False where those are no longer there
+        (truncated, deleted): then nothing is changed."""
+        old = [segment for replacement in work.replacements for segment in replacement.old]
+        if work.generation != self._truncations or any(
+            self._segments.get(segment.base_offset) is not segment for segment in old
+        ):
+            return False
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for replacement in work.replacements:
+            first, *others = replacement.old
+            self._set_aside(first, due_ms)  # the state of producers before it holds for the new one too
+            for segment in others:
+                del self._segments[segment.base_offset]
+                self._schedule_deletion(segment, due_ms)
+            self._segments[first.base_offset] = replacement.new
+        self.cleaned_to = work.cleaned_to
+        return True
+
+    def finish_replacing(self, work: CleanWork) -> None:
+        """The old names are durably gone: the new segments get theirs."""
+        for replacement in work.replacements:
+            if self._segments.get(replacement.new.base_offset) is replacement.new:
+                replacement.new.rename(self.disk, "")
+        self._new_files = True
 
     # --- making it durable
 

@@ -15,6 +15,7 @@
     - later segments that hold no byte                         removed
     an index file is missing, or is no multiple of its entry   made again from the log
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
+    `.swap` (a compaction was ending)                          takes the place of the segments it covers
     producer snapshot damaged or ahead of the log              removed, an older one taken
     leader-epoch-checkpoint missing or unreadable              made again from all batches
     no segment at all                                          an empty one at the log start offset
@@ -41,7 +42,7 @@ from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import Segment
+from data_plane.log.segment import Segment, headers_in
 from metadata_quorum.batch import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -96,6 +97,7 @@ def load(
 ) -> LoadedLog:
     """Open every segment of the directory, recovering what a crash may have torn."""
     disk.make_dirs(directory)
+    _complete_swaps(disk, directory)
     _remove_leftovers(disk, directory)
     segments: SortedDict[int, Segment] = SortedDict()
     for base in _offsets(disk, directory, files.LOG):
@@ -126,13 +128,32 @@ def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
     return sorted(offset for offset in offsets if offset is not None)
 
 
+def _complete_swaps(disk: Disk, directory: str) -> None:
+    """A cleaned segment was whole when it got its `.swap` name; the old ones may be there, or not."""
+    for base in _offsets(disk, directory, files.LOG + files.SWAP):
+        swap = files.path_of(directory, base, files.LOG) + files.SWAP
+        file = disk.open(swap)
+        end = base
+        for _, header in headers_in(file.read, 0, file.size(), swap):
+            end = header.next_offset
+        file.close()
+        for old in _offsets(disk, directory, files.LOG):
+            if base < old < end:
+                for suffix in files.SEGMENT_SUFFIXES:
+                    disk.remove(files.path_of(directory, old, suffix))
+        for suffix in (files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last: it brings us here
+            path = files.path_of(directory, base, suffix)
+            if disk.exists(path + files.SWAP):
+                disk.rename(path + files.SWAP, path)
+
+
 def _remove_leftovers(disk: Disk, directory: str) -> None:
     names = disk.list(directory)
     logs = {name.removesuffix(files.LOG) for name in names if name.endswith(files.LOG)}
     for name in names:
         stem, _, kind = name.partition(".")
         orphan = f".{kind}" in (files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX) and stem not in logs
-        if orphan or name.endswith((files.DELETED, ".cleaned", ".tmp")):
+        if orphan or name.endswith((files.DELETED, files.CLEANED, files.SWAP, ".tmp")):
             disk.remove(f"{directory}/{name}")
 
 

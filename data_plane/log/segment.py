@@ -121,6 +121,7 @@ class Segment:
         "_max_timestamp",
         "_offset_ends",
         "_offset_of_max_timestamp",
+        "_suffix",
         "base_offset",
         "created_ms",
         "file",
@@ -132,16 +133,25 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, created_ms: int
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        *,
+        suffix: str = "",
     ) -> None:
+        """`suffix` ends the names of its files while it is being made (cleaner.py)."""
         self.base_offset = base_offset
-        self.path = files.path_of(directory, base_offset, files.LOG)
+        self._suffix = suffix
+        self.path = files.path_of(directory, base_offset, files.LOG) + suffix
         self.file = disk.open(self.path, create=True)
         self.size = self.file.size()
         self.created_ms = created_ms
         index_bytes = config.segment_index_bytes
-        index_path = files.path_of(directory, base_offset, files.OFFSET_INDEX)
-        time_path = files.path_of(directory, base_offset, files.TIME_INDEX)
+        index_path = files.path_of(directory, base_offset, files.OFFSET_INDEX) + suffix
+        time_path = files.path_of(directory, base_offset, files.TIME_INDEX) + suffix
         self.offset_index = OffsetIndex(disk, index_path, base_offset, index_bytes)
         self.time_index = TimeIndex(disk, time_path, base_offset, index_bytes)
         self.index_full = False
@@ -159,6 +169,25 @@ class Segment:
             for index in (self.offset_index, self.time_index):
                 index.open()
                 index.drop()
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """Of the log and the two indexes, as they are named now."""
+        return self.path, self.offset_index.path, self.time_index.path
+
+    def rename(self, disk: Disk, suffix: str) -> None:
+        """Give the three files another suffix; what has them open keeps reading them.
+
+        The log last: a `.log.swap` stands for all three of them, whatever step a crash left undone.
+        """
+        old = self._suffix
+        self._suffix = suffix
+        for path in reversed(self.paths):
+            if disk.exists(path):
+                disk.rename(path, path.removesuffix(old) + suffix)
+        self.path = self.path.removesuffix(old) + suffix
+        for index in (self.offset_index, self.time_index):
+            index.path = index.path.removesuffix(old) + suffix
 
     # --- appending
 

@@ -1,0 +1,112 @@
+"""Which log is compacted next: the dirtiest of those that are due, one at a time.
+
+Runs behind everything else: the reading and writing is done in the executor, the loop only puts the
+new segments in the place of the old ones. How far each log has been cleaned stands in the log dir's
+`cleaner-offset-checkpoint`; without it a log is cleaned again from its start, which loses nothing.
+
+Beside the data's way: partitions' timer -> here -> log/cleaner.py -> log.replace.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from data_plane.log.cleaner import CleanWork, Dirt
+from data_plane.log.effects import Deletion
+from data_plane.log_dirs import LogDir
+from data_plane.partition import Partition
+from metadata_quorum.batch import CorruptBatchError
+
+logger = logging.getLogger(__name__)
+
+Blocking = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class CleanerHost(Protocol):
+    """What the cleaner needs of the partitions (partitions.py)."""
+
+    def compacted(self) -> Iterable[Partition]:
+        """Those of topics with cleanup.policy=compact that are online."""
+
+    def log_dir_of(self, partition: Partition) -> LogDir: ...
+
+    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None: ...
+
+
+class LogCleaner:
+    """See the module."""
+
+    def __init__(
+        self, host: CleanerHost, blocking: Blocking, now_ms: Callable[[], int], max_map_bytes: int
+    ) -> None:
+        """`max_map_bytes`: memory for the keys of one pass (log.cleaner.dedupe.buffer.size)."""
+        self._host = host
+        self._blocking = blocking
+        self._now_ms = now_ms
+        self._max_map_bytes = max_map_bytes
+        self._running = False
+        self._uncleanable: set[Partition] = set()
+
+    async def sweep(self) -> None:
+        """Clean until nothing is due. A call while another one runs does nothing."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            cleaned: set[Partition] = set()
+            while (chosen := self._dirtiest(cleaned)) is not None:
+                partition, dirt = chosen
+                cleaned.add(partition)
+                await self._clean(partition, dirt)
+        finally:
+            self._running = False
+
+    def _dirtiest(self, cleaned: set[Partition]) -> tuple[Partition, Dirt] | None:
+        now_ms = self._now_ms()
+        due: list[tuple[float, Partition, Dirt]] = []
+        for partition in self._host.compacted():
+            if partition in cleaned or partition in self._uncleanable:
+                continue
+            dirt = partition.log.dirt(partition.last_stable_offset, now_ms)
+            if dirt.is_due(partition.log.config):
+                due.append((dirt.ratio, partition, dirt))
+        return max(due, key=lambda d: d[0])[1:] if due else None
+
+    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
+        log = partition.log
+        now_ms = self._now_ms()
+        work = log.plan_cleaning(dirt, now_ms, self._max_map_bytes)
+        try:
+            await self._blocking(work.run)
+            if partition.removed or partition.offline or not log.replace(work, now_ms):
+                await self._blocking(work.discard)
+                return
+            await self._blocking(partial(log.disk.sync_dir, log.directory))
+            if not partition.removed:
+                log.finish_replacing(work)
+                self._host.delete_files(partition, log.take_deletions())
+                await self._checkpoint(partition)
+        except OSError as error:
+            if not partition.removed:  # else its files were closed meanwhile
+                self._host.storage_failed(partition, error)
+        except CorruptBatchError as error:
+            self._uncleanable.add(partition)
+            logger.error("%s is not compacted any more: %s", partition.tp, error)
+        else:
+            logger.info("%s", _told(partition, work))
+
+    async def _checkpoint(self, partition: Partition) -> None:
+        directory = self._host.log_dir_of(partition)
+        directory.cleaned_to[partition.tp] = partition.log.cleaned_to
+        await self._blocking(partial(directory.checkpoint, cleaned_to=dict(directory.cleaned_to)))
+
+
+def _told(partition: Partition, work: CleanWork) -> str:
+    before = sum(segment.size for r in work.replacements for segment in r.old)
+    after = sum(r.new.size for r in work.replacements)
+    return f"Compacted {partition.tp} up to offset {work.cleaned_to}: {before} bytes are now {after}"

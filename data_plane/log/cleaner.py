@@ -1,0 +1,191 @@
+"""One compaction of a log: which of its segments, and the files that take their place.
+
+    plan (on the loop)      segments from the log's start to the end of what may be cleaned; None where
+                            too little of it is dirty
+    CleanWork.run (executor) reads the dirty part for the newest offset of each key, then every segment
+                            of the plan, and writes what stays into new ones, several small ones into one
+    log.replace (loop), sync_dir (executor), log.finish_replacing (loop)
+
+    name of a new segment's files      what a crash leaves is
+    -----------------------------------------------------------------------------------------
+    00…42.log.cleaned                  removed at the next start: the old ones are all there
+    00…42.log.swap   (whole, synced)   the truth: the next start drops the old ones that it covers
+    00…42.log                          done; the old ones end in `.deleted`
+
+Way of the data: data_plane/cleaning.py chooses the log -> here -> log -> recovery.py after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from data_plane.log import files
+from data_plane.log.compaction import AbortedTransaction, LastBatch, Outcome, Pass, Transactions
+from data_plane.log.config import LogConfig
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment
+from metadata_quorum.batch import BatchHeader, Buffer, decode_batch
+from metadata_quorum.disk import Disk
+
+DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024  # log.cleaner.dedupe.buffer.size
+_MAP_ENTRY_BYTES: Final = 140  # a key's place in a dict, its object and its offset, without its bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How much of a log may be cleaned, and whether it is time. Offsets; sizes in bytes."""
+
+    segments: Sequence[Segment]  # from the log's start
+    first_dirty: int
+    end: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool  # max.compaction.lag.ms has passed
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+def dirt_of(
+    segments: Sequence[Segment], first_dirty: int, upper_offset: int, config: LogConfig, now_ms: int
+) -> Dirt:
+    """Whole segments below `upper_offset` (the last stable offset) and out of `min.compaction.lag.ms`;
+    never the active one."""
+    cleanable: list[Segment] = []
+    clean_bytes = dirty_bytes = 0
+    overdue = False
+    end = segments[0].base_offset
+    for segment, following in pairwise(segments):
+        too_new = now_ms - segment.max_timestamp < config.min_compaction_lag_ms
+        if following.base_offset > upper_offset or (config.min_compaction_lag_ms > 0 and too_new):
+            break
+        end = following.base_offset
+        cleanable.append(segment)
+        if end <= first_dirty:
+            clean_bytes += segment.size
+        else:
+            dirty_bytes += segment.size
+            overdue = overdue or segment.waited_for_roll_ms(now_ms, now_ms) > config.max_compaction_lag_ms
+    return Dirt(cleanable, max(first_dirty, segments[0].base_offset), end, clean_bytes, dirty_bytes, overdue)
+
+
+@dataclass(slots=True)
+class Replacement:
+    """Old segments, in order, and the one that takes their place."""
+
+    old: list[Segment]
+    new: Segment
+
+
+@dataclass(slots=True)
+class CleanWork:
+    """See the module. The loop must not use the new segments before `run` has returned."""
+
+    disk: Disk
+    directory: str
+    config: LogConfig
+    dirt: Dirt
+    now_ms: int
+    producers: Mapping[int, LastBatch]
+    generation: int  # of the log's truncations
+    aborted: Sequence[AbortedTransaction] = ()
+    max_map_bytes: int = DEFAULT_MAP_BYTES
+    replacements: list[Replacement] = field(default_factory=list)
+    cleaned_to: int = 0
+    """The first offset that is dirty now."""
+
+    def run(self) -> None:
+        """Read and write; on return the new segments are durable under their `.swap` names."""
+        latest, self.cleaned_to = self._newest_offsets()
+        cleaning = Pass(
+            latest,
+            self.cleaned_to,
+            self.now_ms,
+            self.config.delete_retention_ms,
+            self.producers,
+            Transactions(self.aborted),
+        )
+        sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
+        for group in _groups(sources, self.dirt.end, self.config.segment_bytes):
+            self.replacements.append(Replacement(group, self._rewrite(group, cleaning)))
+        for replacement in self.replacements:
+            replacement.new.rename(self.disk, files.SWAP)
+        self.disk.sync_dir(self.directory)
+
+    def discard(self) -> None:
+        """Remove the new segments: the log has changed beneath them."""
+        for replacement in self.replacements:
+            replacement.new.close()
+            for path in replacement.new.paths:
+                self.disk.remove(path)
+
+    def _newest_offsets(self) -> tuple[dict[bytes, int], int]:
+        """Key -> newest offset over the dirty part, as far as memory allows; and how far that was."""
+        latest: dict[bytes, int] = {}
+        used = 0
+        transactions = Transactions(self.aborted)
+        for segment in self.dirt.segments:
+            for data, header in batches_of(segment):
+                marker = decode_batch(data)[0] if header.is_control and header.record_count else None
+                outcome = transactions.judge(header, marker)
+                if header.is_control or header.next_offset <= self.dirt.first_dirty:
+                    continue
+                if outcome is Outcome.ABORTED:
+                    continue
+                for record in decode_batch(data):
+                    if record.key is None:
+                        continue
+                    if record.key not in latest:
+                        used += _MAP_ENTRY_BYTES + len(record.key)
+                    latest[record.key] = record.offset
+                if used > self.max_map_bytes:
+                    return latest, header.next_offset
+        return latest, self.dirt.end
+
+    def _rewrite(self, group: list[Segment], cleaning: Pass) -> Segment:
+        base = group[0].base_offset
+        for suffix in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX):
+            self.disk.remove(files.path_of(self.directory, base, suffix) + files.CLEANED)
+        new = Segment(
+            self.disk, self.directory, base, self.config, group[-1].created_ms, suffix=files.CLEANED
+        )
+        for segment in group:
+            for data, header in batches_of(segment):
+                kept = cleaning.clean(data, header)
+                if kept is None:
+                    continue
+                position = new.append(kept)
+                new.note(position, len(kept), header.last_offset, header.max_timestamp)
+        new.seal()
+        for file in new.files_to_sync():
+            file.sync()
+        return new
+
+
+def batches_of(segment: Segment) -> Iterator[tuple[Buffer, BatchHeader]]:
+    """Every whole batch of a segment with its header."""
+    read = segment.file.read
+    for position, header in segment.headers(0, segment.size):
+        yield read(position, header.size), header
+
+
+def _groups(segments: Sequence[Segment], end: int, max_bytes: int) -> list[list[Segment]]:
+    """Neighbours that fit into one segment together, even if nothing of them goes."""
+    groups: list[list[Segment]] = []
+    size = 0
+    ends = [*(s.base_offset for s in segments[1:]), end]
+    for segment, next_base in zip(segments, ends, strict=True):
+        size += segment.size
+        if groups and size <= max_bytes and next_base - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups

@@ -1,0 +1,157 @@
+"""What compaction keeps: the newest record of every key, and what others still need to see.
+
+    a record                               goes when
+    ---------------------------------------------------------------------------------------------
+    with an older value of its key         the key's newer record lies below the cleaned end
+    without a key                          at once (a compacted topic takes none; its policy changed)
+    tombstone (null value)                 `delete.retention.ms` after the first pass that met it:
+                                           that pass writes the delete horizon into the batch (KIP-534)
+    of an aborted transaction              at once
+    a transaction's marker                 as a tombstone, once no record of its transaction is left
+    the last batch of a live producer      never; where its records go, the empty batch stays, so
+                                           that its sequence numbers can be told from the log alone
+
+Offsets never change: a batch keeps its base and its last offset, a batch without records goes whole,
+and readers step over the gaps.
+
+Pure: bytes and numbers in, bytes out. Way of the data: cleaner.py -> here, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from metadata_quorum.batch import (
+    CONTROL_ABORT,
+    BatchHeader,
+    Buffer,
+    Record,
+    control_type,
+    decode_batch,
+    encode_batch,
+)
+
+
+class AbortedTransaction(NamedTuple):
+    """Offsets of the first record and of the abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Outcome(Enum):
+    """Whose records a batch holds, as far as transactions go."""
+
+    KEEP = "keep"
+    ABORTED = "aborted"
+    MARKER_NEEDED = "marker needed"
+    MARKER_SPENT = "marker spent"
+
+
+class Transactions:
+    """Follows the batches of a pass in order of offsets, and tells which belong to aborted transactions
+    and which markers have outlived the last record of theirs."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._waiting = sorted(aborted, key=lambda t: t.first_offset, reverse=True)
+        self._aborting: dict[int, bool] = {}  # producer -> whether a batch of it was met
+        self._committing: set[int] = set()
+
+    def judge(self, header: BatchHeader, marker: Record | None) -> Outcome:
+        """`marker`: the record of a control batch."""
+        while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
+            self._aborting.setdefault(self._waiting.pop().producer_id, False)
+        producer = header.producer_id
+        if marker is not None:
+            if control_type(marker) == CONTROL_ABORT:
+                met = self._aborting.pop(producer, False)
+            else:
+                met = producer in self._committing
+                self._committing.discard(producer)
+            return Outcome.MARKER_NEEDED if met else Outcome.MARKER_SPENT
+        if not header.is_transactional:
+            return Outcome.KEEP
+        if producer in self._aborting:
+            self._aborting[producer] = True
+            return Outcome.ABORTED
+        self._committing.add(producer)
+        return Outcome.KEEP
+
+
+class LastBatch(NamedTuple):
+    """Where a live producer's newest data lies (-1: only its markers are left), and its epoch."""
+
+    last_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over a log; times in ms since the epoch."""
+
+    latest: Mapping[bytes, int]
+    """Key -> offset of its newest record below `end`."""
+    end: int
+    """Batches that reach it or lie behind it stay as they are."""
+    now_ms: int
+    delete_retention_ms: int
+    producers: Mapping[int, LastBatch]
+    transactions: Transactions
+
+    def clean(self, data: Buffer, header: BatchHeader) -> Buffer | None:
+        """What becomes of one whole batch: itself, a smaller one, or None."""
+        if header.last_offset >= self.end:
+            return data
+        records = decode_batch(data)
+        outcome = self.transactions.judge(header, records[0] if header.is_control and records else None)
+        horizon = header.base_timestamp if header.has_delete_horizon else None
+        due = horizon is not None and horizon <= self.now_ms
+        if header.is_control:
+            kept = [] if outcome is Outcome.MARKER_SPENT and due else records
+            awaits_horizon = outcome is Outcome.MARKER_SPENT and horizon is None
+        elif outcome is Outcome.ABORTED:
+            kept, awaits_horizon = [], False
+        else:
+            kept = [record for record in records if self._stays(record, due)]
+            awaits_horizon = horizon is None and any(record.value is None for record in kept)
+        if awaits_horizon:
+            horizon = self.now_ms + self.delete_retention_ms
+        elif len(kept) == len(records) > 0:
+            return data
+        if not kept and not self._is_last_of_producer(header):
+            return None
+        return _rewritten(header, kept, horizon if kept else None)
+
+    def _stays(self, record: Record, horizon_due: bool) -> bool:
+        if record.key is None or record.offset < self.latest.get(record.key, -1):
+            return False
+        return record.value is not None or not horizon_due
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.producers.get(header.producer_id)
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return not header.is_control and header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.epoch
+
+
+def _rewritten(header: BatchHeader, records: list[Record], horizon: int | None) -> bytes:
+    return encode_batch(
+        records,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        leader_epoch=header.partition_leader_epoch,
+        compression=header.compression if records else 0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        log_append_time_ms=header.max_timestamp if header.timestamp_type else None,
+        delete_horizon_ms=horizon,
+    )

@@ -1,0 +1,296 @@
+"""Compaction of a log on a real disk: what stays, what goes when, and a crash at any of its steps."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_plane.log.cleaner import CleanWork, batches_of
+from data_plane.log.compaction import AbortedTransaction
+from data_plane.log.config import LogConfig
+from data_plane.log.dump import verify
+from data_plane.log.log import Log, Origin
+from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
+from metadata_quorum.disk import OsDisk
+from tests.logs import NOW_MS, open_log
+
+pytestmark = pytest.mark.row("L4")
+
+DAY_MS = 86_400_000
+COMPACT = LogConfig(
+    cleanup_policy=("compact",),
+    segment_bytes=400,
+    index_interval_bytes=100,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=1000,
+)
+
+
+def put(log: Log, *pairs: tuple[bytes | None, bytes | None], origin: Origin = Origin.CLIENT, **fields) -> int:
+    records = [Record(-1, NOW_MS, key, value) for key, value in pairs]
+    data = bytearray(encode_batch(records, **fields))
+    return log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=origin).first_offset
+
+
+def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of every data record, by reads as a follower does them."""
+    found = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20, at_least_one_batch=True).read()
+        headers = list(iter_headers(data))
+        if not headers:
+            break
+        for position, header in headers:
+            assert header.base_offset >= offset or header.last_offset >= offset
+            if not header.is_control:
+                found += [(r.offset, r.key, r.value) for r in decode_batch(data, position)]
+            offset = header.next_offset
+    return found
+
+
+def clean(log: Log, *, now_ms: int = NOW_MS, aborted=(), **arguments) -> CleanWork:
+    """As the cleaner does it, without waiting for anything."""
+    work = log.plan_cleaning(log.dirt(log.log_end_offset, now_ms), now_ms, **arguments)
+    work.aborted = aborted
+    work.run()
+    assert log.replace(work, now_ms)
+    log.finish_replacing(work)
+    for deletion in log.take_deletions():
+        deletion.run()
+    return work
+
+
+def filled(directory: Path, config: LogConfig = COMPACT, rounds: int = 12) -> Log:
+    log = open_log(directory, config)
+    for i in range(rounds):
+        put(log, (b"a", b"%d" % i), (b"b", b"x" * 50), (b"once-%d" % i, b"%d" % i))
+    return log
+
+
+def latest_below(log: Log, end: int) -> set[bytes]:
+    """Keys that stand below `end` more than once."""
+    keys = [key for offset, key, _ in contents(log) if offset < end]
+    return {key for key in keys if keys.count(key) > 1}
+
+
+def test_only_the_newest_value_of_a_key_stays_and_offsets_stay_as_they_are(tmp_path):
+    log = filled(tmp_path)
+    before = contents(log)
+    active = log.segments[-1].base_offset
+    work = clean(log)
+    after = contents(log)
+    assert work.cleaned_to == log.cleaned_to == active
+    assert set(after) < set(before)
+    assert latest_below(log, active) == set()
+    newest = {key: (offset, value) for offset, key, value in before if offset < active}
+    assert {(offset, key, value) for offset, key, value in after if offset < active} == {
+        (offset, key, value) for key, (offset, value) in newest.items()
+    }
+    assert [r for r in after if r[0] >= active] == [r for r in before if r[0] >= active]
+    assert (
+        not list(tmp_path.glob("*.swap"))
+        + list(tmp_path.glob("*.cleaned"))
+        + list(tmp_path.glob("*.deleted"))
+    )
+
+
+def test_small_segments_become_one(tmp_path):
+    log = filled(tmp_path, rounds=30)
+    many = len(log.segments)
+    clean(log)  # makes them smaller
+    put(log, (b"a", b"x" * 300))
+    log.roll(NOW_MS)
+    clean(log)
+    assert len(log.segments) < many
+    assert all(segment.size <= COMPACT.segment_bytes for segment in log.segments)
+    assert [problem for s in log.segments for path in s.paths for problem in verify(OsDisk(), path)] == []
+
+
+def test_a_cleaned_log_is_found_as_it_was(tmp_path):
+    log = filled(tmp_path)
+    clean(log)
+    kept, end = contents(log), log.log_end_offset
+    log.close()
+    again = open_log(tmp_path, COMPACT)
+    assert (contents(again), again.log_end_offset) == (kept, end)
+
+
+def test_a_follower_takes_a_cleaned_log_over_its_gaps(tmp_path):
+    log = filled(tmp_path / "leader")
+    clean(log)
+    follower = open_log(tmp_path / "follower", COMPACT)
+    while follower.log_end_offset < log.log_end_offset:
+        follower.append_as_follower(
+            log.read(follower.log_end_offset, 1 << 20, at_least_one_batch=True).read()
+        )
+    assert contents(follower) == contents(log)
+
+
+def test_a_tombstone_stays_until_its_horizon_is_over(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    put(log, (b"a", b"1"), (b"b", b"1"))
+    put(log, (b"a", None))
+    put(log, (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    put(log, (b"c", b"1"))
+    clean(log, now_ms=NOW_MS)
+    assert (2, b"a", None) in contents(log)
+    assert (0, b"a", b"1") not in contents(log)
+    put(log, (b"d", b"x" * 300))
+    log.roll(NOW_MS)
+    clean(log, now_ms=NOW_MS + 999)
+    assert (2, b"a", None) in contents(log)
+    put(log, (b"e", b"x" * 300))
+    log.roll(NOW_MS)
+    clean(log, now_ms=NOW_MS + 1000)
+    assert (2, b"a", None) not in contents(log)
+    assert (1, b"b", b"1") in contents(log)
+
+
+def test_a_producers_last_batch_stays_though_empty(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    put(log, (b"a", b"2"), (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    put(log, (b"z", b"1"))
+    clean(log)
+    _, first = next(batches_of(log.segments[0]))
+    assert (first.producer_id, first.base_sequence, first.record_count) == (7, 0, 0)
+    assert open_log(tmp_path, COMPACT).producers.states[7].last_sequence == 0
+
+
+def marker(log: Log, producer_id: int, *, commit: bool) -> None:
+    data = bytearray(
+        encode_end_txn_marker(
+            commit=commit, coordinator_epoch=1, producer_id=producer_id, producer_epoch=0, timestamp=NOW_MS
+        )
+    )
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+
+
+def test_records_of_an_aborted_transaction_go_and_its_marker_once_it_is_not_needed(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    transactional = {"transactional": True, "producer_epoch": 0, "base_sequence": 0}
+    put(log, (b"a", b"aborted"), producer_id=1, **transactional)
+    put(log, (b"a", b"committed"), producer_id=2, **transactional)
+    put(log, (b"a2", b"aborted"), producer_id=1, **{**transactional, "base_sequence": 1})
+    marker(log, 1, commit=False)
+    marker(log, 2, commit=True)
+    log.producers.states.clear()  # expired
+    aborted = (AbortedTransaction(1, 0, 3),)
+
+    def cleaned(now_ms: int) -> list[int]:
+        put(log, (b"fill-%d" % log.log_end_offset, b"x" * 300))
+        log.roll(NOW_MS)
+        clean(log, now_ms=now_ms, aborted=aborted)
+        return [h.base_offset for s in log.segments for _, h in batches_of(s) if h.base_offset < 5]
+
+    assert cleaned(NOW_MS) == [1, 3, 4]
+    assert [r for r in contents(log) if r[0] < 5] == [(1, b"a", b"committed")]
+    assert cleaned(NOW_MS + 1) == [1, 3, 4]  # the abort marker gets its horizon
+    assert cleaned(NOW_MS + 2000) == [1, 4]  # the commit marker's data is still there
+
+
+def test_lag_and_ratio_decide_when(tmp_path):
+    log = filled(tmp_path)
+    assert log.dirt(log.log_end_offset, NOW_MS).is_due(COMPACT)
+    assert not log.dirt(0, NOW_MS).is_due(COMPACT)  # nothing is replicated yet
+    log.config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
+    assert not log.dirt(log.log_end_offset, NOW_MS + 999).is_due(log.config)
+    assert log.dirt(log.log_end_offset, NOW_MS + 1000).is_due(log.config)
+    log.config = COMPACT
+    clean(log)
+    patient = LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=5000)
+    put(log, (b"a", b"new"), (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    log.config = patient
+    assert log.dirt(log.log_end_offset, NOW_MS).ratio < 0.9
+    assert log.dirt(log.log_end_offset, NOW_MS + 5001).is_due(
+        LogConfig(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=5000)
+    )
+
+
+def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
+    log = filled(tmp_path, rounds=20)
+    active = log.segments[-1].base_offset
+    passes = 0
+    while log.cleaned_to < active:
+        before = log.cleaned_to
+        clean(log, max_map_bytes=700)
+        assert log.cleaned_to > before
+        passes += 1
+    assert passes > 2
+    assert latest_below(log, active) == set()
+
+
+def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
+    log = filled(tmp_path)
+    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work.run()
+    log.truncate_to(5)
+    expected = contents(log)
+    assert not log.replace(work, NOW_MS)
+    work.discard()
+    assert contents(log) == expected
+    assert not list(tmp_path.glob("*.swap"))
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashingDisk(OsDisk):
+    """Dies at the nth change of a directory."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+    def rename(self, source: str, target: str) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+
+def test_a_crash_at_any_step_loses_nothing(tmp_path):
+    made = filled(tmp_path / "made")
+    before = contents(made)
+    active, end = made.segments[-1].base_offset, made.log_end_offset
+    made.close()
+    newest = {key: (offset, key, value) for offset, key, value in before if offset < active}
+    needed = set(newest.values()) | {r for r in before if r[0] >= active}
+    outcomes = set()
+    for at in range(200):
+        directory = tmp_path / str(at)
+        shutil.copytree(tmp_path / "made", directory)
+        log = open_log(directory, COMPACT)
+        log.disk = CrashingDisk(at)
+        try:
+            clean(log)
+            finished = True
+        except Crash:
+            finished = False
+        log.close()
+        again = open_log(directory, COMPACT)
+        found = contents(again)
+        assert needed <= set(found) <= set(before), at
+        assert again.log_end_offset == end
+        assert found == sorted(found)
+        assert not [p for p in directory.iterdir() if p.suffix in (".swap", ".cleaned", ".deleted")]
+        outcomes.add(len(found))
+        again.close()
+        if finished:
+            break
+    else:
+        pytest.fail("never finished")
+    assert {len(before), len(needed)} <= outcomes
