@@ -1,0 +1,142 @@
+"""What nodes say of their cluster, made into one picture with a past, and into lines of cluster.jsonl.
+
+No sockets and no clock: answers go in with the time at which they came, changes go out. Nodes learn of a
+change one after the other, and some are cut off, so that at any time they may contradict each other. Of a
+partition is believed, in this order:
+
+    whoever knows the highest leader epoch;
+    among those the leader itself: its in-sync set is the one that counts for its acks;
+    else the active controller, else the lowest id.
+
+An answer counts for half a second. What nobody contradicts stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+FRESH_NS: Final = 500_000_000
+NO_NODE: Final = -1
+
+NodeState = Literal["up", "down", "paused"]
+"""As seen from outside. down: its port refuses. paused: it is connected, or connects, and does not answer,
+which a stopped process and a cut link have in common."""
+
+
+class Partition(NamedTuple):
+    leader: int  # NO_NODE: none
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...] = ()
+    high_watermark: int | None = None  # as its leader told it last
+
+
+class Controller(NamedTuple):
+    id: int
+    term: int
+
+
+class At(NamedTuple):
+    """A partition from that time on."""
+
+    time_ns: int
+    partition: Partition
+
+
+class _Said(NamedTuple):
+    time_ns: int
+    partition: Partition
+
+
+Line = Mapping[str, Any]
+
+
+class Observed:
+    def __init__(self, record: Callable[[Line], None]) -> None:
+        self._record = record
+        self._said: dict[str, dict[int, _Said]] = {}
+        self.partitions: dict[str, list[At]] = {}
+        """The past of each key, newest last; a change of the high watermark alone is no new entry."""
+        self.controllers: list[tuple[int, Controller]] = []
+        self.nodes: dict[int, list[tuple[int, NodeState]]] = {}
+
+    def partition(self, key: str) -> Partition | None:
+        past = self.partitions.get(key)
+        return past[-1].partition if past else None
+
+    def said(self, key: str) -> dict[int, Partition]:
+        """What each node said of it last; the old leader of a cut cluster may think that it still leads."""
+        return {node: said.partition for node, said in self._said.get(key, {}).items()}
+
+    def controller(self) -> Controller | None:
+        return self.controllers[-1][1] if self.controllers else None
+
+    # ---- answers
+
+    def partitions_told(self, node: int, time_ns: int, told: Mapping[str, Partition]) -> None:
+        for key, partition in told.items():
+            self._said.setdefault(key, {})[node] = _Said(time_ns, partition)
+            believed = self._believed(key, time_ns)
+            known = self.partition(key)
+            if known is not None:
+                believed = believed._replace(high_watermark=known.high_watermark)
+            if believed != known:
+                self.partitions.setdefault(key, []).append(At(time_ns, believed))
+                self._record(_partition_line(time_ns, key, believed))
+
+    def high_watermarks_told(self, node: int, time_ns: int, told: Mapping[str, int]) -> None:
+        """By a node, of partitions that it takes itself to lead."""
+        for key, high_watermark in told.items():
+            known = self.partition(key)
+            if known is None or known.leader != node or known.high_watermark == high_watermark:
+                continue
+            moved = known._replace(high_watermark=high_watermark)
+            past = self.partitions[key]
+            past[-1] = At(past[-1].time_ns, moved)
+            self._record(_partition_line(time_ns, key, moved))
+
+    def controller_told(self, time_ns: int, told: Controller) -> None:
+        known = self.controller()
+        if told.id == NO_NODE or (known is not None and told.term <= known.term):
+            return
+        self.controllers.append((time_ns, told))
+        self._record({"time": time_ns, "f": "controller", "id": told.id, "term": told.term})
+
+    def node_is(self, node: int, time_ns: int, state: NodeState) -> None:
+        past = self.nodes.setdefault(node, [])
+        if not past or past[-1][1] != state:
+            past.append((time_ns, state))
+            self._record({"time": time_ns, "f": "node", "id": node, "state": state})
+
+    # ---- whom to believe
+
+    def _believed(self, key: str, now_ns: int) -> Partition:
+        """At least one fresh answer is there: the one that was just given."""
+        known = self.partition(key)
+        fresh = {
+            node: said.partition for node, said in self._said[key].items() if said.time_ns > now_ns - FRESH_NS
+        }
+        newest = max(partition.leader_epoch for partition in fresh.values())
+        if known is not None and known.leader_epoch > newest:
+            return known
+        controller = self.controller()
+
+        def rank(node: int) -> tuple[bool, bool, int]:
+            is_controller = controller is not None and node == controller.id
+            return (fresh[node].leader != node, not is_controller, node)
+
+        best = min((node for node in fresh if fresh[node].leader_epoch == newest), key=rank)
+        return fresh[best]
+
+
+def _partition_line(time_ns: int, key: str, partition: Partition) -> Line:
+    return {
+        "time": time_ns,
+        "f": "partition",
+        "key": key,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+        "hw": partition.high_watermark,
+    }
