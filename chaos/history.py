@@ -1,7 +1,7 @@
 """What clients did and what they were told: the history of a run, in memory and as a file.
 
-The workload appends one operation after the other (`HistoryWriter`), the checker judges them all (`read`).
-A file has one JSON object per line. The first is the header: which run, and in which mode each topic was
+The workload appends one operation after the other (`HistoryWriter`), the checker judges them all (`read`). A
+file has one JSON object per line. The first is the header: which run, and in which mode each topic was
 written. Every other line is an operation with its invocation and its completion:
 
     {"process":3,"f":"send","start":1200,"end":5200,"outcome":"ok","ops":[["send","t-0",812,41]]}
@@ -11,20 +11,20 @@ Lines stand in the order of completion; operations that were still open when the
 "info". An operation is named by its place among the operations, from 0. Times are nanoseconds since the start
 of the run, on one monotonic clock. Fields that hold their default are left out.
 
-A *key* is a partition, "topic-0". Values are integers, unique over the whole run: a value that is
-seen twice was written twice by the cluster, not by the client.
+A *key* is a partition, "topic-0". Values are integers, unique over the whole run: a value that is seen twice
+was written twice by the cluster, not by the client.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from sys import intern
 from typing import Any, Literal, NamedTuple, TextIO
+
+from chaos.garbage import collection_paused
 
 VERSION = 1
 
@@ -131,7 +131,7 @@ def write(path: Path, history: History) -> None:
 def read(path: Path) -> History:
     """The history in a file. A last line that was torn by the end of its writer is left out; anything else
     that is wrong is a ValueError that names the line."""
-    with path.open(encoding="utf-8") as file, _garbage_collection_paused():
+    with path.open(encoding="utf-8") as file, collection_paused():
         header = _header(_parsed(file.readline(), path, 1))
         operations: list[Operation] = []
         torn = False
@@ -237,15 +237,3 @@ def _micro_operation(micro: list[Any]) -> MicroOperation:
     if kind != "poll":
         raise ValueError(f"{kind} is neither a send nor a poll")
     return Poll({intern(key): pairs for key, pairs in messages.items()})
-
-
-@contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """Millions of new objects and no garbage: the collector would only walk them again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -1,0 +1,192 @@
+"""The table of anomalies: what each one is, and where it is tolerated.
+
+The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read* and
+*double-consume* are ours. A *version order* is what all clients together say about one partition's log: the
+offsets that anyone polled, and, at acks=all, those told with sends that are known to be committed. Holes are
+left out (markers of transactions, aborted records), so that neighbours in the log have neighbouring
+*indexes*. docs/CHAOS.md shows this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chaos.history import TopicMode
+
+Tolerance = Callable[[TopicMode], bool]
+
+
+def never(mode: TopicMode) -> bool:
+    return False
+
+
+def always(mode: TopicMode) -> bool:
+    return True
+
+
+def unless_acks_all(mode: TopicMode) -> bool:
+    """What only the leader has may go with the leader."""
+    return mode.acks != -1
+
+
+def at_acks_0(mode: TopicMode) -> bool:
+    """A client that hears nothing cannot order what it sends."""
+    return mode.acks == 0
+
+
+def where_retries_repeat(mode: TopicMode) -> bool:
+    """A client that retries without a sequence number may write twice; at acks=0 there are no retries."""
+    return mode.acks != 0 and not deduplicated(mode)
+
+
+def where_retries_overtake(mode: TopicMode) -> bool:
+    """Without sequence numbers, what is retried lands behind what was already in flight."""
+    return not deduplicated(mode)
+
+
+def deduplicated(mode: TopicMode) -> bool:
+    return mode.idempotent or mode.transactional
+
+
+class Kind(NamedTuple):
+    name: str
+    definition: str
+    tolerated: Tolerance
+
+
+INCONSISTENT_OFFSETS = Kind(
+    "inconsistent-offsets",
+    "Two polls found different values at one offset.",
+    never,
+)
+SEND_POLL_MISMATCH = Kind(
+    "send-poll-mismatch",
+    "A send was told an offset where a poll, or another send's acknowledgement, has a different value.",
+    unless_acks_all,
+)
+LOST_WRITE = Kind(
+    "lost-write",
+    "A committed value never came back in a successful poll, though later parts of its log were read.",
+    unless_acks_all,
+)
+UNSEEN = Kind(
+    "unseen",
+    "An acknowledged value was in no successful poll, not even in one of the final phase.",
+    unless_acks_all,
+)
+VANISHED_READ = Kind(
+    "vanished-read",
+    "A value was polled at an offset, and the final read did not find it there.",
+    never,
+)
+PHANTOM = Kind(
+    "phantom",
+    "A poll returned a value that nobody sent to that partition.",
+    never,
+)
+G1A = Kind(
+    "G1a",
+    "A successful poll returned a value whose send surely failed, or whose transaction was aborted.",
+    never,
+)
+PRECOMMITTED_READ = Kind(
+    "precommitted-read",
+    "A transaction polled what it had sent itself, before it was committed.",
+    never,
+)
+DUPLICATE = Kind(
+    "duplicate",
+    "One value stands at two or more offsets.",
+    where_retries_repeat,
+)
+NONMONOTONIC_SEND = Kind(
+    "nonmonotonic-send",
+    "A process sent a value after another was acknowledged, and it stands before that one in the log.",
+    at_acks_0,
+)
+INT_NONMONOTONIC_SEND = Kind(
+    "int-nonmonotonic-send",
+    "Of two values sent by one operation, the later stands before the earlier.",
+    where_retries_overtake,
+)
+INT_SEND_SKIP = Kind(
+    "int-send-skip",
+    "Between two values sent by one operation stand values of others. Writers interleave; counted only.",
+    always,
+)
+G0 = Kind(
+    "G0",
+    "Operations that stand before each other in the logs (a cycle of write-write edges). Counted only.",
+    always,
+)
+POLL_SKIP = Kind(
+    "poll-skip",
+    "A process's next poll jumped over values. A new assignment or a rebalance of the key starts afresh.",
+    never,
+)
+NONMONOTONIC_POLL = Kind(
+    "nonmonotonic-poll",
+    "A process's next poll went back, or stood still. A new assignment or a rebalance of the key starts afresh.",
+    never,
+)
+INT_POLL_SKIP = Kind(
+    "int-poll-skip",
+    "One operation's polls jumped over values. Keys that were rebalanced meanwhile are exempt.",
+    never,
+)
+INT_NONMONOTONIC_POLL = Kind(
+    "int-nonmonotonic-poll",
+    "One operation's polls went back, or stood still. Keys that were rebalanced meanwhile are exempt.",
+    never,
+)
+G1C = Kind(
+    "G1c",
+    "Operations that each depend on the next: one polled what the other sent, or began after it ended. "
+    "No write-write edges are added: with them cycles would be normal.",
+    never,
+)
+DOUBLE_CONSUME = Kind(
+    "double-consume",
+    "One input record was consumed by two committed transactions of a group.",
+    never,
+)
+
+KINDS = (
+    INCONSISTENT_OFFSETS,
+    SEND_POLL_MISMATCH,
+    LOST_WRITE,
+    UNSEEN,
+    VANISHED_READ,
+    PHANTOM,
+    G1A,
+    PRECOMMITTED_READ,
+    DUPLICATE,
+    NONMONOTONIC_SEND,
+    INT_NONMONOTONIC_SEND,
+    INT_SEND_SKIP,
+    G0,
+    POLL_SKIP,
+    NONMONOTONIC_POLL,
+    INT_POLL_SKIP,
+    INT_NONMONOTONIC_POLL,
+    G1C,
+    DOUBLE_CONSUME,
+)
+
+MODES = {
+    "acks=0": TopicMode(1, 0),
+    "acks=1": TopicMode(1, 1),
+    "acks=all": TopicMode(1, -1),
+    "idempotent": TopicMode(1, -1, idempotent=True),
+    "transactional": TopicMode(1, -1, idempotent=True, transactional=True),
+}
+
+
+def markdown() -> list[str]:
+    """The table for the documentation: a mode's cell is empty where the anomaly is forbidden."""
+    lines = [f"| anomaly | what it is | {' | '.join(MODES)} |", "|-" * (len(MODES) + 2) + "|"]
+    for kind in KINDS:
+        cells = ["tolerated" if kind.tolerated(mode) else "" for mode in MODES.values()]
+        lines.append(f"| {kind.name} | {kind.definition} | {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,111 @@
+"""The order of polls: a process reads a partition in the log's order, leaving nothing out and repeating
+nothing.
+
+A reader's place is forgotten when it chooses anew what it reads (assign, subscribe), when its client is
+replaced, and for single keys when a group rebalances them: it then goes on from committed offsets. An
+operation that failed leaves the place where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chaos.checker.anomalies import (
+    INT_NONMONOTONIC_POLL,
+    INT_POLL_SKIP,
+    NONMONOTONIC_POLL,
+    POLL_SKIP,
+)
+from chaos.checker.observations import Observations, polls_of
+from chaos.checker.verdict import Findings
+from chaos.checker.version_orders import VersionOrder, VersionOrders
+from chaos.history import Operation
+
+NAMED = 5  # skipped values that a sentence names
+
+
+class Place(NamedTuple):
+    offset: int
+    op: int
+
+
+def check_polls(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+    places: dict[int, dict[str, Place]] = {}  # process -> key -> where its last operation stopped reading
+    for index, operation in enumerate(seen.operations):
+        if operation.f in ("assign", "subscribe", "crash"):
+            places.pop(operation.process, None)
+            continue
+        mine = places.setdefault(operation.process, {})
+        for key in operation.rebalanced:
+            mine.pop(key, None)
+        reached: dict[str, Place] = {}
+        for poll in polls_of(operation):
+            for key, pairs in poll.messages.items():
+                if not pairs or key in operation.rebalanced:
+                    continue
+                begin = Place(pairs[0][0], index)
+                before = reached.get(key) or mine.get(key)
+                if before is not None:
+                    _judge(operation, key, before, begin, orders[key], findings)
+                for last, following in _jumps(pairs):
+                    _judge(operation, key, Place(last, index), Place(following, index), orders[key], findings)
+                reached[key] = Place(pairs[-1][0], index)
+        if operation.outcome == "ok":
+            mine.update(reached)
+
+
+def _jumps(pairs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Neighbouring messages that are not one offset apart. Few are, and only those need a closer look."""
+    jumps = []
+    last = pairs[0][0] - 1
+    for pair in pairs:
+        offset = pair[0]
+        if offset != last + 1:
+            jumps.append((last, offset))
+        last = offset
+    return jumps
+
+
+def _judge(
+    operation: Operation,
+    key: str,
+    last: Place,
+    begin: Place,
+    order: VersionOrder,
+    findings: Findings,
+) -> None:
+    """Whether `begin` is the next message that anyone knows after `last`."""
+    low, high = order.index[last.offset], order.index[begin.offset]
+    within = last.op == begin.op
+    if high > low + 1:
+        skipped = order.between(low, min(high, low + 1 + NAMED))
+        more = high - low - 1 - len(skipped)
+        findings.add(
+            INT_POLL_SKIP if within else POLL_SKIP,
+            key,
+            f"process {operation.process} polled {key} {_from_to(last, begin)} and so skipped "
+            + ", ".join(f"value {value} at offset {offset}" for offset, value in skipped)
+            + (f" and {more} more" if more else ""),
+            [last.op, begin.op],
+            op=begin.op,
+            offset=begin.offset,
+            after=last.offset,
+        )
+    elif high <= low:
+        findings.add(
+            INT_NONMONOTONIC_POLL if within else NONMONOTONIC_POLL,
+            key,
+            f"process {operation.process} polled {key} {_from_to(last, begin)}, which is "
+            + ("the same place" if high == low else f"{low - high} back"),
+            [last.op, begin.op],
+            op=begin.op,
+            offset=begin.offset,
+            after=last.offset,
+        )
+
+
+def _from_to(last: Place, begin: Place) -> str:
+    if last.op == begin.op:
+        return f"up to offset {last.offset}, then from {begin.offset} (op {begin.op})"
+    return f"up to offset {last.offset} (op {last.op}), then from {begin.offset} (op {begin.op})"

@@ -1,0 +1,73 @@
+"""Reads that should not have been: of what failed, of what is not committed yet, of what nobody sent."""
+
+from __future__ import annotations
+
+from chaos.checker.anomalies import G1A, PHANTOM, PRECOMMITTED_READ
+from chaos.checker.observations import Observations, polls_of, sends_of
+from chaos.checker.verdict import Findings
+
+
+def check_reads(seen: Observations, findings: Findings) -> None:
+    _aborted_reads(seen, findings)
+    _precommitted_reads(seen, findings)
+    _phantoms(seen, findings)
+
+
+def _aborted_reads(seen: Observations, findings: Findings) -> None:
+    for key, partition in seen.partitions.items():
+        for value, reader in partition.read.items():
+            sent = seen.sender(key, value)
+            if sent is None or seen.operations[sent.op].outcome != "fail":
+                continue
+            what = "of an aborted transaction" if seen.operations[sent.op].f == "txn" else "whose send failed"
+            findings.add(
+                G1A,
+                key,
+                f"value {value} {what} (op {sent.op}) was polled from {key} (op {reader})",
+                [sent.op, reader],
+                value=value,
+            )
+
+
+def _precommitted_reads(seen: Observations, findings: Findings) -> None:
+    for index, operation in enumerate(seen.operations):
+        sent = {(send.key, send.value) for send in sends_of(operation)}
+        if not sent:
+            continue
+        polled = {
+            (key, pair[1])
+            for poll in polls_of(operation)
+            for key, pairs in poll.messages.items()
+            for pair in pairs
+        }
+        for key, value in sorted(sent & polled):
+            findings.add(
+                PRECOMMITTED_READ,
+                key,
+                f"op {index} of process {operation.process} sent value {value} to {key} and polled it itself",
+                [index],
+                value=value,
+            )
+
+
+def _phantoms(seen: Observations, findings: Findings) -> None:
+    """A run that was cut short has not recorded the sends that were open then: without the final phase that
+    ends a whole run, a value of unknown origin may be one of those."""
+    if PHANTOM.name in findings.not_judged:
+        return
+    for key, partition in seen.partitions.items():
+        for offset in partition.polled:
+            for value, sighting in partition.values_at(offset).items():
+                if seen.sender(key, value) is not None:
+                    continue
+                elsewhere = seen.senders.get(value)
+                origin = "nobody sent" if elsewhere is None else f"op {elsewhere.op} sent to {elsewhere.key}"
+                findings.add(
+                    PHANTOM,
+                    key,
+                    f"value {value}, which {origin}, was polled at offset {offset} of {key} "
+                    f"(op {sighting.op})",
+                    [sighting.op] if elsewhere is None else [elsewhere.op, sighting.op],
+                    value=value,
+                    offset=offset,
+                )

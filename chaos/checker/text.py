@@ -1,0 +1,39 @@
+"""A verdict as lines of text, for the command line."""
+
+from __future__ import annotations
+
+from chaos.checker.anomalies import KINDS
+from chaos.checker.verdict import Anomaly, Verdict
+
+
+def lines(verdict: Verdict) -> list[str]:
+    """What was judged, then what was found: forbidden anomalies with their evidence, tolerated ones after them."""
+    stats = verdict.stats
+    forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]
+    allowed = [anomaly for anomaly in verdict.anomalies if anomaly.allowed]
+    return [
+        f"{stats['operations']} operations ({stats['ok']} ok, {stats['fail']} failed, {stats['info']} unknown) "
+        f"on {stats['partitions']} partitions",
+        f"{stats['sent']} values sent, {stats['acknowledged']} acknowledged, {stats['read']} read",
+        *(f"not judged: {kind}, for {why}" for kind, why in verdict.not_judged.items()),
+        *_section("forbidden", forbidden, {kind: n.forbidden for kind, n in verdict.counts.items()}),
+        *_section("tolerated", allowed, {kind: n.allowed for kind, n in verdict.counts.items()}),
+        "no forbidden anomaly" if verdict.ok else f"FORBIDDEN: {_tally(verdict)}",
+    ]
+
+
+def _section(title: str, anomalies: list[Anomaly], counts: dict[str, int]) -> list[str]:
+    found = []
+    for kind in KINDS:
+        if not counts.get(kind.name):
+            continue
+        shown = [anomaly for anomaly in anomalies if anomaly.kind == kind.name]
+        found.append(f"{title}: {kind.name} ({counts[kind.name]}): {kind.definition}")
+        found += [f"  {anomaly.summary}" for anomaly in shown]
+        if counts[kind.name] > len(shown):
+            found.append(f"  and {counts[kind.name] - len(shown)} more")
+    return found
+
+
+def _tally(verdict: Verdict) -> str:
+    return ", ".join(f"{n.forbidden} {kind}" for kind, n in verdict.counts.items() if n.forbidden)

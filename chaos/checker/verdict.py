@@ -1,0 +1,95 @@
+"""What the checker says: anomalies with their evidence, how many of each, and whether all of them are
+tolerated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from chaos.checker.anomalies import KINDS, Kind
+from chaos.history import TopicMode, topic_of
+
+SHOWN_PER_KIND_AND_KEY = 32
+"""Anomalies kept with their evidence; the rest are counted. One lost log would otherwise fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    kind: str
+    key: str  # the partition; of a cycle that spans several, all of them
+    allowed: bool
+    summary: str  # one sentence with operations, offsets and values
+    evidence: tuple[int, ...]  # operations, by their place in the history
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    forbidden: int = 0
+    allowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    ok: bool  # no anomaly that the mode of its topic forbids
+    anomalies: tuple[Anomaly, ...]  # forbidden ones first, then in the order of the table
+    counts: Mapping[str, Count]  # by kind; kinds that were not found are left out
+    not_judged: Mapping[str, str]  # kind -> why
+    stats: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(
+            ok=fields["ok"],
+            anomalies=tuple(
+                Anomaly(**{**anomaly, "evidence": tuple(anomaly["evidence"])})
+                for anomaly in fields["anomalies"]
+            ),
+            counts={kind: Count(**count) for kind, count in fields["counts"].items()},
+            not_judged=dict(fields["not_judged"]),
+            stats=dict(fields["stats"]),
+        )
+
+
+@dataclass(slots=True)
+class Findings:
+    """Where the parts of the checker put what they find; decides by the topic's mode what is tolerated."""
+
+    topics: Mapping[str, TopicMode]
+    not_judged: dict[str, str] = field(default_factory=dict)
+    _anomalies: list[Anomaly] = field(default_factory=list)
+    _found: dict[tuple[str, str, bool], int] = field(default_factory=dict)  # (kind, key, allowed) -> how many
+
+    def add(
+        self, kind: Kind, keys: str | Sequence[str], summary: str, evidence: Sequence[int], **detail: Any
+    ) -> None:
+        keys = [keys] if isinstance(keys, str) else keys
+        allowed = all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)
+        key = ", ".join(keys)
+        found = self._found.get((kind.name, key, allowed), 0)
+        self._found[kind.name, key, allowed] = found + 1
+        if found < SHOWN_PER_KIND_AND_KEY:
+            distinct = tuple(dict.fromkeys(evidence))
+            self._anomalies.append(Anomaly(kind.name, key, allowed, summary, distinct, detail))
+
+    def verdict(self, stats: Mapping[str, int]) -> Verdict:
+        place = {kind.name: place for place, kind in enumerate(KINDS)}
+        anomalies = sorted(self._anomalies, key=lambda a: (a.allowed, place[a.kind], a.key))
+        counts = {kind.name: self._count(kind.name) for kind in KINDS}
+        return Verdict(
+            ok=not any(count.forbidden for count in counts.values()),
+            anomalies=tuple(anomalies),
+            counts={kind: count for kind, count in counts.items() if count != Count()},
+            not_judged=self.not_judged,
+            stats=stats,
+        )
+
+    def _count(self, kind: str) -> Count:
+        def total(allowed: bool) -> int:
+            return sum(n for (name, _, a), n in self._found.items() if name == kind and a is allowed)
+
+        return Count(total(False), total(True))

@@ -1,0 +1,144 @@
+"""Version orders: one log per partition, pieced together from what everyone saw of it.
+
+Polls count whatever became of their operation: a consumer is never shown what may still go away. Offsets told
+with sends count where the send is known to be committed, and only at acks=all: below that, a leader may tell
+an offset and lose the record. Index 0 is the first offset that anyone knows.
+
+Found on the way: values that disagree about an offset, and values that stand at several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chaos.checker.anomalies import DUPLICATE, INCONSISTENT_OFFSETS, SEND_POLL_MISMATCH
+from chaos.checker.observations import Observations, Partition, Sent
+from chaos.checker.verdict import Findings
+
+
+@dataclass(slots=True)
+class VersionOrder:
+    offsets: list[int]  # by index
+    values: list[int]  # by index; where values disagree, the smallest
+    index: dict[int, int]  # by offset
+    first: dict[int, int]  # value -> the first index where it stands
+    last: dict[int, int]  # value -> the last one
+
+    def between(self, low: int, high: int) -> list[tuple[int, int]]:
+        """(offset, value) pairs strictly between two indexes."""
+        return list(zip(self.offsets[low + 1 : high], self.values[low + 1 : high], strict=True))
+
+
+VersionOrders = dict[str, VersionOrder]
+
+
+def version_orders(seen: Observations) -> VersionOrders:
+    return {key: _order(seen, partition) for key, partition in seen.partitions.items()}
+
+
+def _order(seen: Observations, partition: Partition) -> VersionOrder:
+    value_at = dict(partition.polled)
+    also_at: dict[int, set[int]] = {offset: set(values) for offset, values in partition.disagreeing.items()}
+    for value, sent in _told(seen, partition) if partition.mode.acks == -1 else ():
+        assert sent.offset is not None
+        if value_at.setdefault(sent.offset, value) != value:
+            also_at.setdefault(sent.offset, set()).add(value)
+    offsets = sorted(value_at)
+    order = VersionOrder(offsets, [], {}, {}, {})
+    for index, offset in enumerate(offsets):
+        value = value_at[offset]
+        order.index[offset] = index
+        if offset in also_at:
+            for other in also_at[offset]:
+                order.first.setdefault(other, index)
+                order.last[other] = index
+            order.values.append(min(value, *also_at[offset]))
+        else:
+            order.values.append(value)
+        order.first.setdefault(value, index)
+        order.last[value] = index
+    return order
+
+
+def _told(seen: Observations, partition: Partition) -> list[tuple[int, Sent]]:
+    """Committed sends of a partition that were told an offset."""
+    sends = ((value, seen.senders[value]) for value in partition.sent)
+    return [(value, sent) for value, sent in sends if sent.offset is not None and seen.committed(sent)]
+
+
+def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+    for key, partition in seen.partitions.items():
+        _inconsistent_offsets(partition, findings)
+        if partition.mode.acks != 0:  # at acks=0 a client is told no offsets
+            _mismatches(seen, partition, findings)
+        _duplicates(seen, partition, orders[key], findings)
+
+
+def _inconsistent_offsets(partition: Partition, findings: Findings) -> None:
+    for offset in sorted(partition.disagreeing):
+        sightings = partition.values_at(offset)
+        witnesses = " and ".join(f"value {value} (op {s.op})" for value, s in sorted(sightings.items()))
+        findings.add(
+            INCONSISTENT_OFFSETS,
+            partition.key,
+            f"polls found {witnesses} at offset {offset} of {partition.key}",
+            [sighting.op for sighting in sightings.values()],
+            offset=offset,
+            values=sorted(sightings),
+        )
+
+
+def _mismatches(seen: Observations, partition: Partition, findings: Findings) -> None:
+    told = _told(seen, partition)
+    told_at: dict[int | None, list[int]] = {}
+    for value, sent in told:
+        told_at.setdefault(sent.offset, []).append(value)
+    for value, sent in told:
+        assert sent.offset is not None
+        if sent.offset in partition.polled:
+            others = {other: s.op for other, s in partition.values_at(sent.offset).items() if other != value}
+            how = "polled"
+        else:
+            rivals = told_at[sent.offset][:2]  # one is enough as evidence, and keeps this linear
+            others = {other: seen.senders[other].op for other in rivals if other != value}
+            how = "acknowledged"
+        if not others:
+            continue
+        other, witness = min(others.items())
+        findings.add(
+            SEND_POLL_MISMATCH,
+            partition.key,
+            f"value {value} was acknowledged at offset {sent.offset} of {partition.key} (op {sent.op}), "
+            f"where value {other} was {how} (op {witness})",
+            [sent.op, witness],
+            offset=sent.offset,
+            value=value,
+            other=other,
+        )
+
+
+def _duplicates(seen: Observations, partition: Partition, order: VersionOrder, findings: Findings) -> None:
+    repeated = {value for value, index in order.first.items() if order.last[value] != index}
+    if not repeated:
+        return
+    places: dict[int, dict[int, int]] = {value: {} for value in repeated}  # -> offset -> who saw it there
+    if partition.mode.acks == -1:
+        for value, sent in _told(seen, partition):
+            if value in repeated and sent.offset is not None:
+                places[value][sent.offset] = sent.op
+    for offset in order.offsets:
+        for value, sighting in partition.values_at(offset).items():
+            if value in repeated:
+                places[value][offset] = sighting.op
+    for value in sorted(repeated):
+        writer = seen.sender(partition.key, value)
+        found = ", ".join(f"{offset} (op {op})" for offset, op in sorted(places[value].items()))
+        findings.add(
+            DUPLICATE,
+            partition.key,
+            f"value {value}, sent once{'' if writer is None else f' (op {writer.op})'}, "
+            f"stands at offsets {found} of {partition.key}",
+            [*places[value].values(), *(() if writer is None else (writer.op,))],
+            value=value,
+            offsets=sorted(places[value]),
+        )
