@@ -426,11 +426,6 @@ class Partition:
         first_open = self.log.first_unstable_offset(high_watermark)
         return high_watermark if first_open is None else min(first_open, high_watermark)
 
-    def aborted_transactions(self, offset: int, piece: LogSlice) -> tuple[tuple[int, int], ...]:
-        """(producer id, first offset) of aborted transactions in what is read; none until there are
-        transactions."""
-        return ()
-
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
         if epoch == self.leader_epoch and self.leader is not None:

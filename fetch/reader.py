@@ -113,7 +113,7 @@ def _read_partition(
     stable = -1 if follower else replica.last_stable_offset
     aborted: tuple[tuple[int, int], ...] = ()
     if piece is not None and request.committed_only and not follower:
-        aborted = replica.aborted_transactions(offset, piece)
+        aborted = replica.log.aborted_in(piece)
     return FetchedPartition(
         wanted.topic_id,
         replica.tp.topic,

@@ -23,7 +23,8 @@ from itertools import pairwise
 from typing import Final
 
 from data_plane.log import files
-from data_plane.log.compaction import AbortedTransaction, LastBatch, Outcome, Pass, Transactions
+from data_plane.log.aborted import AbortedTransaction
+from data_plane.log.compaction import LastBatch, Outcome, Pass, Transactions
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment
 from metadata_quorum.batch import BatchHeader, Buffer, decode_batch
@@ -78,10 +79,11 @@ def dirt_of(
 
 @dataclass(slots=True)
 class Replacement:
-    """Old segments, in order, and the one that takes their place."""
+    """Old segments, in order, the one that takes their place, and where they end."""
 
     old: list[Segment]
     new: Segment
+    end: int
 
 
 @dataclass(slots=True)
@@ -100,6 +102,7 @@ class CleanWork:
     replacements: list[Replacement] = field(default_factory=list)
     cleaned_to: int = 0
     """The first offset that is dirty now."""
+    still_aborted: list[AbortedTransaction] = field(default_factory=list)
 
     def run(self) -> None:
         """Read and write; on return the new segments are durable under their `.swap` names."""
@@ -113,8 +116,14 @@ class CleanWork:
             Transactions(self.aborted),
         )
         sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
-        for group in _groups(sources, self.dirt.end, self.config.segment_bytes):
-            self.replacements.append(Replacement(group, self._rewrite(group, cleaning)))
+        end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
+        for group, group_end in _groups(sources, end, self.config.segment_bytes):
+            self.replacements.append(Replacement(group, self._rewrite(group, cleaning), group_end))
+        self.still_aborted = [
+            entry
+            for entry in self.aborted
+            if entry.last_offset in cleaning.needed_markers or entry.last_offset >= self.cleaned_to
+        ]
         for replacement in self.replacements:
             replacement.new.rename(self.disk, files.SWAP)
         self.disk.sync_dir(self.directory)
@@ -176,16 +185,17 @@ def batches_of(segment: Segment) -> Iterator[tuple[Buffer, BatchHeader]]:
         yield read(position, header.size), header
 
 
-def _groups(segments: Sequence[Segment], end: int, max_bytes: int) -> list[list[Segment]]:
-    """Neighbours that fit into one segment together, even if nothing of them goes."""
-    groups: list[list[Segment]] = []
+def _groups(segments: Sequence[Segment], end: int, max_bytes: int) -> list[tuple[list[Segment], int]]:
+    """Neighbours that fit into one segment together, even if nothing of them goes; where each ends."""
+    groups: list[tuple[list[Segment], int]] = []
     size = 0
     ends = [*(s.base_offset for s in segments[1:]), end]
     for segment, next_base in zip(segments, ends, strict=True):
         size += segment.size
-        if groups and size <= max_bytes and next_base - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET:
-            groups[-1].append(segment)
+        group = groups[-1][0] if groups else []
+        if group and size <= max_bytes and next_base - group[0].base_offset <= MAX_RELATIVE_OFFSET:
+            groups[-1] = ([*group, segment], next_base)
         else:
-            groups.append([segment])
+            groups.append(([segment], next_base))
             size = segment.size
     return groups

@@ -20,10 +20,11 @@ Pure: bytes and numbers in, bytes out. Way of the data: cleaner.py -> here, batc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from data_plane.log.aborted import AbortedTransaction
 from metadata_quorum.batch import (
     CONTROL_ABORT,
     BatchHeader,
@@ -33,14 +34,6 @@ from metadata_quorum.batch import (
     decode_batch,
     encode_batch,
 )
-
-
-class AbortedTransaction(NamedTuple):
-    """Offsets of the first record and of the abort marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class Outcome(Enum):
@@ -101,6 +94,8 @@ class Pass:
     delete_retention_ms: int
     producers: Mapping[int, LastBatch]
     transactions: Transactions
+    needed_markers: set[int] = field(default_factory=set)
+    """Offsets of markers that still stand for records of theirs."""
 
     def clean(self, data: Buffer, header: BatchHeader) -> Buffer | None:
         """What becomes of one whole batch: itself, a smaller one, or None."""
@@ -108,6 +103,8 @@ class Pass:
             return data
         records = decode_batch(data)
         outcome = self.transactions.judge(header, records[0] if header.is_control and records else None)
+        if outcome is Outcome.MARKER_NEEDED:
+            self.needed_markers.add(header.last_offset)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         due = horizon is not None and horizon <= self.now_ms
         if header.is_control:

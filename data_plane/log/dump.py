@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from data_plane.log import checkpoints, files
+from data_plane.log.aborted import decode as decode_aborted
 from data_plane.log.index import OffsetIndex, TimeIndex, check_order
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.segment import headers_in
@@ -55,6 +56,12 @@ def dump(
             yield f"timestamp: {entry.timestamp} offset: {times.base_offset + entry.offset}"
     elif name.endswith(files.SNAPSHOT):
         yield from _dump_snapshot(disk.read_bytes(path))
+    elif name.endswith(files.TXN_INDEX):
+        for transaction in decode_aborted(disk.read_bytes(path)):
+            yield (
+                f"version: 0 producerId: {transaction.producer_id} firstOffset: {transaction.first_offset} "
+                f"lastOffset: {transaction.last_offset} lastStableOffset: {transaction.last_stable_offset}"
+            )
     elif name == files.LEADER_EPOCHS:
         for epoch, start in checkpoints.read_epochs(disk, path):
             yield f"epoch: {epoch} startOffset: {start}"

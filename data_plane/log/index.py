@@ -19,7 +19,7 @@ for an offset that is not among the latest.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -187,6 +187,26 @@ class OffsetIndex(_Index[OffsetEntry]):
         """A position at or before the batch that holds `offset`."""
         found = self.search(offset - self.base_offset, cached_only=cached_only)
         return found.position if found else 0
+
+    def offset_behind(self, position: int) -> int:
+        """The (absolute) offset of the first batch with an entry that begins at `position` or later.
+
+        Raises NotCachedError where there is none, or a lookup would have to wait.
+        """
+        pending = self._decode(self._pending)
+        low, high = 0, self._entries_in_file()
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle, 1, self.open().read_cached)[0].position < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self._entries_in_file():
+            return self.base_offset + self._read(low, 1, self.open().read_cached)[0].offset + 1
+        i = bisect_left(pending, position, key=lambda e: e.position)
+        if i == len(pending):
+            raise NotCachedError
+        return self.base_offset + pending[i].offset + 1
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries of batches that end at or behind `offset`."""

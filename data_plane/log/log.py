@@ -31,6 +31,7 @@ from metadata_quorum.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     CorruptBatchError,
+    Record,
     decode_batch,
     iter_headers,
     set_offset_and_epoch,
@@ -69,6 +70,7 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.aborted = loaded.aborted
         self._segments: SortedDict[int, Segment] = loaded.segments
         self._active: Segment = loaded.segments.peekitem(-1)[1]
         self._deletions: list[Deletion] = []
@@ -237,12 +239,17 @@ class Log:
             active.note(start + position, size, last_offset, header.max_timestamp)
             if header.producer_id >= 0:
                 if header.is_control:
-                    marker = decode_batch(records, position)[0]
-                    self.producers.update_control(header._replace(base_offset=offset), marker)
+                    self._take_marker(header._replace(base_offset=offset), decode_batch(records, position))
                 else:
                     self.producers.update(header, offset)
         self.log_end_offset = self.producers.next_offset = next_offset
         return rolled
+
+    def _take_marker(self, header: BatchHeader, records: list[Record]) -> None:
+        if records:  # compaction may have left a control batch empty
+            aborted = self.producers.update_control(header, records[0])
+            if aborted is not None:
+                self.aborted.add(aborted, self._active.base_offset)
 
     # --- rolling
 
@@ -341,6 +348,19 @@ class Log:
         """(epoch, end offset) of the greatest epoch known up to `epoch`; (-1, -1) where unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
+    def aborted_in(self, piece: LogSlice) -> tuple[tuple[int, int], ...]:
+        """(producer id, first offset) of aborted transactions with records in what is read."""
+        if not self.aborted.entries:
+            return ()
+        start = piece.first_offset
+        return self.aborted.between(start, self._end_of(piece))
+
+    def _end_of(self, piece: LogSlice) -> int:
+        """An offset behind the slice, no farther than its segment."""
+        i = self._segments.bisect_right(piece.first_offset)
+        end: int = self._segments.keys()[i] if i < len(self._segments) else self.log_end_offset
+        return min(piece.end_offset(), end)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest open, or not yet replicated, transaction begins."""
         return self.producers.first_unstable_offset(high_watermark)
@@ -364,6 +384,7 @@ class Log:
         """Drop everything; the next record is `offset`."""
         for base in list(self._segments):
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
+        self.aborted.entries.clear()
         created_ms = self._active.created_ms
         self._active = Segment(self.disk, self.directory, offset, self.config, created_ms)
         self._segments[offset] = self._active
@@ -378,6 +399,7 @@ class Log:
         self.recovery_point = min(self.recovery_point, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
+        self.aborted.truncate_from_end(offset, self._active.base_offset)
         self._write_epochs()
         recovery.rebuild_producers(
             self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset
@@ -417,7 +439,9 @@ class Log:
             del self._segments[segment.base_offset]
             self._schedule_deletion(segment, due_ms)
         if count:
-            self.advance_log_start(self._segments.peekitem(0)[0])
+            first: int = self._segments.peekitem(0)[0]
+            self.advance_log_start(first)
+            self.aborted.truncate_from_start(first)
         return self.take_deletions()
 
     def take_deletions(self) -> list[Deletion]:
@@ -464,7 +488,8 @@ class Log:
             now_ms,
             producers,
             self._truncations,
-            max_map_bytes=max_map_bytes,
+            tuple(self.aborted.entries),
+            max_map_bytes,
         )
 
     def replace(self, work: CleanWork, now_ms: int) -> bool:
@@ -483,6 +508,10 @@ class Log:
                 del self._segments[segment.base_offset]
                 self._schedule_deletion(segment, due_ms)
             self._segments[first.base_offset] = replacement.new
+        for replacement in work.replacements:
+            base, end = replacement.new.base_offset, replacement.end
+            still = [entry for entry in work.still_aborted if base <= entry.last_offset < end]
+            self.aborted.rewrite(base, end, still)
         self.cleaned_to = work.cleaned_to
         return True
 
@@ -509,6 +538,7 @@ class Log:
             return None
         first = max(self._segments.bisect_right(self.recovery_point) - 1, 0)
         unsynced = [f for segment in self.segments[first:] for f in segment.files_to_sync()]
+        unsynced += self.aborted.take_unsynced()
         epochs = checkpoints.encode_epochs(self.epochs.entries) if self.epochs.dirty else None
         work = FlushWork(
             self.disk,

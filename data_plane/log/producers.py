@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from sortedcontainers import SortedDict
 
+from data_plane.log.aborted import AbortedTransaction
 from metadata_quorum.batch import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -83,15 +84,6 @@ class ProducerState:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
 
-class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log; it holds the LSO back until the HW passes the marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int  # of the marker
-    aborted: bool
-
-
 class ProducerStateManager:
     """See the module. `next_offset` is the offset up to which the state has taken in the log."""
 
@@ -99,7 +91,8 @@ class ProducerStateManager:
         self.states: dict[int, ProducerState] = {}
         self.next_offset = 0
         self._ongoing: SortedDict[int, int] = SortedDict()  # first offset -> producer id
-        self._unreplicated: SortedDict[int, CompletedTransaction] = SortedDict()  # by first offset
+        # Ended, but their marker is not replicated yet: first offset -> offset of the marker.
+        self._unreplicated: SortedDict[int, int] = SortedDict()
 
     # --- appending
 
@@ -165,8 +158,8 @@ class ProducerStateManager:
             state.current_txn_first_offset = base_offset
             self._ongoing[base_offset] = header.producer_id
 
-    def update_control(self, header: BatchHeader, marker: Record) -> CompletedTransaction | None:
-        """Take in a control batch; returns the transaction that its marker ended, if one was open."""
+    def update_control(self, header: BatchHeader, marker: Record) -> AbortedTransaction | None:
+        """Take in a control batch; returns the transaction that its marker aborted, if one was open."""
         kind = control_type(marker)
         if kind not in (CONTROL_ABORT, CONTROL_COMMIT):
             return None
@@ -181,18 +174,18 @@ class ProducerStateManager:
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, None
         if first_offset is None:
             return None
-        ended = CompletedTransaction(
-            header.producer_id, first_offset, header.last_offset, kind == CONTROL_ABORT
-        )
         self._ongoing.pop(first_offset, None)
-        self._unreplicated[first_offset] = ended
-        return ended
+        self._unreplicated[first_offset] = header.last_offset
+        if kind == CONTROL_COMMIT:
+            return None
+        stable = self._ongoing.peekitem(0)[0] if self._ongoing else header.next_offset
+        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
 
     # --- transactions
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the first transaction begins that is open, or whose end is not replicated yet."""
-        while self._unreplicated and self._unreplicated.peekitem(0)[1].last_offset < high_watermark:
+        while self._unreplicated and self._unreplicated.peekitem(0)[1] < high_watermark:
             self._unreplicated.popitem(0)
         firsts = [d.peekitem(0)[0] for d in (self._ongoing, self._unreplicated) if d]
         return min(firsts) if firsts else None

@@ -20,6 +20,7 @@
     leader-epoch-checkpoint missing or unreadable              made again from all batches
     no segment at all                                          an empty one at the log start offset
     log start offset ahead of the end                          the log begins anew there
+    `.txnindex` of segments that were scanned                  made again from their abort markers
 
 A batch counts as good behind damage if its length fits, its magic is 2, its CRC is right and its
 offset is not below what the damaged one would have reached. (A damaged base offset of the very last
@@ -31,12 +32,14 @@ Way of the data: Log.open -> here; nothing else reads whole segments.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sortedcontainers import SortedDict
 
 from data_plane.log import checkpoints, files
+from data_plane.log.aborted import AbortedTransaction, AbortedTransactions
 from data_plane.log.config import LogConfig
 from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
@@ -83,6 +86,7 @@ class LoadedLog:
     recovery_point: int
     epochs: EpochCache
     producers: ProducerStateManager
+    aborted: AbortedTransactions
 
 
 def load(
@@ -105,7 +109,7 @@ def load(
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
     epochs = _read_epochs(disk, directory)
-    end = _find_end(disk, segments, epochs, recovery_point if not clean else None)
+    end, scanned_from = _find_end(disk, segments, epochs, recovery_point if not clean else None)
     if epochs is None:
         epochs = _epochs_of_batches(segments)
     log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
@@ -118,9 +122,15 @@ def load(
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager()
-    rebuild_producers(disk, directory, producers, segments, log_start_offset, end)
+    aborted = AbortedTransactions(disk, directory)
+    aborted.load(segments, scanned_from)
+    for base in segments.irange(scanned_from):
+        disk.remove(files.path_of(directory, base, files.TXN_INDEX))
+    rebuild_producers(
+        disk, directory, producers, segments, log_start_offset, end, aborted=aborted, told_from=scanned_from
+    )
     _remove_stray_snapshots(disk, directory, segments)
-    return LoadedLog(segments, log_start_offset, end, min(recovery_point, end), epochs, producers)
+    return LoadedLog(segments, log_start_offset, end, min(recovery_point, end), epochs, producers, aborted)
 
 
 def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
@@ -189,14 +199,15 @@ def _epochs_of_batches(segments: SortedDict[int, Segment]) -> EpochCache:
 
 def _find_end(
     disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int | None
-) -> int:
-    """The end offset of the log, after whatever recovery it needs; no recovery point: a clean close."""
+) -> tuple[int, int]:
+    """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
+    scanned (its end: nothing was). No recovery point: a clean close."""
     last_base, last = segments.peekitem(-1)
     if recovery_point is None:
         _rebuild_damaged_indexes(disk, segments, list(segments))
         try:
             end: int = last.load_tail()
-            return end
+            return end, end
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
     return _recover(disk, segments, epochs, recovery_point)
@@ -204,8 +215,8 @@ def _find_end(
 
 def _recover(
     disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int
-) -> int:
-    """Check what may not have been synced; returns the end offset of the log."""
+) -> tuple[int, int]:
+    """Check what may not have been synced; returns the end of the log and the offset checked from."""
     bases = list(segments)
     first: int = max(segments.bisect_right(recovery_point) - 1, 0)
     _rebuild_damaged_indexes(disk, segments, bases[:first])
@@ -225,7 +236,7 @@ def _recover(
         for later in bases[i + 1 :]:
             _remove_segment(disk, segments.pop(later))
         break
-    return end
+    return end, bases[first]
 
 
 def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bases: list[int]) -> None:
@@ -350,12 +361,21 @@ def rebuild_producers(
     segments: SortedDict[int, Segment],
     log_start_offset: int,
     end: int,
+    *,
+    aborted: AbortedTransactions | None = None,
+    told_from: int | None = None,
 ) -> None:
-    """Bring `producers` to the state after `end`: the newest usable snapshot, then the log."""
+    """Bring `producers` to the state after `end`: the newest usable snapshot, then the log.
+
+    With `aborted`, abort markers from `told_from` on are told to it: the snapshot is one before them.
+    """
     start = log_start_offset
     producers.reset(start)
+    newest = end if told_from is None else told_from
     for offset in reversed(_offsets(disk, directory, files.SNAPSHOT)):
         path = files.path_of(directory, offset, files.SNAPSHOT)
+        if newest < offset <= end:
+            continue
         if offset <= end:
             try:
                 producers.reset(offset, decode_snapshot(disk.read_bytes(path)))
@@ -366,11 +386,15 @@ def rebuild_producers(
         disk.remove(path)
     first = max(segments.bisect_right(start) - 1, 0)
     for base in list(segments)[first:]:
-        _replay(producers, segments[base], start, end)
+        for ended in _replay(producers, segments[base], start, end):
+            if aborted is not None and ended.last_offset >= newest:
+                aborted.add(ended, base)
     producers.next_offset = end
 
 
-def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: int) -> None:
+def _replay(
+    producers: ProducerStateManager, segment: Segment, start: int, end: int
+) -> Iterator[AbortedTransaction]:
     if start >= end or segment.size == 0:
         return
     position = segment.locate(start, segment.file.read)
@@ -378,6 +402,10 @@ def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: 
         if header.producer_id < 0 or header.base_offset >= end:
             continue
         if header.is_control:
-            producers.update_control(header, decode_batch(segment.file.read(at, header.size))[0])
+            if header.record_count == 0:  # compaction took the marker and left its producer's epoch
+                continue
+            ended = producers.update_control(header, decode_batch(segment.file.read(at, header.size))[0])
+            if ended is not None:
+                yield ended
         else:
             producers.update(header, header.base_offset)

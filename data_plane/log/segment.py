@@ -11,7 +11,7 @@ Way of the data: log -> here -> disk on an append; reader -> log -> here -> slic
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -21,6 +21,7 @@ from data_plane.log.index import NotCachedError, OffsetIndex, TimeIndex
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatchError, read_header
 from metadata_quorum.disk import Buffer, Disk, File
 
+MAX_OFFSET: Final = 2**63 - 1
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # the indexes keep offsets as int32 from the segment's base
 
 _SCAN_BYTES: Final = 8192
@@ -88,6 +89,10 @@ class LogSlice:
     @property
     def file(self) -> File:
         return self._segment.file
+
+    def end_offset(self) -> int:
+        """An offset at or behind the end of what will be read, as near as can be told without reading."""
+        return self._segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
 
     def read(self) -> Buffer:
         """The bytes; may block, so it belongs in an executor. Ends short where the log was cut since."""
@@ -266,6 +271,17 @@ class Segment:
             if header.base_offset + header.last_offset_delta >= offset:
                 return position
         return end
+
+    def offset_behind(self, position: int) -> int:
+        """An offset at or behind the end of the batch that reaches `position`; by index, without reading
+        the log. MAX_OFFSET where nothing is cached."""
+        i = bisect_left(self._batch_ends, position)
+        if self._batch_ends and self._batch_ends[0] <= position:
+            return self._offset_ends[min(i, len(self._offset_ends) - 1)]
+        try:
+            return self.offset_index.offset_behind(position)
+        except NotCachedError:
+            return MAX_OFFSET
 
     def headers(self, start: int, end: int, read: Read | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """As `headers_in`, of this segment's file."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from data_plane.log.cleaner import CleanWork, batches_of
-from data_plane.log.compaction import AbortedTransaction
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import Log, Origin
@@ -51,10 +50,9 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     return found
 
 
-def clean(log: Log, *, now_ms: int = NOW_MS, aborted=(), **arguments) -> CleanWork:
+def clean(log: Log, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     """As the cleaner does it, without waiting for anything."""
     work = log.plan_cleaning(log.dirt(log.log_end_offset, now_ms), now_ms, **arguments)
-    work.aborted = aborted
     work.run()
     assert log.replace(work, now_ms)
     log.finish_replacing(work)
@@ -180,17 +178,19 @@ def test_records_of_an_aborted_transaction_go_and_its_marker_once_it_is_not_need
     marker(log, 1, commit=False)
     marker(log, 2, commit=True)
     log.producers.states.clear()  # expired
-    aborted = (AbortedTransaction(1, 0, 3),)
+    assert log.aborted.between(0, 5) == ((1, 0),)
 
     def cleaned(now_ms: int) -> list[int]:
         put(log, (b"fill-%d" % log.log_end_offset, b"x" * 300))
         log.roll(NOW_MS)
-        clean(log, now_ms=now_ms, aborted=aborted)
+        clean(log, now_ms=now_ms)
         return [h.base_offset for s in log.segments for _, h in batches_of(s) if h.base_offset < 5]
 
     assert cleaned(NOW_MS) == [1, 3, 4]
     assert [r for r in contents(log) if r[0] < 5] == [(1, b"a", b"committed")]
+    assert log.aborted.between(0, 5) == ((1, 0),)  # a reader may still hold what was there before
     assert cleaned(NOW_MS + 1) == [1, 3, 4]  # the abort marker gets its horizon
+    assert log.aborted.entries == []
     assert cleaned(NOW_MS + 2000) == [1, 4]  # the commit marker's data is still there
 
 

@@ -116,10 +116,10 @@ def test_open_transaction_survives_a_snapshot():
     again.reset(41, decode_snapshot(encode_snapshot(producers.states)))
     assert again.first_unstable_offset(41) == 40
     marker = encode_end_txn_marker(
-        commit=True, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=1
+        commit=False, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=1
     )
-    ended = again.update_control(read_header(marker)._replace(base_offset=41), decode_batch(marker)[0])
-    assert (ended.first_offset, ended.last_offset, ended.aborted) == (40, 41, False)
+    aborted = again.update_control(read_header(marker)._replace(base_offset=41), decode_batch(marker)[0])
+    assert aborted == (7, 40, 41, 42)
 
 
 def test_silent_producers_expire_unless_in_a_transaction():

@@ -1,0 +1,120 @@
+"""Which transactions of a log were aborted: what a read_committed consumer needs to skip their records.
+
+Each segment has a `.txnindex` with the transactions whose abort marker lies in it, in order of markers;
+most have none, and then there is no file. All of them together are few and are kept in memory.
+
+    .txnindex   { version int16 (0) | producer id int64 | first offset int64 | last offset int64
+                | last stable offset int64 }*                                   34 bytes an entry
+
+`last offset` is the marker's; `last stable offset` the LSO when the marker was written, so that a
+reader knows where it need not look on.
+
+Way of the data: an abort marker -> log -> here; a read_committed fetch -> partition -> log -> here.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from data_plane.log import files
+from metadata_quorum.disk import Disk, File
+
+ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """Offsets of its first record and of its marker, and the LSO behind the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def decode(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a `.txnindex`; a torn one at the end is left out."""
+    whole = len(data) // ENTRY.size * ENTRY.size
+    return [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(data[:whole])]
+
+
+def encode(entries: Iterable[AbortedTransaction]) -> bytes:
+    """Entries as they lie in the file."""
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+class AbortedTransactions:
+    """See the module. Writes reach the page cache; the log's flush makes them durable."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.entries: list[AbortedTransaction] = []
+        self._unsynced: dict[str, File] = {}
+
+    def load(self, bases: Iterable[int], below: int) -> None:
+        """Read the files of the segments at `bases`; markers at or behind `below` are told anew."""
+        self.entries = []
+        for base in bases:
+            path = self._path(base)
+            if self._disk.exists(path):
+                self.entries += decode(self._disk.read_bytes(path))
+        self.entries = [entry for entry in self.entries if entry.last_offset < below]
+
+    def add(self, entry: AbortedTransaction, base: int) -> None:
+        """An abort marker was written into the segment at `base`."""
+        self.entries.append(entry)
+        path = self._path(base)
+        file = self._unsynced.get(path) or self._disk.open(path, create=True)
+        file.append((encode([entry]),))
+        self._unsynced[path] = file
+
+    def rewrite(self, base: int, end: int, entries: Iterable[AbortedTransaction]) -> None:
+        """The segment at `base` reaches up to `end` and has these."""
+        kept = list(entries)
+        first, last = self._index_of(base), self._index_of(end)
+        self.entries[first:last] = kept
+        path = self._path(base)
+        self._unsynced.pop(path, None)
+        if kept:
+            file = self._disk.open(path, create=True)
+            file.truncate(0)
+            file.append((encode(kept),))
+            self._unsynced[path] = file
+        else:
+            self._disk.remove(path)
+
+    def truncate_from_end(self, offset: int, base: int) -> None:
+        """The log ends at `offset`, in the segment at `base`; files of later segments are gone."""
+        if self.entries and self.entries[-1].last_offset >= offset:
+            del self.entries[self._index_of(offset) :]
+            self.rewrite(base, offset, self.entries[self._index_of(base) :])
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Segments below `offset` are gone, and their files with them."""
+        del self.entries[: self._index_of(offset)]
+
+    def between(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """(producer id, first offset) of those with a record in [start, end)."""
+        found: list[tuple[int, int]] = []
+        for entry in self.entries[self._index_of(start) :]:
+            if entry.first_offset < end:
+                found.append((entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= end:
+                break
+        return tuple(found)
+
+    def take_unsynced(self) -> list[File]:
+        """Files written since the last call."""
+        unsynced = list(self._unsynced.values())
+        self._unsynced = {}
+        return unsynced
+
+    def _index_of(self, last_offset: int) -> int:
+        return bisect_left(self.entries, last_offset, key=lambda entry: entry.last_offset)
+
+    def _path(self, base: int) -> str:
+        return files.path_of(self._directory, base, files.TXN_INDEX)

@@ -1,0 +1,124 @@
+"""Aborted transactions: what a reader is told, and the `.txnindex` files through rolls, cuts and crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data_plane.log.aborted import AbortedTransaction, decode
+from data_plane.log.config import LogConfig
+from data_plane.log.dump import dump
+from data_plane.log.log import Log, Origin
+from metadata_quorum.batch import encode_end_txn_marker
+from metadata_quorum.disk import OsDisk
+from tests.logs import NOW_MS, lead, open_log
+
+pytestmark = pytest.mark.row("L1")
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
+
+
+def send(log: Log, producer: int, sequence: int, value: bytes = b"x") -> int:
+    return lead(
+        log, value, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
+    )
+
+
+def end(log: Log, producer: int, *, commit: bool) -> int:
+    marker = encode_end_txn_marker(
+        commit=commit, coordinator_epoch=0, producer_id=producer, producer_epoch=0, timestamp=NOW_MS
+    )
+    info = log.append_as_leader(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    return info.first_offset
+
+
+def interleaved(directory: Path) -> Log:
+    """Offsets 0-1 open by producer 1 and 2, 2 aborts 1, 3 commits 2, then 20 short aborted ones."""
+    log = open_log(directory, SMALL)
+    send(log, 1, 0)
+    send(log, 2, 0)
+    end(log, 1, commit=False)
+    end(log, 2, commit=True)
+    for number in range(20):
+        send(log, 10 + number, 0, b"x" * 50)
+        end(log, 10 + number, commit=False)
+    return log
+
+
+def files_of(directory: Path) -> dict[str, list[AbortedTransaction]]:
+    return {path.name: decode(path.read_bytes()) for path in sorted(directory.glob("*.txnindex"))}
+
+
+def test_a_reader_is_told_of_what_it_reads_and_not_of_all(tmp_path):
+    log = interleaved(tmp_path)
+    assert log.aborted.entries[0] == (1, 0, 2, 1), "producer 2 was still open"
+    assert log.aborted.between(0, 2) == ((1, 0),)
+    assert log.aborted.between(3, 4) == ()
+    assert log.aborted.between(4, 8) == ((10, 4), (11, 6))
+    piece = log.read(4, 150, at_least_one_batch=True)
+    told = log.aborted_in(piece)
+    assert told[0] == (10, 4)
+    assert len(told) < 5
+    assert log.aborted_in(log.read(3, 10, at_least_one_batch=True)) == ()
+
+
+def test_each_segment_keeps_those_whose_marker_it_holds(tmp_path):
+    log = interleaved(tmp_path)
+    assert len(log.segments) > 3
+    found = files_of(tmp_path)
+    assert [entry for entries in found.values() for entry in entries] == log.aborted.entries
+    for name, entries in found.items():
+        assert all(entry.last_offset >= int(name.split(".")[0]) for entry in entries)
+    first = next(iter(found))
+    assert list(dump(OsDisk(), str(tmp_path / first)))[1] == (
+        "version: 0 producerId: 1 firstOffset: 0 lastOffset: 2 lastStableOffset: 1"
+    )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_they_are_found_again_or_made_anew(tmp_path, clean):
+    log = interleaved(tmp_path)
+    entries, found = log.aborted.entries, files_of(tmp_path)
+    if clean:
+        log.close_clean()
+    else:
+        log.close()
+        for path in tmp_path.glob("*.txnindex"):
+            path.unlink()
+    again = open_log(tmp_path, SMALL, clean=clean)
+    assert again.aborted.entries == entries
+    assert files_of(tmp_path) == found
+
+
+def test_only_what_was_flushed_is_trusted_after_a_crash(tmp_path):
+    log = interleaved(tmp_path)
+    base = log.segments[2].base_offset
+    entries = list(log.aborted.entries)
+    log.close()
+    for path in tmp_path.glob("*.txnindex"):
+        if int(path.name.split(".")[0]) >= base:
+            path.write_bytes(path.read_bytes()[:-3])
+    again = open_log(tmp_path, SMALL, recovery_point=base)
+    assert again.aborted.entries == entries
+
+
+def test_cutting_the_log_forgets_their_markers(tmp_path):
+    log = interleaved(tmp_path)
+    log.truncate_to(7)
+    assert [entry.last_offset for entry in log.aborted.entries] == [2, 5]
+    assert log.first_unstable_offset(7) == 6, "producer 11 is open again"
+    assert [entry for entries in files_of(tmp_path).values() for entry in entries] == log.aborted.entries
+    end(log, 11, commit=False)
+    assert log.aborted.between(6, 8) == ((11, 6),)
+    log.truncate_fully_and_start_at(50)
+    assert log.aborted.entries == []
+
+
+def test_old_segments_take_theirs_with_them(tmp_path):
+    log = interleaved(tmp_path)
+    second = log.segments[1].base_offset
+    log.advance_log_start(second)
+    log.delete_old_segments(NOW_MS, log.log_end_offset)
+    assert all(entry.last_offset >= second for entry in log.aborted.entries)
+    assert log.aborted.entries
