@@ -1,0 +1,142 @@
+"""What was done to the cluster, and what it did: faults, nodes, controller, and each partition's leader, ISR
+and high watermark over time. Events and observations in, lists of changes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from chaos.events import CALM, ENDED_ITSELF, HEALED, SKIPPED, Event
+from chaos.report.buckets import Buckets, milliseconds, thinned
+from chaos.report.recorded import Fields
+
+MAX_CHANGES: Final = 1_200  # per list; beyond that, the first and last of each bucket
+MAX_TARGETS: Final = 6  # rows of one kind of fault before its spans share rows
+
+# Points that are about the run, not faults; they share a row.
+REMARKS: Final = frozenset({CALM, HEALED, SKIPPED, ENDED_ITSELF})
+
+Span = dict[str, Any]
+
+
+def faults(events: Iterable[Event], buckets: Buckets) -> list[dict[str, Any]]:
+    """Per kind of fault its rows of spans, in the order of their first appearance. A row is a target where
+    the targets are few; else the rows are as many as spans lay beside one another."""
+    kinds: dict[str, list[Span]] = {}
+    for span in _spans(events):
+        text = span["text"]
+        kinds.setdefault("remarks" if text in REMARKS else text.split(" ", 1)[0], []).append(span)
+    return [{"kind": kind, "rows": _rows(spans, buckets)} for kind, spans in kinds.items()]
+
+
+def _spans(events: Iterable[Event]) -> list[Span]:
+    """Begin and end of the same text belong together; an end without a begin is a point of its own."""
+    spans: list[Span] = []
+    open_spans: dict[str, list[Span]] = {}
+    for event in events:
+        at, text = milliseconds(event.time), event.fault
+        if event.kind == "end" and open_spans.get(text):
+            open_spans[text].pop()["end"] = at
+            continue
+        span: Span = {"start": at, "end": at, "text": text}
+        if event.detail:
+            span["detail"] = event.detail
+        if event.kind == "begin":
+            span["end"] = None  # to the end of the run, unless an end comes
+            open_spans.setdefault(text, []).append(span)
+        spans.append(span)
+    return spans
+
+
+def _rows(spans: Sequence[Span], buckets: Buckets) -> list[dict[str, Any]]:
+    by_target: dict[str, list[Span]] = {}
+    for span in spans:
+        by_target.setdefault(_target(span["text"]), []).append(span)
+    if len(by_target) <= MAX_TARGETS:
+        return [{"target": target, "spans": group} for target, group in by_target.items()]
+    return [{"target": "", "spans": row} for row in _packed(spans, buckets)]
+
+
+def _target(text: str) -> str:
+    words = text.split()
+    return words[1] if len(words) > 1 and text not in REMARKS else ""
+
+
+def _packed(spans: Sequence[Span], buckets: Buckets) -> list[list[Span]]:
+    """Each span in the first row that is free again when it starts; a point is taken to last one bucket."""
+    point_ms = milliseconds(buckets.width_ns)
+    rows: list[list[Span]] = []
+    free_at: list[float] = []
+    for span in spans:
+        end = float("inf") if span["end"] is None else max(span["end"], span["start"] + point_ms)
+        row = next((i for i, free in enumerate(free_at) if free <= span["start"]), len(rows))
+        if row == len(rows):
+            rows.append([])
+            free_at.append(0.0)
+        rows[row].append(span)
+        free_at[row] = end
+    return rows
+
+
+def cluster(observed: Iterable[Fields], buckets: Buckets) -> dict[str, Any]:
+    """States of each node, controllers with their terms, and the partitions in the order of their keys."""
+    nodes: dict[int, list[tuple[float, str]]] = {}
+    controllers: list[tuple[float, int, int]] = []
+    partitions: dict[str, list[Fields]] = {}
+    for line in observed:
+        at = milliseconds(line["time"])
+        if line["f"] == "node":
+            nodes.setdefault(line["id"], []).append((at, line["state"]))
+        elif line["f"] == "controller":
+            controllers.append((at, line["id"], line["term"]))
+        elif line["f"] == "partition":
+            partitions.setdefault(line["key"], []).append(line)
+    made = [_partition(key, partitions[key], buckets) for key in sorted(partitions, key=_by_topic_and_number)]
+    seen = {
+        member for lines in partitions.values() for line in lines for member in (*line["isr"], line["leader"])
+    }
+    seen |= {controller for _, controller, _ in controllers} | set(nodes)
+    return {
+        "nodes": [
+            {"id": node, "states": thinned(nodes.get(node, []), buckets, MAX_CHANGES)}
+            for node in sorted(node for node in seen if node >= 0)
+        ],
+        "controllers": thinned(controllers, buckets, MAX_CHANGES),
+        "partitions": made,
+    }
+
+
+def _by_topic_and_number(key: str) -> tuple[str, int]:
+    topic, _, number = key.rpartition("-")
+    return topic, int(number)
+
+
+def _partition(key: str, lines: Sequence[Fields], buckets: Buckets) -> dict[str, Any]:
+    leaders: list[tuple[float, int, int]] = []
+    isr: list[tuple[float, list[int]]] = []
+    watermark: list[tuple[float, int]] = []
+    for line in lines:
+        at = milliseconds(line["time"])
+        leader, epoch, members = line["leader"], line["leader_epoch"], sorted(line["isr"])
+        if not leaders or leaders[-1][1:] != (leader, epoch):
+            leaders.append((at, leader, epoch))
+        if not isr or isr[-1][1] != members:
+            isr.append((at, members))
+        if line["hw"] is not None and (not watermark or watermark[-1][1] != line["hw"]):
+            watermark.append((at, line["hw"]))
+    return {
+        "key": key,
+        "leaders": thinned(leaders, buckets, MAX_CHANGES),
+        "isr": thinned(isr, buckets, MAX_CHANGES),
+        "hw": thinned(watermark, buckets, MAX_CHANGES),
+        "hw_falls": _falls(watermark),
+    }
+
+
+def _falls(watermark: Sequence[tuple[float, int]]) -> list[tuple[float, int, int]]:
+    """Where the high watermark went back, from and to: a leader that did not have what was promised."""
+    steps = pairwise(watermark)
+    falls = [(at, before, after) for (_, before), (at, after) in steps if after < before]
+    return falls[:MAX_CHANGES]
