@@ -3,7 +3,7 @@
     Fetch answer -> whole_batches -> Decoder.decode -> pyarrow.RecordBatch with the columns of Spark's source
 
 Per batch: header, CRC, decompression. Then, for as many batches at a time as make one Arrow batch: one walk
-from record to record (varints.py), and every field of all records by numpy. Keys and values lie between
+from record to record (record_walk.py), and every field of all records by numpy. Keys and values lie between
 other fields, so they are seen as every second element of an Arrow array over the fetched bytes, and Arrow's
 own `take` copies them out: the one copy that there is. What is the same in all rows (topic, partition) is
 made once and sliced.
@@ -32,7 +32,8 @@ from metadata_quorum.batch import (
     read_header,
 )
 from metadata_quorum.compression import decompress
-from spark_connector.varints import Bytes, Positions, Run, read_varints, record_ends
+from spark_connector.record_walk import Run, record_ends
+from spark_connector.varints import Bytes, Positions, read_varints
 
 MAX_ROWS: Final = 64 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -251,7 +252,7 @@ class _Records(NamedTuple):
 def _read_records(opened: Sequence[_Opened], start: int, end: int) -> _Records:
     buffer, runs = _in_one_buffer(opened)
     data = np.frombuffer(buffer, np.uint8)
-    ends = record_ends(buffer, runs)
+    ends = record_ends(data, runs)
     counts = np.array([run.rows for run in runs])
     begins = np.empty_like(ends)
     begins[1:] = ends[:-1]

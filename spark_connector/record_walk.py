@@ -1,0 +1,182 @@
+"""From record to record: the one thing in a batch that has to be read in order.
+
+A record begins with its length, so where the next one begins is known when this length has been read. One
+chain after the other that is a loop in Python, 150 ns a record, three times as much as all its fields cost.
+Many chains side by side (lanes) are a loop over numpy operations, each of which takes a step in all lanes:
+30 ns a record with some hundred lanes. Every batch is a lane, and small ones make enough of them. Long ones
+are cut: somewhere in the middle, bytes are found that look like two records with consecutive offsets. Such
+a guess is proved when the lane before it ends right there, with as many records as the offsets tell;
+otherwise the loop in Python decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from metadata_quorum.batch import CorruptBatchError
+from spark_connector.varints import Bytes, Positions, read_if_varints, read_varints
+
+LANE_ROWS: Final = 128
+"""About how many records a lane has that was cut from a longer one."""
+LONGEST_TO_CUT_BYTES: Final = 256
+"""Average length of a record above which looking for one in the middle costs more than it saves."""
+FEWEST_LANES: Final = 64
+"""Fewer side by side are slower than one after the other."""
+
+_SHORTEST_RECORD_BYTES: Final = 6
+"""After the length: attributes, two deltas, two lengths, the count of headers."""
+_FIELDS_BYTES: Final = 32
+"""What the fields before the key take at most: 1 + 10 + 5, after a length of 5."""
+
+
+class Run(NamedTuple):
+    """The records of one batch: `rows` of them fill the bytes from `begin` to `end` of a buffer."""
+
+    begin: int
+    end: int
+    rows: int
+
+
+def record_ends(data: Bytes, runs: list[Run]) -> Positions:
+    """Where each record ends, for all records of all runs, one run after the other.
+
+    Every run ends where it should, or CorruptBatchError is raised. That all lengths are positive is for the
+    caller to check: only then is there just one way from the begin of a run to its end.
+    """
+    lanes = _lanes(data, runs)
+    total = sum(run.rows for run in runs)
+    if total >= FEWEST_LANES * max(lane.rows for lane in lanes):
+        ends = _side_by_side(data, lanes)
+        if ends is not None:
+            return ends
+    try:
+        return np.fromiter(_one_after_the_other(data.data, runs), np.int64, total)
+    except (IndexError, ValueError, OverflowError) as error:
+        raise CorruptBatchError(f"the records' lengths contradict the batch: {error}") from None
+
+
+def _one_after_the_other(buffer: memoryview, runs: list[Run]) -> Iterator[int]:
+    for run in runs:
+        at = run.begin
+        for _ in range(run.rows):
+            byte = buffer[at]
+            if byte < 0x80:
+                at += 1 + (byte >> 1)
+            else:
+                second = buffer[at + 1]
+                if second < 0x80:
+                    at += 2 + ((byte & 0x7F | second << 7) >> 1)
+                else:
+                    at = _end_of_long(buffer, at)
+            yield at
+        if at != run.end:
+            raise CorruptBatchError(f"{run.rows} records end {at - run.end} bytes off the batch's end")
+
+
+def _end_of_long(buffer: memoryview, at: int) -> int:
+    """Of a record whose length takes three bytes or more."""
+    raw = shift = 0
+    while True:
+        byte = buffer[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return at + (raw >> 1)
+        shift += 7
+        if shift > 28:
+            raise CorruptBatchError("length of more than five bytes")
+
+
+def _side_by_side(data: Bytes, lanes: list[Run]) -> Positions | None:
+    """None where a lane does not end as it should."""
+    begins, ends, rows = (np.array(column, np.int64) for column in zip(*lanes, strict=True))
+    order = np.argsort(-rows, kind="stable")  # so that those which are done are at the end
+    at, left = begins[order], -rows[order]
+    slots = (np.cumsum(rows) - rows)[order]
+    found = np.empty(rows.sum(), np.int64)
+    try:
+        for step in range(rows.max()):
+            going = int(np.searchsorted(left, -step))
+            if going < len(at):
+                at, slots = at[:going], slots[:going]
+            sizes, at = read_varints(data, at)
+            at += sizes
+            found[slots + step] = at
+    except (IndexError, CorruptBatchError):
+        return None
+    return found if (found[np.cumsum(rows) - 1] == ends).all() else None
+
+
+# ---- cutting long runs -------------------------------------------------------------------------------
+
+
+def _lanes(data: Bytes, runs: list[Run]) -> list[Run]:
+    """The runs, in pieces where they are long and their records short."""
+    pieces = [_pieces(run) for run in runs]
+    if max(pieces) == 1:
+        return runs
+    guesses = np.concatenate(
+        [
+            run.begin + np.arange(1, count) * ((run.end - run.begin) // count)
+            for run, count in zip(runs, pieces, strict=True)
+        ]
+    )
+    of_run = np.repeat(np.arange(len(runs)), [count - 1 for count in pieces])
+    window = max(
+        2 * (run.end - run.begin) // run.rows for run, count in zip(runs, pieces, strict=True) if count > 1
+    )
+    which, begins, numbers = _records_behind(data, guesses, window)
+    bounds = np.searchsorted(of_run[which], np.arange(len(runs) + 1)).tolist()
+    return [
+        lane
+        for each, run in enumerate(runs)
+        for lane in _cut(
+            run, *(found[bounds[each] : bounds[each + 1]].tolist() for found in (begins, numbers))
+        )
+    ]
+
+
+def _pieces(run: Run) -> int:
+    if run.end - run.begin > run.rows * LONGEST_TO_CUT_BYTES:
+        return 1
+    return max(1, run.rows // LANE_ROWS)
+
+
+def _cut(run: Run, begins: list[int], numbers: list[int]) -> Iterator[Run]:
+    """At those of the found records that can be true all together."""
+    begin, first = run.begin, 0
+    for at, number in zip(begins, numbers, strict=True):
+        if begin < at < run.end and first < number < run.rows:
+            yield Run(begin, at, number - first)
+            begin, first = at, number
+    yield Run(begin, run.end, run.rows - first)
+
+
+def _records_behind(data: Bytes, guesses: Positions, window: int) -> tuple[Positions, Positions, Positions]:
+    """Behind guesses, what looks like a record that another follows: behind which guess, where it begins, and
+    its number in the batch, which is its offset delta."""
+    guesses = guesses[: np.searchsorted(guesses, len(data) - window - _FIELDS_BYTES)]
+    near = sliding_window_view(data, window + 2)[guesses]
+    first, second, third = near[:, :-2], near[:, 1:-1], near[:, 2:]
+    no_attributes = np.where(first < 0x80, second, third) == 0  # behind a length of one byte or two
+    which, column = np.nonzero(no_attributes & (first & 1 == 0))
+    at = guesses[which] + column
+    size, body, _ = read_if_varints(data, at)
+    follower = body + size
+    likely = (size >= _SHORTEST_RECORD_BYTES) & (follower > at) & (follower < len(data) - _FIELDS_BYTES)
+    which, at, body, follower = which[likely], at[likely], body[likely], follower[likely]
+    follower = read_if_varints(data, follower)[1]
+    number = _offset_delta(data, body)
+    likely = (data[follower] == 0) & (number + 1 == _offset_delta(data, follower))
+    which, at, number = which[likely], at[likely], number[likely]
+    which, firsts = np.unique(which, return_index=True)
+    return which, at[firsts], number[firsts]
+
+
+def _offset_delta(data: Bytes, body: Positions) -> Positions:
+    after_timestamp = read_if_varints(data, body + 1)[1]
+    return read_if_varints(data, after_timestamp)[0]
