@@ -30,6 +30,7 @@ class Elections:
         self._link_broken = False
         # Right after its start a voter asks soon; if there is a leader, stickiness turns it down.
         self.due_at = now if alone else now + random.random() * config.election_backoff_ms * _MS
+        self._silence_due_at = self.due_at
         self._round = 0
         self._granted: set[int] = set()
         self._asked_term: int | None = None
@@ -44,6 +45,7 @@ class Elections:
         self._asked_term = None
         spread = self._config.election_timeout_max_ms - self._config.election_timeout_min_ms
         self.due_at = now + (self._config.election_timeout_min_ms + self._random.random() * spread) * _MS
+        self._silence_due_at = self.due_at
 
     def leader_link_broken(self, now: float) -> None:
         """The leader's end closed or reset its connection: it probably died."""
@@ -57,11 +59,12 @@ class Elections:
             jitter = self._random.random() * self._config.leader_gone_jitter_ms
             self.due_at = min(self.due_at, now + jitter * _MS)
 
-    def leader_link_back(self, now: float) -> None:
-        """Connected to the leader again; wait for its heartbeat as usual."""
+    def leader_link_back(self) -> None:
+        """Connected to the leader again: its silence counts as usual, and counts from its last word. A
+        connection alone is no sign of life, for a proxy accepts on behalf of the dead."""
         if self._link_broken:
             self._link_broken = False
-            self.due_at = max(self.due_at, now + self._config.election_timeout_min_ms * _MS)
+            self.due_at = max(self.due_at, self._silence_due_at)
 
     def hurry(self, now: float) -> None:
         """No leader is known and something changed for the better, or the voter known as leader says

@@ -175,7 +175,7 @@ class SyncObjRaft(Raft):
             self._leading.reconnected(peer)
             self._say_hello(peer)
             if peer == self._core.leader_id:
-                self._elections.leader_link_back(self._now())
+                self._elections.leader_link_back()
             elif self._core.leader_id == -1:
                 self._elections.hurry(self._now())
 

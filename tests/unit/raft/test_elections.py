@@ -236,3 +236,16 @@ def test_figures_that_cannot_work_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             dataclasses.replace(RaftConfig(), **wrong)
+
+
+def test_a_link_that_keeps_coming_back_is_no_sign_of_life() -> None:
+    """Before a dead leader stands a proxy that accepts and hangs up; its followers stand all the same."""
+    config = RaftConfig()
+    elections = Elections(config, Random(3), 0.0, alone=False)
+    elections.heard_leader(0.0)
+    now = 0.0
+    while now < elections.due_at:
+        elections.leader_link_broken(now)
+        elections.leader_link_back()
+        now += 0.03
+    assert config.election_timeout_min_ms / 1000 <= now <= config.election_timeout_max_ms / 1000 + 0.03
