@@ -38,16 +38,16 @@ def _spans(events: Iterable[Event]) -> list[Span]:
     for event in events:
         at, text = milliseconds(event.time), event.fault
         if event.kind == "end" and open_spans.get(text):
-            open_spans[text].pop()["end"] = at
+            span = open_spans[text].pop()
+            span["end"] = at
+            span["detail"] = "; ".join(filter(None, [span["detail"], event.detail]))
             continue
-        span: Span = {"start": at, "end": at, "text": text}
-        if event.detail:
-            span["detail"] = event.detail
+        span = {"start": at, "end": at, "text": text, "detail": event.detail or ""}
         if event.kind == "begin":
             span["end"] = None  # to the end of the run, unless an end comes
             open_spans.setdefault(text, []).append(span)
         spans.append(span)
-    return spans
+    return sorted(spans, key=lambda span: span["start"])
 
 
 def _rows(spans: Sequence[Span], buckets: Buckets) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ function sections(select) {
   const { cluster, clients, faults, bucket, duration: end } = data;
   const nodes = cluster.nodes.map(({ id }) => id);
   const found = data.anomalies.shown;
-  const per = `per ${duration(bucket)}`;
+  const steps = `in steps of ${bucket < 1000 ? bucket : bucket / 1000} ${bucket < 1000 ? "ms" : "s"}`;
   return [
     { rows: found.length ? [anomalyRow(found, select)] : [] },
     {
@@ -51,12 +51,12 @@ function sections(select) {
     },
     {
       title: "Acknowledged writes",
-      legend: element("small", {}, ` per second, ${per}; a bracket is a time without any ack`),
+      legend: element("small", {}, ` per second, ${steps}; a bracket is a time without any ack`),
       rows: clients.topics.map((topic) => acksRow(topic, bucket)),
     },
     {
       title: "Latency",
-      legend: element("small", {}, ` of completed sends, and of polls that returned something, ${per}, log scale; line: median, band: up to the 99th percentile`),
+      legend: element("small", {}, ` of completed sends, and of polls that returned something, ${steps}, log scale; line: median, band: up to the 99th percentile`),
       rows: ["send", "poll"].map((f) => latencyRow(f, clients.latency[f], bucket)),
     },
     {

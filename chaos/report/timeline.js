@@ -94,7 +94,7 @@ class Timeline {
     for (const tick of ticks) {
       const x = plot.x(tick);
       plot.add("path", { d: `M${x} 18v6`, class: "grid" });
-      plot.add("text", { x: Math.min(Math.max(x, 10), this.width - 14), y: 11, "text-anchor": "middle" }, tickTime(tick, this.step, long));
+      plot.add("text", { x, y: 11, "text-anchor": x > this.width - 20 ? "end" : "middle" }, tickTime(tick, this.step, long));
     }
   }
 

@@ -97,18 +97,18 @@ def test_a_fault_lasts_from_its_begin_to_the_end_of_the_same_text() -> None:
     events = [
         Event(1 * S, "begin", "cut 2>1", "why"),
         Event(2 * S, "begin", "cut 1>2"),
-        Event(3 * S, "end", "cut 2>1"),
+        Event(3 * S, "end", "cut 2>1", "what came of it"),
         Event(4 * S, "point", "healed"),
     ]
     cut, remarks = cluster_series.faults(events, SECONDS)
     assert [row["target"] for row in cut["rows"]] == ["2>1", "1>2"]
-    first = {"start": 1_000.0, "end": 3_000.0, "text": "cut 2>1", "detail": "why"}
+    first = {"start": 1_000.0, "end": 3_000.0, "text": "cut 2>1", "detail": "why; what came of it"}
     assert [row["spans"] for row in cut["rows"]] == [
         [first],
-        [{"start": 2_000.0, "end": None, "text": "cut 1>2"}],
+        [{"start": 2_000.0, "end": None, "text": "cut 1>2", "detail": ""}],
     ]
     assert remarks["kind"] == "remarks"
-    assert remarks["rows"][0]["spans"] == [{"start": 4_000.0, "end": 4_000.0, "text": "healed"}]
+    assert remarks["rows"][0]["spans"] == [{"start": 4_000.0, "end": 4_000.0, "text": "healed", "detail": ""}]
 
 
 def test_many_targets_share_as_few_rows_as_their_spans_allow() -> None:
