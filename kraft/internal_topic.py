@@ -58,8 +58,12 @@ class InternalTopic:
         piece = found.read(offset, max_bytes, found.log.log_end_offset, at_least_one_batch=True)
         if piece is None:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
-        cached = piece.read_cached()
-        return bytes(cached if cached is not None else await self._loop.run_in_executor(None, piece.read))
+        try:
+            cached = piece.read_cached()
+            return bytes(cached if cached is not None else await self._loop.run_in_executor(None, piece.read))
+        except OSError as error:
+            self._partitions.storage_failed(found, error)
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{found.tp}: {error}") from error
 
     def _get(self, partition: int) -> Partition:
         return self._partitions.get(self._topic, partition)

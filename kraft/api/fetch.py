@@ -9,6 +9,7 @@ On the controllers' listener the only topic is `__cluster_metadata` (metadata_fe
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Final
 
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
@@ -18,10 +19,14 @@ from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.errors import BrokerError, ErrorCode
 
 FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
+
+Unread = list[tuple[FetchedPartition, OSError | CorruptBatchError]]
+"""What could not be read, and why: the disk failed, or a batch is not where it should be."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
@@ -72,14 +77,23 @@ class _Fetch:
             return
         self._reply(response)
 
-    def _read(self, response: FetchResponse, done: asyncio.Future[None]) -> None:
+    def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():
             return
-        if done.exception() is not None:
-            for each in response.partitions:
-                if each.slice is not None and each.records is None:
-                    each.error = ErrorCode.KAFKA_STORAGE_ERROR
+        for each, error in done.result():
+            each.error = ErrorCode.KAFKA_STORAGE_ERROR
+            if isinstance(error, OSError) and error.errno != errno.EBADF:  # not just closed: its log was cut
+                self._disk_failed(each, error)
         self._reply(response)
+
+    def _disk_failed(self, each: FetchedPartition, error: OSError) -> None:
+        partitions = self._node.partitions
+        try:
+            partition = replicas.find(self._node, each.topic, each.topic_id, each.partition)
+        except BrokerError:
+            return  # it has gone meanwhile
+        if partitions is not None:
+            partitions.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
         if response.session_id != NO_SESSION:
@@ -93,18 +107,26 @@ class _Fetch:
 
 def _read_cached(each: FetchedPartition) -> bool:
     assert each.slice is not None
-    records = each.slice.read_cached()
+    try:
+        records = each.slice.read_cached()
+    except OSError:  # the read that may wait will meet it again, and tell
+        records = None
     if records is None:
         return False
     each.records = memoryview(records)
     return True
 
 
-def _read_all(cold: list[FetchedPartition]) -> None:
-    """In the executor: what the page cache does not have."""
+def _read_all(cold: list[FetchedPartition]) -> Unread:
+    """In the executor: what the page cache does not have. Returns what could not be read."""
+    unread: Unread = []
     for each in cold:
         assert each.slice is not None
-        each.records = memoryview(each.slice.read())
+        try:
+            each.records = memoryview(each.slice.read())
+        except (OSError, CorruptBatchError) as error:
+            unread.append((each, error))
+    return unread
 
 
 def _written(
