@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chaos.history import Outcome, Send
 from chaos.workload.outcome import RETRY_BACKOFF_MS, outcome_of
+from chaos.workload.topics import Writing
 
 SERVE_S: Final = 0.1
 GRACE_S: Final = 5.0
@@ -34,17 +35,15 @@ CLIENT_SETTINGS: Final[Mapping[str, Any]] = {
 
 
 class SendingClient:
-    def __init__(
-        self, bootstrap: str, acks: int, *, idempotent: bool, timeout_s: float, now_ns: Callable[[], int]
-    ) -> None:
+    def __init__(self, bootstrap: str, writing: Writing, timeout_s: float, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._patience_ns = int((timeout_s + GRACE_S) * 1e9)
         self._producer = Producer(
             {
                 **CLIENT_SETTINGS,
                 "bootstrap.servers": bootstrap,
-                "acks": acks,
-                "enable.idempotence": idempotent,
+                "acks": writing.acks,
+                "enable.idempotence": writing.idempotent,
                 "linger.ms": 0,
                 "message.timeout.ms": int(timeout_s * 1000),
                 "retry.backoff.ms": RETRY_BACKOFF_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -15,6 +15,14 @@ from chaos.history import TopicMode
 ALL: Final = -1
 REQUEST_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.1
+
+
+class Writing(NamedTuple):
+    """The kind of producer that a topic is written by, and no other."""
+
+    acks: int
+    idempotent: bool
+    transactional: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,12 @@ class TopicSpec:
         return tuple(f"{self.name}-{number}" for number in range(self.partitions))
 
     @property
+    def writing(self) -> Writing:
+        return Writing(self.acks, self.idempotent, self.transactional)
+
+    @property
     def mode(self) -> TopicMode:
+        """As the history's header has it."""
         return TopicMode(self.partitions, self.acks, self.idempotent, self.transactional)
 
 

@@ -27,7 +27,7 @@ from chaos.workload.final import read_all
 from chaos.workload.generator import Mix, Values, steps
 from chaos.workload.producer import GRACE_S, SendingClient
 from chaos.workload.statistics import Statistics
-from chaos.workload.topics import ALL, TopicSpec
+from chaos.workload.topics import ALL, TopicSpec, Writing
 from chaos.workload.worker import Making, Now, Record, Worker
 
 Result = TypeVar("Result")
@@ -74,6 +74,8 @@ class Workload:
     ) -> None:
         """A client per bootstrap; the topics exist. `now_ns` counts from the start of the run."""
         self.statistics = Statistics()
+        self.group = f"chaos-{seed}"
+        """Of all clients that subscribe."""
         self._topics = tuple(topics)
         self._now_ns = now_ns
         self._pace = pace
@@ -81,37 +83,32 @@ class Workload:
         self._discarded = Discarded()
         self._stopping = threading.Event()
         self._running: list[Future[None]] = []
-        modes = list(dict.fromkeys((each.acks, each.idempotent) for each in self._topics))
-        if len(bootstraps) < len(modes):
-            raise ValueError(f"{len(modes)} modes need as many clients, not {len(bootstraps)}")
-        self._workers = [
-            self._worker(number, bootstraps, modes[number % len(modes)], mix, f"{seed}")
-            for number in range(len(bootstraps))
-        ]
         self._pool = ThreadPoolExecutor(len(bootstraps), "client")
-
-    def _worker(
-        self, number: int, bootstraps: Sequence[str], mode: tuple[int, bool], mix: Mix, seed: str
-    ) -> Worker:
-        acks, idempotent = mode
-        bootstrap, pace = bootstraps[number], self._pace
-        written = [key for each in self._topics if (each.acks, each.idempotent) == mode for key in each.keys]
+        kinds = list(dict.fromkeys(each.writing for each in self._topics))
+        if len(bootstraps) < len(kinds):
+            raise ValueError(f"{len(kinds)} kinds of producers need as many clients, not {len(bootstraps)}")
         read = [key for each in self._topics for key in each.keys]
-        making = Making(
-            lambda: SendingClient(
-                bootstrap, acks, idempotent=idempotent, timeout_s=pace.delivery_timeout_s, now_ns=self._now_ns
-            ),
+        self._workers = []
+        for number, bootstrap in enumerate(bootstraps):
+            kind = kinds[number % len(kinds)]
+            written = [key for each in self._topics if each.writing == kind for key in each.keys]
+            rng, values = random.Random(f"{seed}/{number}"), Values(number, len(bootstraps))
+            worker = Worker(
+                number,
+                len(bootstraps),
+                steps(rng, mix, values, written, read),
+                self._making(bootstrap, kind),
+                now_ns=now_ns,
+                record=self._note,
+                discarded=self._discarded,
+            )
+            self._workers.append(worker)
+
+    def _making(self, bootstrap: str, kind: Writing) -> Making:
+        return Making(
+            lambda: SendingClient(bootstrap, kind, self._pace.delivery_timeout_s, self._now_ns),
             lambda: ReadingClient(bootstrap),
-            lambda instance_id: ReadingClient(bootstrap, f"chaos-{seed}", instance_id),
-        )
-        return Worker(
-            number,
-            len(bootstraps),
-            steps(random.Random(f"{seed}/{number}"), mix, Values(number, len(bootstraps)), written, read),
-            making,
-            now_ns=self._now_ns,
-            record=self._note,
-            discarded=self._discarded,
+            lambda instance_id: ReadingClient(bootstrap, self.group, instance_id),
         )
 
     def _note(self, operation: Operation) -> None:

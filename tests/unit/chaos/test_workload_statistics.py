@@ -1,0 +1,52 @@
+"""What a workload tells of itself while it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.history import MicroOperation, Operation, Outcome, Poll, Send
+from chaos.workload.statistics import Statistics
+
+MS = 1_000_000
+
+
+def send(end_ms: int, *sends: Send, outcome: Outcome = "ok", took_ms: int = 1) -> Operation:
+    ops: list[MicroOperation] = list(sends)
+    return Operation(0, "send", (end_ms - took_ms) * MS, end_ms * MS, outcome, ops)
+
+
+@pytest.fixture
+def statistics() -> Statistics:
+    told = Statistics()
+    for operation in (
+        send(100, Send("one-0", 1, 0)),
+        send(200, Send("one-1", 2, 0), Send("all-0", 3, 0), took_ms=7),
+        send(900, Send("one-0", 4, 1)),
+        send(950, Send("all-0", 5), outcome="info"),
+        send(960, Send("all-0", 6, 9), Send("all-0", 7), outcome="info"),
+        Operation(1, "poll", 0, 990 * MS, "ok", [Poll({"one-0": [[0, 1], [1, 4]], "all-0": []})]),
+    ):
+        told.note(operation)
+    return told
+
+
+def test_a_gap_is_the_longest_time_without_an_ack_of_that_topic(statistics: Statistics):
+    assert statistics.gap_ns("one", 0, 1_000 * MS) == 700 * MS
+    assert statistics.gap_ns("one", 850 * MS, 1_000 * MS) == 100 * MS
+    assert statistics.gap_ns("one", 300 * MS, 800 * MS) == 500 * MS  # none at all in there
+    # Of an operation of unknown outcome, what was acknowledged counts, and no more.
+    assert statistics.gap_ns("all", 0, 1_000 * MS) == 760 * MS
+    assert statistics.gap_ns("never written", 5, 9) == 4
+
+
+def test_outcomes_acks_and_latencies_are_those_of_the_window(statistics: Statistics):
+    assert statistics.outcomes("all", 0, 1_000 * MS) == {"ok": 1, "info": 2}
+    assert statistics.outcomes("all", 0, 300 * MS) == {"ok": 1}
+    assert statistics.acks("one", 0, 500 * MS) == 2
+    assert statistics.latencies("send", "one", 0, 1_000 * MS) == [MS, MS, 7 * MS]
+    assert statistics.latencies("poll", "one", 0, 1_000 * MS) == [990 * MS]
+
+
+def test_how_far_each_key_is_known_to_reach(statistics: Statistics):
+    assert statistics.highest_acked() == {"one-0": 1, "one-1": 0, "all-0": 9}
+    assert statistics.highest_polled() == {"one-0": 1}
