@@ -78,8 +78,8 @@ def read_range(
         timeout_s=timeout_s,
     )
     try:
-        for batches, aborted in answers:
-            yield from decoder.decode(batches, start, end, aborted)
+        for first, batches, aborted in answers:
+            yield from decoder.decode(batches, first, end, aborted)
     finally:
         answers.close()
 
@@ -112,8 +112,9 @@ class _Answers:
         self._fetching: Fetching | None = None
         self._failures = _Failures()
 
-    def __iter__(self) -> Iterator[tuple[list[Batch], Aborted]]:
-        """Whole batches, with the aborted transactions among them."""
+    def __iter__(self) -> Iterator[tuple[int, list[Batch], Aborted]]:
+        """Whole batches, of which the first may begin before the offset that counts; that offset; and the
+        aborted transactions among them. Retention, too, moves the log's start into a batch."""
         while self._position < self._end:
             try:
                 answer = self._answer()
@@ -123,10 +124,10 @@ class _Answers:
                 continue
             if batches:
                 self._failures = _Failures()
-                self._position = batches[-1].header.next_offset
+                first, self._position = self._position, batches[-1].header.next_offset
                 if self._position < self._end:
                     self._send()
-                yield batches, answer.aborted_transactions
+                yield first, batches, answer.aborted_transactions
 
     def close(self) -> None:
         """Nothing more will be asked for."""
