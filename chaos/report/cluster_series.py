@@ -22,13 +22,14 @@ Span = dict[str, Any]
 
 
 def faults(events: Iterable[Event], buckets: Buckets) -> list[dict[str, Any]]:
-    """Per kind of fault its rows of spans, in the order of their first appearance. A row is a target where
-    the targets are few; else the rows are as many as spans lay beside one another."""
+    """Per kind of fault its rows of spans, in the order of their first appearance, remarks last. A kind has a
+    row for each target where the targets are few; else as many rows as spans lay beside one another."""
     kinds: dict[str, list[Span]] = {}
     for span in _spans(events):
         text = span["text"]
         kinds.setdefault("remarks" if text in REMARKS else text.split(" ", 1)[0], []).append(span)
-    return [{"kind": kind, "rows": _rows(spans, buckets)} for kind, spans in kinds.items()]
+    in_order = sorted(kinds, key=lambda kind: kind == "remarks")
+    return [{"kind": kind, "rows": _rows(kinds[kind], buckets)} for kind in in_order]
 
 
 def _spans(events: Iterable[Event]) -> list[Span]:
@@ -54,9 +55,12 @@ def _rows(spans: Sequence[Span], buckets: Buckets) -> list[dict[str, Any]]:
     by_target: dict[str, list[Span]] = {}
     for span in spans:
         by_target.setdefault(_target(span["text"]), []).append(span)
-    if len(by_target) <= MAX_TARGETS:
-        return [{"target": target, "spans": group} for target, group in by_target.items()]
-    return [{"target": "", "spans": row} for row in _packed(spans, buckets)]
+    groups = by_target if len(by_target) <= MAX_TARGETS else {"": spans}
+    return [
+        {"target": target, "spans": row}
+        for target, group in groups.items()
+        for row in _packed(group, buckets)
+    ]
 
 
 def _target(text: str) -> str:
