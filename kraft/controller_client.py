@@ -17,13 +17,12 @@ from typing import Final
 
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from kraft.net.client import Address, PeerClient
+from kraft.net.redial import Redial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
 
 CONNECT_TIMEOUT_S: Final = 1.0
-RECONNECT_FIRST_S: Final = 0.02
-RECONNECT_LAST_S: Final = 0.5
 
 ENVELOPE: Final = 58
 ALTER_PARTITION: Final = 56
@@ -161,9 +160,10 @@ class ControllerLinks:
         return [voter for voter in self._voters if self.connected(voter)]
 
     async def _keep_connected(self, voter: int, address: Address) -> None:
-        delay = RECONNECT_FIRST_S
+        redial = Redial(self._random)
         while True:
             lost = asyncio.Event()
+            began = self._loop.time()
             try:
                 client = await PeerClient.connect(
                     self._loop,
@@ -173,17 +173,16 @@ class ControllerLinks:
                     on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
                 )
             except OSError:
-                delay = min(delay * 2, RECONNECT_LAST_S)
+                held_s = 0.0
             else:
-                delay = RECONNECT_FIRST_S
                 self._clients[voter] = client
                 if self.on_connected is not None:
                     self.on_connected(voter)
                 await lost.wait()
                 if self.active == voter:
                     self.active = -1
-            # Jitter, so that the brokers of a cluster do not dial in step.
-            await asyncio.sleep(delay * (0.5 + self._random.random()))
+                held_s = self._loop.time() - began
+            await asyncio.sleep(redial.pause_s(held_s))
 
 
 def _result(answer: Message | None) -> AlterPartitionResult:

@@ -22,12 +22,11 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
+from kraft.net.redial import Redial
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
 from metadata_quorum.supervision import supervised
 
-RECONNECT_MIN_S: Final = 0.02
-RECONNECT_MAX_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
 WRITE_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -109,21 +108,21 @@ class _Link(asyncio.Protocol):
         self._task = supervised(loop, self._keep_connected(loop), f"raft-link-{self.peer}")
 
     async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
-        delay = RECONNECT_MIN_S
+        redial = Redial(self._random)
         while True:
             self._lost.clear()
+            began = loop.time()
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await loop.create_connection(lambda: self, *self._address)
             except (OSError, TimeoutError) as error:
-                delay = min(delay * 2, RECONNECT_MAX_S)
                 if isinstance(error, ConnectionRefusedError) and self._events is not None:
                     self._events.refused(self.peer)
+                held_s = 0.0
             else:
-                delay = RECONNECT_MIN_S
                 await self._lost.wait()
-            # Jitter, so that two nodes that lost each other do not dial in step.
-            await asyncio.sleep(delay * (0.5 + self._random.random()))
+                held_s = loop.time() - began
+            await asyncio.sleep(redial.pause_s(held_s))
 
     def send(self, frame: bytes) -> bool:
         transport = self._transport
