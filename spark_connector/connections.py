@@ -33,7 +33,7 @@ from kraft.wire.fast_fetch import (
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID
 from spark_connector.client_settings import ClientSettings, client_settings
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import SourceError
 from spark_connector.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 
 LIST_OFFSETS: Final = 2
@@ -107,6 +107,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._clients: dict[Address, PeerClient] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._missing_since: dict[str, float] = {}
         self._turn = 0  # whose turn it is to be asked for metadata
 
     # ---- what the driver asks
@@ -117,7 +118,7 @@ class Cluster:
         return [topic.name for topic in found if not topic.is_internal]
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
-        """All partitions of those of the topics that exist."""
+        """All partitions of those of the topics that exist. A topic that is missing is waited for once."""
         return self._run(self._partitions_of(sorted(set(topics))))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -182,14 +183,14 @@ class Cluster:
     # ---- metadata
 
     async def _partitions_of(self, topics: list[str]) -> set[TopicPartition]:
-        asked_at = self._loop.time()
-
         async def ask() -> set[TopicPartition]:
             found = await self._metadata(topics)
-            late = self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S
             for topic in found:
-                if topic.error_code and not (late and topic.error_code in UNKNOWN_TOPIC):
+                is_missing = topic.error_code in UNKNOWN_TOPIC
+                if topic.error_code and not (is_missing and self._is_gone(topic.name)):
                     raise Retry(f"topic '{topic.name}': {ErrorCode(topic.error_code).name}")
+                if not is_missing:
+                    self._missing_since.pop(topic.name, None)
             return {
                 TopicPartition(topic.name, each.partition_index)
                 for topic in found
@@ -198,6 +199,11 @@ class Cluster:
 
         return await self._within(self.settings.api_timeout_s, ask) if topics else set()
 
+    def _is_gone(self, topic: str) -> bool:
+        """Whether a topic that is missing now has been for so long that metadata has spread since."""
+        now = self._loop.time()
+        return now - self._missing_since.setdefault(topic, now) > UNKNOWN_TOPIC_PATIENCE_S
+
     async def _metadata(self, topics: list[str] | None) -> list[Message]:
         """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
         answer = await self._from_any_broker(topics)
@@ -205,7 +211,7 @@ class Cluster:
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
             if code not in RETRIABLE and code != ErrorCode.NONE:
-                raise ConnectorError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
+                raise SourceError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
             for each in topic.partitions:
                 self._leaders[TopicPartition(topic.name, each.partition_index)] = Leader(
                     topic.topic_id, each.leader_id, each.leader_epoch
@@ -307,7 +313,7 @@ class Cluster:
                 if code == ErrorCode.NONE:
                     found[TopicPartition(topic.name, each.partition_index)] = each.offset
                 elif code not in RETRIABLE:
-                    raise ConnectorError(code.name, f"{topic.name}-{each.partition_index}: {code.name}")
+                    raise SourceError(code.name, f"{topic.name}-{each.partition_index}: {code.name}")
         return found
 
     # ---- fetches and connections
@@ -337,7 +343,7 @@ class Cluster:
             raise Retry(f"broker {node} is not there") from None
 
     async def _connected(self, address: Address) -> PeerClient:
-        """Raises `OSError`, or `ConnectorError` where trying again is no use."""
+        """Raises `OSError`, or `SourceError` where trying again is no use."""
         client = self._clients.get(address)
         if client is not None:
             await asyncio.sleep(0)  # the loop has not run since; now it hears of what ended meanwhile
@@ -350,7 +356,7 @@ class Cluster:
             await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
         except UnsupportedVersion as error:
             client.close()
-            raise ConnectorError("UNSUPPORTED_VERSION", f"{address.host}:{address.port}: {error}") from error
+            raise SourceError("UNSUPPORTED_VERSION", f"{address.host}:{address.port}: {error}") from error
         self._clients[address] = client
         return client
 
@@ -370,14 +376,14 @@ class Cluster:
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    def timed_out(self, patience_s: float, reason: Retry) -> ConnectorError:
+    def timed_out(self, patience_s: float, reason: Retry) -> SourceError:
         servers = ",".join(f"{each.host}:{each.port}" for each in self.settings.bootstrap)
         if not self._brokers:
-            return ConnectorError(
+            return SourceError(
                 "UNREACHABLE",
                 f"no broker of 'kafka.bootstrap.servers' ({servers}) answered in {patience_s:g} s: {reason}",
             )
-        return ConnectorError("TIMEOUT", f"no answer from {servers} within {patience_s:g} s: {reason}")
+        return SourceError("TIMEOUT", f"no answer from {servers} within {patience_s:g} s: {reason}")
 
     def _run(self, work: Coroutine[Any, Any, Value]) -> Value:
         return self._loop.run_until_complete(work)
