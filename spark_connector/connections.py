@@ -40,6 +40,7 @@ LIST_OFFSETS: Final = 2
 METADATA: Final = 3
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
+_FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)
 _LIST_OFFSETS_VERSIONS: Final = (4, 9)  # from 4 on with the leader epoch
 _METADATA_VERSIONS: Final = (7, 12)  # from 7 on with the leader epoch, from 10 on with topic ids
 
@@ -236,7 +237,7 @@ class Cluster:
             address = addresses[self._turn % len(addresses)]
             try:
                 client = await self._connected(address)
-                version = client.version_of(METADATA, *_METADATA_VERSIONS)
+                version = _common_version(client, METADATA, _METADATA_VERSIONS)
                 return await client.request(METADATA, version, wanted, timeout_s=METADATA_TIMEOUT_S)
             except (OSError, MalformedMessage) as error:
                 problem = f"{address.host}:{address.port}: {_problem(error)}"
@@ -300,7 +301,7 @@ class Cluster:
         }
         try:
             client = await self._connected(self._address(node))
-            version = client.version_of(LIST_OFFSETS, *_LIST_OFFSETS_VERSIONS)
+            version = _common_version(client, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
             answer = await client.request(
                 LIST_OFFSETS, version, fields, timeout_s=self.settings.request_timeout_s
             )
@@ -321,8 +322,9 @@ class Cluster:
     async def _fetch(self, leader: Leader, request: FetchRequest) -> FetchedPartition:
         try:
             client = await self._connected(self._address(leader.node_id))
-            newest = _FETCH_VERSIONS[1] if leader.topic_id != ZERO_UUID else FIRST_FLEXIBLE
-            version = client.version_of(FETCH, _FETCH_VERSIONS[0], newest)
+            version = _common_version(
+                client, FETCH, _FETCH_VERSIONS if leader.topic_id != ZERO_UUID else _FETCH_VERSIONS_BY_NAME
+            )
             body = (write_fetch_request(version, request),)
             answer = await client.ask(FETCH, version, body, partial(read_fetch_response, version), FOREVER)
         except asyncio.CancelledError:
@@ -352,11 +354,7 @@ class Cluster:
         client = await PeerClient.connect(
             self._loop, address, self.settings.client_id, timeout_s=CONNECT_TIMEOUT_S
         )
-        try:
-            await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
-        except UnsupportedVersion as error:
-            client.close()
-            raise SourceError("UNSUPPORTED_VERSION", f"{address.host}:{address.port}: {error}") from error
+        await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
         self._clients[address] = client
         return client
 
@@ -414,6 +412,13 @@ class Fetching:
         """Nobody will ask for the answer."""
         self._answer.cancel()
         self._loop.run_until_complete(asyncio.wait([self._answer]))
+
+
+def _common_version(client: PeerClient, api_key: int, versions: tuple[int, int]) -> int:
+    try:
+        return client.version_of(api_key, *versions)
+    except UnsupportedVersion as error:
+        raise SourceError("UNSUPPORTED_VERSION", f"the cluster is too old, or too new: {error}") from error
 
 
 def _problem(error: Exception) -> str:

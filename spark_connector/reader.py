@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from spark_connector.connections import (
     cluster,
 )
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
-from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.errors import DataLossError, SourceError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 
 DEFAULT_TIMEOUT_S: Final = 120.0
@@ -58,7 +59,7 @@ def read_range(
     """The records with offsets from `start` up to, not including, `end`; those of open and aborted
     transactions too, unless the properties say `isolation.level=read_committed`.
 
-    Raises `DataLossError`, `CorruptBatchError`, and `ConnectorError` for all else.
+    Raises `DataLossError`, `CorruptBatchError`, and `SourceError` for all else.
     """
     source = cluster(properties)
     decoder = Decoder(
@@ -88,6 +89,10 @@ class _Gone(Retry):
     """What is left of the range seems to be gone; if it stays so, it is."""
 
 
+class _Lost(Exception):
+    """Records up to an offset are gone: (that offset, why)."""
+
+
 class _Answers:
     """The batches of a range, from whoever leads the partition, an answer at a time."""
 
@@ -109,6 +114,7 @@ class _Answers:
         self._timeout_s = timeout_s
         self._fetch_bytes = source.settings.fetch_bytes
         self._leader: Leader | None = None
+        self._topic_id: UUID | None = None
         self._fetching: Fetching | None = None
         self._failures = _Failures()
 
@@ -121,6 +127,9 @@ class _Answers:
                 batches = self._batches(answer)
             except Retry as reason:
                 self._try_again(reason)
+                continue
+            except _Lost as lost:
+                self._lose(*lost.args)
                 continue
             if batches:
                 self._failures = _Failures()
@@ -157,18 +166,20 @@ class _Answers:
         if leader is None:
             raise _Gone("there is no such partition")
         self._leader = leader
+        self._topic_id = self._topic_id or leader.topic_id
+        if leader.topic_id != self._topic_id:
+            raise _Lost(self._end, "the topic was made anew")
 
     def _batches(self, answer: FetchedPartition) -> list[Batch]:
         """Empty where it has to be asked again, otherwise."""
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range()
-            return []
+            raise self._out_of_range()
         if answer.error in UNKNOWN_TOPIC:
             raise _Gone("there is no such partition")
         if answer.error in RETRIABLE:
             raise Retry(answer.error.name)
         if answer.error != ErrorCode.NONE:
-            raise ConnectorError(answer.error.name, f"{self._partition} cannot be read: {answer.error.name}")
+            raise SourceError(answer.error.name, f"{self._partition} cannot be read: {answer.error.name}")
         records = answer.records if answer.records is not None else memoryview(b"")
         batches = whole_batches(records)
         if batches:
@@ -180,12 +191,11 @@ class _Answers:
 
     # ---- what is not there
 
-    def _out_of_range(self) -> None:
+    def _out_of_range(self) -> Exception:
         earliest = self._bound(EARLIEST)
         if self._position < earliest:
-            self._lose(min(earliest, self._end), f"the log begins at {earliest}")
-        else:
-            raise self._nothing_there()
+            return _Lost(min(earliest, self._end), f"the log begins at {earliest}")
+        return self._nothing_there()
 
     def _nothing_there(self) -> Retry:
         """Why a leader may have nothing though the range goes on."""
@@ -221,7 +231,7 @@ class _Answers:
         if gone_for_s > min(LOSS_PATIENCE_S, self._timeout_s / 2):
             self._lose(self._end, str(reason))
         elif failing_for_s > self._timeout_s:
-            raise ConnectorError(
+            raise SourceError(
                 "TIMEOUT",
                 f"Cannot fetch offset {self._position} of {self._partition}"
                 f" in {self._timeout_s:g} s: {reason}",

@@ -1,0 +1,178 @@
+"""A broker of one partition that answers as a test tells it to: what a healthy one does only by chance."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from kraft.loopback import HOST
+from kraft.wire.bridge import decode_request, encode_response
+from kraft.wire.fast_fetch import (
+    FETCH,
+    FetchedPartition,
+    FetchResponse,
+    read_fetch_request,
+    write_fetch_response,
+)
+from kraft.wire.header import API_VERSIONS, read_request_header, response_prefix
+from metadata_quorum.batch import read_header
+from metadata_quorum.errors import ErrorCode
+from spark_connector.connections import LIST_OFFSETS, METADATA
+
+TOPIC = "scripted"
+TOPIC_ID = UUID(int=7)
+VERSIONS = {FETCH: (4, 17), LIST_OFFSETS: (1, 9), METADATA: (0, 12), API_VERSIONS: (0, 3)}
+
+HANG_UP = "hang up"
+Trouble = ErrorCode | str | Callable[["Partition"], None]
+"""For one request: an answer with that error, no answer but the end of the connection, or a change of the
+partition before it is answered."""
+
+
+@dataclass
+class Partition:
+    """What the broker holds."""
+
+    batches: list[bytes] = field(default_factory=list)
+    start: int = 0
+    end: int | None = None
+    """The high watermark, if it is not the end of the last batch."""
+    last_stable: int | None = None
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    leader: int = 0
+    topic_id: UUID = TOPIC_ID
+    is_there: bool = True
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end if self.end is not None else read_header(self.batches[-1]).next_offset
+
+
+class ScriptedBroker:
+    """Made by `scripted_broker`; `partition` and the troubles may be changed before and while it is asked."""
+
+    def __init__(self) -> None:
+        self.partition = Partition()
+        self.fetch_trouble: deque[Trouble] = deque()
+        self.offsets_trouble: deque[Trouble] = deque()
+        self.fetches: list[int] = []
+        """The offsets that were asked for."""
+        self.answers_fetches = True
+        self.versions = dict(VERSIONS)
+        self.port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def serve(self, connection: socket.socket) -> None:
+        """Until it ends."""
+        with suppress(ConnectionError), connection.makefile("rb") as incoming:
+            while length := incoming.read(4):
+                frame = memoryview(incoming.read(int.from_bytes(length)))
+                header = read_request_header(frame)
+                body = self._answer(header.api_key, header.version, frame[header.body :])
+                if body == HANG_UP:
+                    break
+                if isinstance(body, bytes):
+                    prefix = response_prefix(header.api_key, header.version, header.correlation_id, len(body))
+                    connection.sendall(prefix + body)
+
+    def _answer(self, api_key: int, version: int, body: memoryview) -> bytes | str | None:
+        if api_key == FETCH:
+            return self._fetch(version, body)
+        request = decode_request(api_key, version, body)
+        answer: dict[str, Any] | str = {
+            API_VERSIONS: lambda _: {
+                "api_keys": [
+                    {"api_key": key, "min_version": low, "max_version": high}
+                    for key, (low, high) in self.versions.items()
+                ]
+            },
+            METADATA: self._metadata,
+            LIST_OFFSETS: self._offsets,
+        }[api_key](request)
+        return answer if isinstance(answer, str) else encode_response(api_key, version, answer)
+
+    def _metadata(self, request: Any) -> dict[str, Any]:
+        there = self.partition.is_there
+        row = {"partition_index": 0, "leader_id": self.partition.leader, "leader_epoch": 3}
+        topic = {
+            "name": TOPIC,
+            "topic_id": self.partition.topic_id,
+            "partitions": [row] if there else [],
+            "error_code": 0 if there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        }
+        return {"brokers": [{"node_id": 0, "host": HOST, "port": self.port}], "topics": [topic]}
+
+    def _offsets(self, request: Any) -> dict[str, Any] | str:
+        (wanted,) = request.topics[0].partitions
+        error = self._trouble(self.offsets_trouble)
+        if error == HANG_UP:
+            return HANG_UP
+        offset = {-1: self.partition.high_watermark, -2: self.partition.start}.get(wanted.timestamp, -1)
+        row = {"partition_index": 0, "error_code": int(error), "offset": offset}
+        return {"topics": [{"name": TOPIC, "partitions": [row]}]}
+
+    def _fetch(self, version: int, body: memoryview) -> bytes | str | None:
+        request = read_fetch_request(version, body)
+        (wanted,) = request.partitions
+        self.fetches.append(wanted.fetch_offset)
+        if not self.answers_fetches:
+            return None
+        error = self._trouble(self.fetch_trouble)
+        if error == HANG_UP:
+            return HANG_UP
+        held = self.partition
+        if error == ErrorCode.NONE and (not held.is_there or wanted.topic_id != held.topic_id):
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        if error == ErrorCode.NONE and not held.start <= wanted.fetch_offset <= held.high_watermark:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        answer = FetchedPartition(wanted.topic_id, TOPIC, 0, ErrorCode(error), held.high_watermark)
+        if error == ErrorCode.NONE:
+            answer.records = self._records(wanted.fetch_offset, wanted.max_bytes, request.committed_only)
+            answer.aborted_transactions = tuple(held.aborted) if request.committed_only else ()
+        return b"".join(write_fetch_response(version, FetchResponse(partitions=[answer])))
+
+    def _records(self, offset: int, max_bytes: int, committed_only: bool) -> memoryview:
+        """Cut where the answer is full, wherever that is."""
+        end = self.partition.last_stable if committed_only else None
+        wanted = [
+            batch
+            for batch in self.partition.batches
+            if read_header(batch).next_offset > offset
+            and (end is None or read_header(batch).base_offset < end)
+        ]
+        return memoryview(b"".join(wanted)[:max_bytes])
+
+    def _trouble(self, queue: deque[Trouble]) -> ErrorCode | str:
+        trouble = queue.popleft() if queue else ErrorCode.NONE
+        if callable(trouble):
+            trouble(self.partition)
+            return ErrorCode.NONE
+        return trouble
+
+
+@contextmanager
+def scripted_broker() -> Iterator[ScriptedBroker]:
+    """On threads of its own. Connections to it are to be closed before it ends."""
+    broker = ScriptedBroker()
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            broker.serve(self.request)
+
+    with socketserver.ThreadingTCPServer((HOST, 0), Connection) as server:
+        broker.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield broker
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,292 @@
+"""What a reader makes of a broker's troubles; each by a broker that has it on demand."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from itertools import count
+from uuid import UUID
+
+import pytest
+
+from metadata_quorum.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
+from metadata_quorum.errors import ErrorCode
+from spark_connector import connections, reader
+from spark_connector.connections import close_clusters, cluster
+from spark_connector.errors import DataLossError, SourceError
+from spark_connector.offsets import TopicPartition
+from spark_connector.reader import read_range
+from tests.unit.spark.scripted_broker import (
+    HANG_UP,
+    TOPIC,
+    Partition,
+    ScriptedBroker,
+    Trouble,
+    scripted_broker,
+)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedBroker]:
+    monkeypatch.setattr(reader, "LOSS_PATIENCE_S", 0.3)
+    monkeypatch.setattr(connections, "UNKNOWN_TOPIC_PATIENCE_S", 0.3)
+    monkeypatch.setattr(connections, "FIRST_CONTACT_S", 0.3)
+    with scripted_broker() as broker:
+        yield broker
+        close_clusters()
+
+
+def batch(base: int, *offsets: int, last: int | None = None, **fields: object) -> bytes:
+    records = [Record(offset, 1_000, b"k%d" % offset, b"v%d" % offset) for offset in offsets]
+    return encode_batch(records, base_offset=base, last_offset=last, **fields)  # type: ignore[arg-type]
+
+
+def offsets_read(broker: ScriptedBroker, start: int, end: int, **options: object) -> list[int]:
+    properties = {"bootstrap.servers": broker.bootstrap}
+    for key in [each for each in options if "_" in each and each not in ("timeout_s", "fail_on_data_loss")]:
+        properties[key.replace("_", ".")] = str(options.pop(key))
+    batches = read_range(properties, TOPIC, 0, start, end, **({"timeout_s": 10.0} | options))  # type: ignore[arg-type]
+    return [offset for each in batches for offset in each["offset"].to_pylist()]
+
+
+# ---- what belongs to a log ---------------------------------------------------------------------------
+
+
+def test_gaps_and_a_range_that_ends_in_one(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0, 3, last=9), batch(12, 12, 14), batch(20, last=29), batch(30, 30)]
+    assert offsets_read(broker, 0, 31) == [0, 3, 12, 14, 30]
+    assert offsets_read(broker, 4, 10) == []
+    assert offsets_read(broker, 13, 29) == [14]
+
+
+def test_control_and_aborted_batches(broker: ScriptedBroker) -> None:
+    def transaction(base: int, producer: int) -> bytes:
+        return batch(
+            base, base, base + 1, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
+        )
+
+    def marker(offset: int, producer: int, *, commit: bool) -> bytes:
+        data = encode_end_txn_marker(
+            commit=commit, coordinator_epoch=0, producer_id=producer, producer_epoch=0, timestamp=1
+        )
+        return offset.to_bytes(8) + data[8:]  # the CRC does not cover it
+
+    broker.partition = Partition(
+        [
+            transaction(0, 5),
+            transaction(2, 6),
+            marker(4, 5, commit=False),
+            transaction(5, 5),  # of the same producer, but committed
+            marker(7, 6, commit=True),
+            marker(8, 5, commit=True),
+            batch(9, 9),
+            transaction(10, 5),  # open
+        ],
+        last_stable=10,
+        aborted=[(5, 0)],
+    )
+    assert offsets_read(broker, 0, 10, isolation_level="read_committed") == [2, 3, 5, 6, 9]
+    assert offsets_read(broker, 0, 12) == [0, 1, 2, 3, 5, 6, 9, 10, 11]
+    with pytest.raises(SourceError, match=r"TIMEOUT.*offset 10 of .* open transaction"):
+        offsets_read(broker, 0, 12, isolation_level="read_committed", timeout_s=0.5)
+
+
+def test_a_batch_larger_than_an_answer(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, *range(100)), batch(100, 100)]
+    assert offsets_read(broker, 0, 101, max_partition_fetch_bytes=100) == list(range(101))
+
+
+def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
+    good = batch(0, 0)
+    broker.partition.batches = [good[:-1] + b"?"]
+    with pytest.raises(CorruptBatchError, match="scripted-0: CRC of the batch at offset 0 is wrong"):
+        offsets_read(broker, 0, 1)
+    assert offsets_read(broker, 0, 1, check_crcs="false") == [0]
+
+
+# ---- leaders -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,  # of a follower that is behind; the offset is there
+        HANG_UP,
+    ],
+)
+def test_trouble_that_passes(broker: ScriptedBroker, trouble: Trouble) -> None:
+    broker.partition.batches = [batch(base, base) for base in range(6)]
+    broker.fetch_trouble.extend([lambda _: None, trouble, trouble])
+    broker.offsets_trouble.extend([HANG_UP, ErrorCode.LEADER_NOT_AVAILABLE, lambda _: None])
+    assert offsets_read(broker, 0, 6, max_partition_fetch_bytes=80) == list(range(6))
+
+
+def test_a_partition_without_leader_for_a_while(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0)]
+    broker.partition.leader = -1
+    seen = count()
+    answer = broker._metadata
+
+    def elected_at_the_third_question(request: object) -> object:
+        if next(seen) == 2:
+            broker.partition.leader = 0
+        return answer(request)
+
+    broker._metadata = elected_at_the_third_question  # type: ignore[method-assign, assignment]
+    assert offsets_read(broker, 0, 1) == [0]
+
+
+def test_nobody_leads_for_good(broker: ScriptedBroker) -> None:
+    broker.partition = Partition([batch(0, 0)], leader=-1)
+    with pytest.raises(SourceError, match=r"Cannot fetch offset 0 of scripted-0 in 0\.5 s: .* no leader"):
+        offsets_read(broker, 0, 1, timeout_s=0.5)
+
+
+def test_a_leader_that_is_silent(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0)]
+    broker.answers_fetches = False
+    with pytest.raises(SourceError, match=r"no answer within 0\.2 s"):
+        offsets_read(broker, 0, 1, timeout_s=0.5, request_timeout_ms=200)
+    assert len(broker.fetches) > 1
+
+
+def test_an_error_that_stays(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0)]
+    broker.fetch_trouble.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SourceError, match=r"\[TOPIC_AUTHORIZATION_FAILED\] scripted-0"):
+        offsets_read(broker, 0, 1)
+
+
+# ---- the next request goes before the last answer is decoded -------------------------------------------
+
+
+def test_one_request_ahead_and_no_more(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(base, base) for base in range(4)]
+    size = str(len(batch(0, 0)))
+    rows = read_range(
+        {"bootstrap.servers": broker.bootstrap, "max.partition.fetch.bytes": size}, TOPIC, 0, 0, 4
+    )
+    assert next(rows)["offset"].to_pylist() == [0]
+    assert broker.fetches == [0, 1] or broker.fetches == [0]  # the second may still be on its way
+    assert next(rows)["offset"].to_pylist() == [1]
+    assert broker.fetches[:2] == [0, 1]
+    rows.close()  # type: ignore[attr-defined]
+    assert len(broker.fetches) <= 3
+
+
+def test_a_reader_that_is_held_up_loses_nothing(broker: ScriptedBroker) -> None:
+    """The time between two of its batches is not the broker's fault."""
+    broker.partition.batches = [batch(base, base) for base in range(3)]
+    size = str(len(batch(0, 0)))
+    properties = {
+        "bootstrap.servers": broker.bootstrap, "max.partition.fetch.bytes": size, "request.timeout.ms": "100",
+    }  # fmt: skip
+    rows = read_range(properties, TOPIC, 0, 0, 3)
+    next(rows)
+    time.sleep(0.3)  # longer than the broker may take: the very thing that is tested
+    assert [each["offset"].to_pylist() for each in rows] == [[1], [2]]
+    assert broker.fetches == [0, 1, 2]
+
+
+# ---- lost records ------------------------------------------------------------------------------------
+
+
+def retention(partition: Partition) -> None:
+    partition.batches = partition.batches[3:]
+    partition.start = 3
+
+
+def truncation(partition: Partition) -> None:
+    partition.batches = partition.batches[:2]
+
+
+def deletion(partition: Partition) -> None:
+    partition.is_there = False
+
+
+def recreation(partition: Partition) -> None:
+    partition.batches = partition.batches[:1]
+    partition.topic_id = UUID(int=8)
+
+
+@pytest.mark.parametrize(
+    ("event", "kept", "told"),
+    [
+        (retention, [0, 3, 4], r"\[1, 3\) of scripted-0: the log begins at 3"),
+        (truncation, [0, 1], r"\[2, 5\) of scripted-0: the log ends at 2"),
+        (deletion, [0], r"\[1, 5\) of scripted-0: there is no such partition"),
+        (recreation, [0], r"\[1, 5\) of scripted-0: the topic was made anew"),
+    ],
+)
+def test_lost_records(
+    broker: ScriptedBroker,
+    caplog: pytest.LogCaptureFixture,
+    event: Trouble,
+    kept: list[int],
+    told: str,
+) -> None:
+    for fail in (True, False):
+        broker.partition = Partition([batch(base, base) for base in range(5)])
+        broker.fetch_trouble.extend([lambda _: None, event])
+        size = len(batch(0, 0))
+        if fail:
+            with pytest.raises(DataLossError, match=told):
+                offsets_read(broker, 0, 5, max_partition_fetch_bytes=size)
+            close_clusters()
+        else:
+            with caplog.at_level(logging.WARNING):
+                assert offsets_read(
+                    broker, 0, 5, max_partition_fetch_bytes=size, fail_on_data_loss=False
+                ) == kept  # fmt: skip
+            assert "Could not read records in offset" in caplog.text
+
+
+def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> None:
+    """A new leader learns how far its followers were from their next fetches."""
+    broker.partition = Partition([], end=0)
+
+    def arrived(partition: Partition) -> None:
+        partition.batches, partition.end = [batch(0, 0)], 1
+
+    broker.offsets_trouble.extend([lambda _: None, arrived])
+    assert offsets_read(broker, 0, 1) == [0]
+
+
+# ---- the driver's questions --------------------------------------------------------------------------
+
+
+def test_offsets_survive_trouble(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0, 1, 2)]
+    broker.offsets_trouble.extend([HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+    partition = TopicPartition(TOPIC, 0)
+    assert cluster({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 3}
+
+
+def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
+    broker.partition = Partition([batch(0, 0)], is_there=False)
+    source = cluster({"bootstrap.servers": broker.bootstrap})
+    assert source.partitions_of([TOPIC]) == set()
+    assert source.earliest([TopicPartition(TOPIC, 0)]) == {}
+
+
+def test_nobody_there() -> None:
+    with scripted_broker() as broker:
+        pass
+    source = cluster({"bootstrap.servers": broker.bootstrap, "default.api.timeout.ms": "200"})
+    with pytest.raises(SourceError, match=r"kafka.bootstrap.servers.*Connect call failed"):
+        source.topic_names()
+    close_clusters()
+
+
+def test_a_broker_of_long_ago(broker: ScriptedBroker) -> None:
+    broker.versions[connections.FETCH] = (0, 11)
+    broker.partition.batches = [batch(0, 0)]
+    with pytest.raises(SourceError, match="API 1 is not answered in versions 12 to 17"):
+        offsets_read(broker, 0, 1)
