@@ -17,7 +17,7 @@ LAST_PORT: Final = 32_000
 TRIES_PER_PORT: Final = 100
 
 
-def free_ports(count: int, rng: random.Random) -> list[int]:
+def free_ports(count: int, rng: random.Random, first: int = FIRST_PORT, last: int = LAST_PORT) -> list[int]:
     """`count` different ports on which nothing listened a moment ago."""
     ports: list[int] = []
     # Held until all are found, so that they differ.
@@ -27,9 +27,9 @@ def free_ports(count: int, rng: random.Random) -> list[int]:
                 break
             probe = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                port = rng.randint(FIRST_PORT, LAST_PORT)
+                port = rng.randint(first, last)
                 probe.bind((HOST, port))
                 ports.append(port)
     if len(ports) < count:
-        raise OSError(f"no {count} free ports between {FIRST_PORT} and {LAST_PORT}")
+        raise OSError(f"no {count} free ports between {first} and {last}")
     return ports

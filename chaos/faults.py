@@ -1,0 +1,386 @@
+"""Everything that can be done to a cluster, as data with one text form: `kill 2`, `cut 2>1`, `clock 3 -1h`.
+
+    text --parse--> Fault --begin--> something is wrong --end--> it no longer is
+
+Faults of links are described in live/link_faults.py (`cut`, `slow`, `bandwidth`, …); `isolate`, `deafen`,
+`mute` and `partition` are several cuts at once. The faults of a node are the table `NODE_FAULTS` below.
+Nodes are meant by their ids here; roles were filled in before (roles.py).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Final
+
+import psutil
+
+from chaos.live.cluster import ChaosCluster
+from chaos.live.damage import flip_bit, tear_tail
+from chaos.live.link_faults import KINDS, BadFault, End, LinkFault
+from data_plane.log.files import LOG
+from kraft.cluster_state import out_of_sync
+from kraft.local_cluster import HOST
+from metadata_quorum.batch import iter_headers
+from metadata_quorum.errors import FatalError
+
+STOP_PATIENCE_S: Final = 10.0
+"""A node that was told to stop and has not by then is killed: its links may be broken too."""
+ROLL_PATIENCE_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.05
+HOUR_MS: Final = 3_600_000
+
+
+class Skipped(Exception):
+    """A fault found nothing to act on (the node to be paused is down); the sentence says so."""
+
+
+@dataclass(slots=True)
+class Ground:
+    """What faults act on: the cluster, and which faults of links are on it now."""
+
+    cluster: ChaosCluster
+    rng: random.Random
+    """For damage to files: where exactly."""
+    links: list[LinkFault]
+
+    @classmethod
+    def of(cls, cluster: ChaosCluster, rng: random.Random) -> Ground:
+        return cls(cluster, rng, [])
+
+    def is_down(self, node: int) -> bool:
+        return self.cluster.local.node(node).process() is None
+
+    def is_paused(self, node: int) -> bool:
+        process = self.cluster.local.node(node).process()
+        try:
+            return process is not None and process.status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return False
+
+    def refuse_unless_up(self, node: int) -> None:
+        """Raises Skipped."""
+        if self.is_down(node):
+            raise Skipped(f"node {node} is down")
+        if self.is_paused(node):
+            raise Skipped(f"node {node} is paused")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """One row of the table, on one node. `value`: in the row's own unit; `key`: of damage to a partition."""
+
+    kind: str
+    node: int
+    value: int = 0
+    key: str = ""
+
+    def begin(self, ground: Ground) -> str | None:
+        """What is worth a remark. Raises Skipped."""
+        return NODE_FAULTS[self.kind].begin(ground, self)
+
+    def end(self, ground: Ground) -> None:
+        end = NODE_FAULTS[self.kind].end
+        if end is not None:
+            end(ground, self)
+
+    @property
+    def lasts(self) -> bool:
+        return NODE_FAULTS[self.kind].end is not None
+
+    def __str__(self) -> str:
+        shown = NODE_FAULTS[self.kind].argument
+        argument = {
+            "": "",
+            "ms": f" {self.value}ms",
+            "shift": f" {_shift_text(self.value)}",
+            "key": f" {self.key}",
+        }
+        return f"{self.kind} {self.node}{argument[shown]}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinksFault:
+    """Faults of links that begin and end together, under one name."""
+
+    text: str
+    parts: tuple[LinkFault, ...]
+
+    lasts = True
+
+    def begin(self, ground: Ground) -> str | None:
+        for part in self.parts:
+            ground.cluster.links.apply(part)
+            ground.links.append(part)
+        return None
+
+    def end(self, ground: Ground) -> None:
+        for part in self.parts:
+            ground.links.remove(part)
+        wrong = {(each.kind, each.source, each.target): each for each in _one_way(ground.links)}
+        for part in _one_way(self.parts):
+            still = wrong.get((part.kind, part.source, part.target))
+            if still is None:
+                ground.cluster.links.remove(part)
+            else:  # another fault of that kind overlaps this one
+                ground.cluster.links.apply(still)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Fault = NodeFault | LinksFault
+
+
+def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
+    """A fault by its text, with ids for roles, on a cluster of these nodes. Raises BadFault."""
+    kind, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if kind in CUTS_OF_A_NODE:
+        return _cuts_of_a_node(kind, rest, nodes, clients)
+    if kind == "partition":
+        return LinksFault(text, _cuts([_ends(group) for group in rest.split("|")]))
+    if kind in KINDS:
+        part = LinkFault.parse(text)
+        return LinksFault(str(part), (part,))
+    if kind not in NODE_FAULTS:
+        known = ", ".join((*NODE_FAULTS, *CUTS_OF_A_NODE, "partition", *KINDS))
+        raise BadFault(f"{kind}: no fault; there are {known}")
+    return _node_fault(kind, rest, nodes)
+
+
+def heal_all(ground: Ground) -> None:
+    """Nothing is wrong any more, and every node runs. In this order: wakes, disks, starts."""
+    cluster = ground.cluster
+    ground.links.clear()
+    cluster.links.heal_all()
+    for node in cluster.nodes:
+        if ground.is_paused(node):
+            cluster.resume(node)
+    for node in cluster.nodes:
+        cluster.disk(node).heal()
+        cluster.clock(node).shift(0)
+        if ground.is_down(node):
+            cluster.start_node(node, wait=False)
+
+
+# Links ------------------------------------------------------------------------------------------------------
+
+
+CUTS_OF_A_NODE: Final[Mapping[str, Callable[[int, End], LinkFault]]] = {
+    "isolate": lambda node, other: LinkFault("cut", node, other, both=True),
+    "deafen": lambda node, other: LinkFault("cut", other, node),
+    "mute": lambda node, other: LinkFault("cut", node, other),
+}
+"""Of a node from all others: both ways, it hears nobody, nobody hears it."""
+
+
+def _cuts_of_a_node(kind: str, text: str, nodes: Sequence[int], clients: int) -> LinksFault:
+    """`isolate 2`: from the other nodes; `isolate 2 from all`: from the clients too."""
+    found = re.fullmatch(r"(\d+)( from all)?", text)
+    if found is None or int(found[1]) not in nodes:
+        raise BadFault(f"{kind} {text}: say `{kind} NODE` or `{kind} NODE from all`")
+    node = int(found[1])
+    others: list[End] = [other for other in nodes if other != node]
+    if found[2]:
+        others += [f"c{client}" for client in range(clients)]
+    return LinksFault(f"{kind} {text}", tuple(CUTS_OF_A_NODE[kind](node, other) for other in others))
+
+
+def _cuts(groups: Sequence[Sequence[End]]) -> tuple[LinkFault, ...]:
+    return tuple(
+        LinkFault("cut", a, b, both=True)
+        for here, there in combinations(groups, 2)
+        for a, b in product(here, there)
+        if isinstance(a, int) or isinstance(b, int)
+    )
+
+
+def _ends(text: str) -> list[End]:
+    ends: list[End] = []
+    for word in text.split(","):
+        found = re.fullmatch(r"\s*(c?)(\d+)\s*", word)
+        if found is None:
+            raise BadFault(f"partition {text}: groups of nodes are separated by |, as in `partition 1|2,3`")
+        ends.append(f"c{found[2]}" if found[1] else int(found[2]))
+    return ends
+
+
+def _one_way(faults: Iterable[LinkFault]) -> list[LinkFault]:
+    return [way for fault in faults for way in fault.one_way()]
+
+
+# Nodes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of fault of a node. `argument`: "", "ms", "shift" (a signed time) or "key" (a partition)."""
+
+    what: str
+    begin: Callable[[Ground, NodeFault], str | None]
+    end: Callable[[Ground, NodeFault], None] | None = None
+    argument: str = ""
+
+
+def _kill(ground: Ground, fault: NodeFault) -> None:
+    if ground.is_down(fault.node):
+        raise Skipped(f"node {fault.node} is down")
+    ground.cluster.kill(fault.node)
+
+
+def _stop(ground: Ground, fault: NodeFault) -> None:
+    ground.refuse_unless_up(fault.node)
+    try:
+        ground.cluster.local.stop(fault.node, STOP_PATIENCE_S)
+    except FatalError:
+        ground.cluster.kill(fault.node)
+
+
+def _start(ground: Ground, fault: NodeFault) -> None:
+    if ground.is_down(fault.node):
+        ground.cluster.start_node(fault.node, wait=False)
+
+
+def _restart(ground: Ground, fault: NodeFault) -> None:
+    _stop(ground, fault)
+    _start(ground, fault)
+
+
+def _roll(ground: Ground, fault: NodeFault) -> None:
+    """Begins with `fault.node` and goes round."""
+    nodes = sorted(ground.cluster.nodes)
+    place = nodes.index(fault.node)
+    for node in nodes[place:] + nodes[:place]:
+        ground.cluster.restart(node)
+        deadline = time.monotonic() + ROLL_PATIENCE_S
+        while out_of_sync(HOST, ground.cluster.local.node(node).client_port):
+            if time.monotonic() > deadline:
+                raise Skipped(f"not every ISR is full {ROLL_PATIENCE_S:g} s after node {node} came back")
+            time.sleep(LOOK_EVERY_S)
+
+
+def _pause(ground: Ground, fault: NodeFault) -> None:
+    ground.refuse_unless_up(fault.node)
+    ground.cluster.pause(fault.node)
+
+
+def _resume(ground: Ground, fault: NodeFault) -> None:
+    if ground.is_paused(fault.node):
+        ground.cluster.resume(fault.node)
+
+
+def _disk(switch: str) -> Callable[[Ground, NodeFault], None]:
+    def begin(ground: Ground, fault: NodeFault) -> None:
+        ground.refuse_unless_up(fault.node)
+        disk = ground.cluster.disk(fault.node)
+        match switch:
+            case "full":
+                disk.full()
+            case "error":
+                disk.error()
+            case "slow":
+                disk.slow(fault.value)
+            case _:
+                disk.fail_sync()
+
+    return begin
+
+
+def _heal_disk(ground: Ground, fault: NodeFault) -> None:
+    """A node that its disk has brought down starts again."""
+    if ground.is_paused(fault.node):
+        ground.cluster.resume(fault.node)
+    ground.cluster.disk(fault.node).heal()
+    _start(ground, fault)
+
+
+def _replace_disk(ground: Ground, fault: NodeFault) -> None:
+    """What failed is not trusted again: the node is started anew, on a disk that works."""
+    if not ground.is_down(fault.node):
+        ground.cluster.kill(fault.node)
+    _heal_disk(ground, fault)
+
+
+def _tear(ground: Ground, fault: NodeFault) -> str:
+    _kill(ground, fault)
+    try:
+        return str(tear_tail(ground.cluster.home(fault.node) / "data" / fault.key, ground.rng))
+    except ValueError as error:
+        return f"only killed: {error}"
+
+
+def _flip(ground: Ground, fault: NodeFault) -> str:
+    """In a batch in the middle of the partition, behind which good data lies."""
+    partition = ground.cluster.home(fault.node) / "data" / fault.key
+    headers = [
+        header for log in sorted(partition.glob(f"*{LOG}")) for _, header in iter_headers(log.read_bytes())
+    ]
+    if len(headers) < 3:
+        raise Skipped(f"{fault.key} on node {fault.node} has {len(headers)} batches: there is no middle")
+    return str(flip_bit(partition, headers[len(headers) // 2].base_offset, ground.rng))
+
+
+def _shift_clock(ground: Ground, fault: NodeFault) -> None:
+    ground.refuse_unless_up(fault.node)
+    ground.cluster.clock(fault.node).shift(fault.value)
+
+
+def _set_clock(ground: Ground, fault: NodeFault) -> None:
+    if ground.is_paused(fault.node):
+        ground.cluster.resume(fault.node)
+    ground.cluster.clock(fault.node).shift(0)
+
+
+NODE_FAULTS: Final[Mapping[str, Row]] = {
+    "kill": Row("SIGKILL; then started again", _kill, _start),
+    "stop": Row("SIGTERM: hands its leaders over, ends; then started again", _stop, _start),
+    "pause": Row("SIGSTOP: silent, connections stay open; then SIGCONT", _pause, _resume),
+    "start": Row("where it does not run", _start),
+    "await": Row("nothing; a role in its text is waited for", lambda ground, fault: None),
+    "restart": Row("stopped in order, and started at once", _restart),
+    "rolling": Row("all nodes restarted in turn from this one on, each when every ISR is full", _roll),
+    "disk-full": Row("no file can grow", _disk("full"), _replace_disk),
+    "disk-error": Row("reads and writes fail", _disk("error"), _replace_disk),
+    "disk-slow": Row("every operation takes that much longer", _disk("slow"), _heal_disk, "ms"),
+    "fail-sync": Row("every fsync fails", _disk("sync"), _replace_disk),
+    "tear": Row("killed, the tail of a partition's log torn; then started again", _tear, _start, "key"),
+    "flip": Row("a bit in the middle of a partition's log flips", _flip, None, "key"),
+    "clock": Row("the wall clock is set that far ahead, or behind", _shift_clock, _set_clock, "shift"),
+}
+
+
+def _node_fault(kind: str, text: str, nodes: Sequence[int]) -> NodeFault:
+    row = NODE_FAULTS[kind]
+    words = text.split()
+    if len(words) != 1 + bool(row.argument) or not words[0].isdecimal() or int(words[0]) not in nodes:
+        wanted = {"": "", "ms": " MSms", "shift": " +1h", "key": " TOPIC-N"}[row.argument]
+        known = ", ".join(map(str, nodes))
+        raise BadFault(f"{kind} {text}: say `{kind} NODE{wanted}`; the nodes are {known}")
+    node = int(words[0])
+    match row.argument:
+        case "ms":
+            return NodeFault(kind, node, value=_signed_ms(words[1]))
+        case "shift":
+            return NodeFault(kind, node, value=_signed_ms(words[1]))
+        case "key":
+            return NodeFault(kind, node, key=words[1])
+    return NodeFault(kind, node)
+
+
+def _signed_ms(text: str) -> int:
+    found = re.fullmatch(r"([+-]?)(\d+)(ms|s|m|h)", text)
+    if found is None:
+        raise BadFault(f"{text}: a time is a number of ms, s, m or h")
+    size = int(found[2]) * {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS}[found[3]]
+    return -size if found[1] == "-" else size
+
+
+def _shift_text(ms: int) -> str:
+    units = {"h": HOUR_MS, "m": 60_000, "s": 1000, "ms": 1}
+    unit = next(unit for unit, size in units.items() if ms % size == 0)
+    return f"{ms // units[unit]:+d}{unit}"

@@ -1,0 +1,158 @@
+"""Plays a schedule on a cluster, and records what was really done, to whom, and when.
+
+    step due --roles.fill--> text with ids --faults.parse--> Fault --begin--> event ... end of step --> event
+
+A role that nobody has yet (a partition without a leader) is waited for, and the schedule's clock stands still
+meanwhile. What finds nothing to act on is skipped, and that is on record too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos import faults, roles, schedule
+from chaos.events import ENDED_ITSELF, SKIPPED, EventLog
+from chaos.faults import Fault, Ground, Skipped
+from chaos.roles import Unfilled, View
+from chaos.schedule import Mark, Schedule, Step
+
+ROLE_PATIENCE_S: Final = 15.0
+LOOK_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Alive:
+    """The view of whoever fills roles: the dead have none."""
+
+    view: View
+    ground: Ground
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        return [node for node in self.view.nodes if not self.ground.is_down(node)]
+
+    def leader(self, key: str) -> int | None:
+        return self._alive(self.view.leader(key))
+
+    def isr(self, key: str) -> Sequence[int]:
+        return [node for node in self.view.isr(key) if not self.ground.is_down(node)]
+
+    def replicas(self, key: str) -> Sequence[int]:
+        return self.view.replicas(key)
+
+    def controller(self) -> int | None:
+        return self._alive(self.view.controller())
+
+    def coordinator(self, group: str) -> int | None:
+        return self._alive(self.view.coordinator(group))
+
+    def _alive(self, node: int | None) -> int | None:
+        return None if node is None or self.ground.is_down(node) else node
+
+
+class Player:
+    def __init__(
+        self,
+        ground: Ground,
+        view: View,
+        events: EventLog,
+        role_patience_s: float = ROLE_PATIENCE_S,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ground = ground
+        self._view = Alive(view, ground)
+        self._events = events
+        self._patience_s = role_patience_s
+        self._now_s = now_s
+        self._active: dict[Step, Fault] = {}
+
+    def play(self, steps: Schedule, seconds: float) -> None:
+        """To the end of the schedule, at least for so long; what has no end of its own is still on then."""
+        zero = self._now_s()
+        for mark in schedule.marks(steps):
+            self._wait_until(zero + mark.at_s)
+            if mark.begins:
+                zero += self._begin(mark)
+            else:
+                self._end(mark.step)
+        self._wait_until(zero + seconds)
+
+    def heal(self) -> None:
+        """Lift everything, whoever began it."""
+        self.watch()
+        for fault in self._active.values():
+            self._events.end(str(fault))
+        self._active.clear()
+        faults.heal_all(self._ground)
+
+    def watch(self) -> None:
+        """Note who ended on its own."""
+        for who, code in self._ground.cluster.local.reap():
+            self._events.point(ENDED_ITSELF, f"{who}, {_how(code)}")
+
+    def _wait_until(self, due_s: float) -> None:
+        while (left := due_s - self._now_s()) > 0:
+            self.watch()
+            time.sleep(min(left, LOOK_S))
+
+    def _begin(self, mark: Mark) -> float:
+        """How long its roles were waited for."""
+        step, start_s = mark.step, self._now_s()
+        filled = self._filled(step.fault)
+        waited_s = self._now_s() - start_s
+        if filled is None:
+            return waited_s
+        text, cast = filled
+        fault = faults.parse(text, self._ground.cluster.nodes, self._ground.cluster.wiring.clients)
+        if not fault.lasts:
+            self._do(step, fault, cast)
+            return waited_s
+        at = self._events.clock()
+        try:
+            remark = fault.begin(self._ground)
+        except Skipped as why:
+            self._events.point(SKIPPED, f"{step.fault}: {why}")
+            return waited_s
+        self._events.begin(str(fault), _joined(cast, remark), at)
+        self._active[step] = fault
+        return waited_s
+
+    def _do(self, step: Step, fault: Fault, cast: str | None) -> None:
+        """What is over when it is done."""
+        self._events.begin(str(fault), cast)
+        remark = None
+        try:
+            remark = fault.begin(self._ground)
+        except Skipped as why:
+            self._events.point(SKIPPED, f"{step.fault}: {why}")
+        self._events.end(str(fault), remark)
+
+    def _end(self, step: Step) -> None:
+        fault = self._active.pop(step, None)
+        if fault is not None:
+            self.watch()
+            fault.end(self._ground)
+            self._events.end(str(fault))
+
+    def _filled(self, text: str) -> tuple[str, str | None] | None:
+        deadline_s = self._now_s() + self._patience_s
+        while True:
+            try:
+                return roles.fill(text, self._view)
+            except Unfilled as why:
+                if self._now_s() > deadline_s:
+                    self._events.point(SKIPPED, f"{text}: {why}")
+                    return None
+            self.watch()
+            time.sleep(LOOK_S)
+
+
+def _joined(*remarks: str | None) -> str | None:
+    return "; ".join(filter(None, remarks)) or None
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with code {code}"

@@ -1,0 +1,82 @@
+"""Who is meant by `leader(all-0)`: roles in the text of a fault, filled in when it is due.
+
+    leader(KEY)       leads the partition
+    follower(KEY)     of its other in-sync replicas (where there are none, of its replicas) the lowest id
+    other(KEY)        of the same the highest
+    outsider(KEY)     the lowest id of those that hold no replica
+    controller        the active controller
+    voter             the lowest id of the others
+    coordinator(ID)   coordinates the group
+
+KEY is a partition, "all-0".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+_ROLE: Final = re.compile(
+    r"\b(?:(leader|follower|other|outsider|coordinator)\(([^)]+)\)|(controller|voter)\b)"
+)
+
+
+class Unfilled(LookupError):
+    """Nobody has that role now; the sentence says which."""
+
+
+class View(Protocol):
+    """The cluster as somebody outside sees it now."""
+
+    @property
+    def nodes(self) -> Sequence[int]: ...
+
+    def leader(self, key: str) -> int | None: ...
+
+    def isr(self, key: str) -> Sequence[int]: ...
+
+    def replicas(self, key: str) -> Sequence[int]: ...
+
+    def controller(self) -> int | None: ...
+
+    def coordinator(self, group: str) -> int | None: ...
+
+
+def fill(text: str, view: View) -> tuple[str, str | None]:
+    """The text with ids in place of roles, and who was who (None where nothing was to be filled in).
+    Raises Unfilled."""
+    cast: dict[str, int] = {}
+
+    def named(match: re.Match[str]) -> str:
+        role = match[0]
+        if role not in cast:
+            cast[role] = _holder(match[1] or match[3], match[2] or "", view)
+        return str(cast[role])
+
+    filled = _ROLE.sub(named, text)
+    return filled, ", ".join(f"{role} is {node}" for role, node in cast.items()) or None
+
+
+def _holder(role: str, of: str, view: View) -> int:
+    candidates: dict[str, Callable[[], Sequence[int | None]]] = {
+        "leader": lambda: [view.leader(of)],
+        "follower": lambda: _followers(of, view),
+        "other": lambda: _followers(of, view)[::-1],
+        "outsider": lambda: sorted(set(view.nodes) - set(view.replicas(of))),
+        "coordinator": lambda: [view.coordinator(of)],
+        "controller": lambda: [view.controller()],
+        "voter": lambda: [node for node in sorted(view.nodes) if node != view.controller()],
+    }
+    for node in candidates[role]():
+        if node is not None:
+            return node
+    raise Unfilled(f"nobody is {role}({of})" if of else f"nobody is {role}")
+
+
+def _followers(key: str, view: View) -> list[int]:
+    leader = view.leader(key)
+    if leader is None:
+        return []
+    in_sync = [node for node in view.isr(key) if node != leader]
+    return sorted(in_sync or [node for node in view.replicas(key) if node != leader])

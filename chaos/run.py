@@ -1,0 +1,263 @@
+"""One run of a scenario: a cluster, clients, faults, quiet again, everything read once more, and the verdict.
+
+    cluster, topics, observer, clients -> schedule -> all faults lifted -> whole again? -> final phase
+    -> cluster ends -> checker, expectations -> verdict.json, report.html
+
+The directory holds history.jsonl, events.jsonl, cluster.jsonl, schedule.txt, verdict.json and report.html;
+the nodes' own directories stay below `cluster` only where something failed. However a run ends, its processes
+end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from chaos import schedule
+from chaos.events import CALM, HEALED, Event, EventLog
+from chaos.evidence import CLUSTER, EVENTS, HISTORY, Evidence, Healing
+from chaos.faults import Ground
+from chaos.healing import Whole, await_whole
+from chaos.history import Header, HistoryWriter
+from chaos.live.cluster import ChaosCluster, _take_ports
+from chaos.live.wiring import TakePorts
+from chaos.observer import Observer, addresses_of
+from chaos.play import Player
+from chaos.report import write_report
+from chaos.scenarios.scenario import Finding, Scenario
+from chaos.schedule import Schedule
+from chaos.workload import TopicSpec, Workload, create_topics
+from kraft.local_cluster import HOST
+from kraft.net.client import Address
+
+VERDICT: Final = "verdict.json"
+SCHEDULE: Final = "schedule.txt"
+NODES: Final = "cluster"
+TWIN: Final = "planted"
+WARM_ACKS: Final = 10
+"""Of every topic, before the first fault."""
+WARM_PATIENCE_S: Final = 30.0
+HEAL_PATIENCE_S: Final = 60.0
+"""Beyond every bound, so that a cluster that is late is told from one that never heals."""
+QUIET_S: Final = 1.0
+"""The clients go on for so long in the healed cluster."""
+FINAL_PATIENCE_S: Final = 60.0
+LOOK_S: Final = 0.05
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run, and where its record goes."""
+
+    scenario: Scenario
+    directory: Path
+    seed: int = 1
+    seconds: float | None = None
+    """Of faults; None: as the scenario says."""
+    steps: Schedule | None = None
+    """In place of the scenario's own."""
+    plant: str | None = None
+    take_ports: TakePorts = _take_ports
+    say: Say = lambda _: None
+
+    @property
+    def schedule(self) -> Schedule:
+        if self.steps is not None:
+            return self.steps
+        return self.scenario.schedule(random.Random(f"schedule/{self.seed}"), self.fault_seconds or 0.0)
+
+    @property
+    def fault_seconds(self) -> float:
+        return self.seconds or self.scenario.seconds or 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """As verdict.json has it."""
+
+    scenario: str
+    seed: int
+    ok: bool
+    expectations: Sequence[Finding]
+    checker: Mapping[str, Any]
+    healing: Healing | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "ok": self.ok,
+            "expectations": [finding._asdict() for finding in self.expectations],
+            "checker": self.checker,
+            "healing": None
+            if self.healing is None
+            else {
+                "controller_s": self.healing.controller_s,
+                "leaders_s": self.healing.leaders_s,
+                "isr_s": self.healing.isr_s,
+                "unread": dict(self.healing.unread),
+            },
+        }
+
+
+def run(plan: Plan) -> Verdict:
+    """Run it on a cluster of its own, and on a planted twin where the scenario has one."""
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    healing = _on_own_cluster(plan)
+    twin = plan.scenario.twin_plant
+    if twin is not None:
+        plan.say(f"the same once more, with the bug {twin} planted")
+        planted = replace(plan, directory=plan.directory / TWIN, plant=twin)
+        planted.directory.mkdir(exist_ok=True)
+        _judge(planted, _on_own_cluster(planted), ())
+    verdict = _judge(plan, healing, plan.scenario.expectations)
+    if verdict.ok:
+        for directory in (plan.directory, plan.directory / TWIN):
+            shutil.rmtree(directory / NODES, ignore_errors=True)
+    return verdict
+
+
+def run_against(plan: Plan, bootstrap: str, replication: int) -> Verdict:
+    """The workload and the checker against a cluster that is there, and that is not broken by us."""
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    started_ms = int(time.time() * 1000)
+    own = {"replication": replication, "min_insync_replicas": min(2, replication)}
+    topics = tuple(
+        replace(topic, name=f"chaos-{started_ms}-{topic.name}", **own)  # type: ignore[arg-type]
+        for topic in plan.scenario.topics
+    )
+    now_ns = _clock()
+    create_topics(bootstrap, topics)
+    with _clients(
+        plan, topics, [bootstrap] * plan.scenario.clients, addresses_of(bootstrap), now_ns, started_ms
+    ) as (workload, _):
+        _await_acks(workload, topics, now_ns)
+        plan.say(f"the clients work for {plan.fault_seconds:g} s")
+        time.sleep(plan.fault_seconds)
+        unread = _finish(plan, workload)
+    return _judge(plan, Healing(None, None, None, unread), plan.scenario.expectations)
+
+
+# The way of a run -------------------------------------------------------------------------------------------
+
+
+def _on_own_cluster(plan: Plan) -> Healing:
+    scenario, steps = plan.scenario, plan.schedule
+    (plan.directory / SCHEDULE).write_text(schedule.text_of(steps))
+    cluster = ChaosCluster.create(
+        plan.directory / NODES, nodes=scenario.nodes, clients=scenario.clients,
+        settings=scenario.settings, plant=plan.plant, take_ports=plan.take_ports,
+    )  # fmt: skip
+    with cluster:
+        plan.say(f"starting {scenario.nodes} nodes, and the links between them")
+        cluster.start()
+        now_ns = _clock()
+        create_topics(cluster.bootstrap(), scenario.topics)
+        bootstraps = [cluster.bootstrap(client) for client in range(scenario.clients)]
+        addresses = {node.id: Address(HOST, node.client_port) for node in cluster.local.nodes.values()}
+        clients = _clients(plan, scenario.topics, bootstraps, addresses, now_ns, int(time.time() * 1000))
+        with clients as (workload, observer), _events(plan, now_ns) as events:
+            _await_acks(workload, scenario.topics, now_ns)
+            ground = Ground.of(cluster, random.Random(f"damage/{plan.seed}"))
+            player = Player(ground, observer, events)
+            player.play(steps, plan.fault_seconds)
+            player.heal()
+            events.point(CALM)
+            whole = await_whole(cluster, observer, HEAL_PATIENCE_S)
+            events.point(HEALED, _healed(whole))
+            time.sleep(QUIET_S)
+            unread = _finish(plan, workload)
+            player.watch()
+        return Healing(*whole, unread)
+
+
+@contextlib.contextmanager
+def _clients(
+    plan: Plan,
+    topics: Sequence[TopicSpec],
+    bootstraps: Sequence[str],
+    addresses: Mapping[int, Address],
+    now_ns: Callable[[], int],
+    started_ms: int,
+) -> Iterator[tuple[Workload, Observer]]:
+    header = Header({topic.name: topic.mode for topic in topics}, plan.scenario.name, plan.seed, started_ms)
+    with (
+        HistoryWriter(plan.directory / HISTORY, header) as writer,
+        Observer(
+            addresses, [topic.name for topic in topics], now_ns=now_ns, path=plan.directory / CLUSTER
+        ) as observer,
+        Workload(
+            bootstraps, topics, seed=plan.seed, now_ns=now_ns, record=writer.append, mix=plan.scenario.mix,
+            pace=plan.scenario.pace,
+        ) as workload,
+    ):  # fmt: skip
+        yield workload, observer
+
+
+@contextlib.contextmanager
+def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
+    log = EventLog(plan.directory / EVENTS, now_ns, lambda event: plan.say(_line(event)))
+    with contextlib.closing(log):
+        yield log
+
+
+def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callable[[], int]) -> None:
+    deadline = time.monotonic() + WARM_PATIENCE_S
+    while any(workload.statistics.acks(topic.name, 0, now_ns()) < WARM_ACKS for topic in topics):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
+        time.sleep(LOOK_S)
+
+
+def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
+    plan.say("the clients stop, and read everything once more")
+    workload.stop()
+    return workload.final_phase(FINAL_PATIENCE_S).missing
+
+
+def _judge(plan: Plan, healing: Healing, expectations: Sequence[Callable[[Evidence], Finding]]) -> Verdict:
+    plan.say("checking the history")
+    evidence = Evidence(plan.directory, healing)
+    found = [expect(evidence) for expect in expectations]
+    checked = evidence.verdict
+    verdict = Verdict(
+        scenario=plan.scenario.name,
+        seed=plan.seed,
+        ok=all(finding.ok for finding in found) and (checked.ok or plan.scenario.is_lossy),
+        expectations=found,
+        checker=checked.to_dict(),
+        healing=healing,
+    )
+    (plan.directory / VERDICT).write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
+    write_report(plan.directory)
+    return verdict
+
+
+def _clock() -> Callable[[], int]:
+    start = time.monotonic_ns()
+    return lambda: time.monotonic_ns() - start
+
+
+def _healed(whole: Whole) -> str:
+    def seconds(value: float | None) -> str:
+        return "never" if value is None else f"{value:.1f} s"
+
+    return (
+        f"controller {seconds(whole.controller_s)}, leaders {seconds(whole.leaders_s)}, "
+        f"ISR full {seconds(whole.isr_s)}"
+    )
+
+
+def _line(event: Event) -> str:
+    what = {"begin": "begins", "end": "ends", "point": ""}[event.kind]
+    detail = f" ({event.detail})" if event.detail else ""
+    return f"{event.time / 1e9:7.2f} s  {event.fault} {what}{detail}".rstrip()

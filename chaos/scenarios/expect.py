@@ -1,0 +1,139 @@
+"""Expectations that several scenarios share: each measures, compares, and says the figure with its bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from chaos.events import ENDED_ITSELF, SKIPPED
+from chaos.evidence import NS, Evidence
+from chaos.scenarios.scenario import ELECTION_S, Expectation, Finding
+from metadata_quorum.errors import ExitCode
+
+CONTROLLER_BACK_S: Final = 5.0
+CATCH_UP_S: Final = 10.0
+BY_DISK: Final = ("disk-", "fail-sync", "tear", "flip")
+
+
+def within(name: str, measured_s: float | None, bound_s: float, what: str) -> Finding:
+    """`what` with its figure: "acks=all stopped for"."""
+    if measured_s is None:
+        return Finding(name, False, f"{what}: never; bound {bound_s:.1f} s")
+    return Finding(name, measured_s <= bound_s, f"{what} {measured_s:.1f} s, bound {bound_s:.1f} s")
+
+
+def nothing_forbidden(evidence: Evidence) -> Finding:
+    verdict = evidence.verdict
+    counts = verdict.counts
+    forbidden = [f"{kind}: {count.forbidden}" for kind, count in counts.items() if count.forbidden]
+    stats = verdict.stats
+    acknowledged = f"{stats['acknowledged']:,} of {stats['sent']:,} sends acknowledged"
+    detail = ", ".join(forbidden) or f"{acknowledged}, {stats['polled']:,} messages polled"
+    return Finding("no forbidden anomaly", verdict.ok, detail)
+
+
+def all_was_read(evidence: Evidence) -> Finding:
+    unread = evidence.healing.unread if evidence.healing is not None else {}
+    late = ", ".join(f"{key} only to offset {offset}" for key, offset in sorted(unread.items()))
+    return Finding("the final phase read everything", not unread, late or "every partition to its end")
+
+
+def heals(session_s: float, lag_s: float) -> Expectation:
+    """§2's bounds, from the moment when the last fault was lifted."""
+    bounds = (CONTROLLER_BACK_S, session_s + 3 * ELECTION_S, lag_s + CATCH_UP_S)
+
+    def healed(evidence: Evidence) -> Finding:
+        healing = evidence.healing
+        assert healing is not None
+        took = (healing.controller_s, healing.leaders_s, healing.isr_s)
+        names = ("controller", "leaders", "full ISR")
+        ok = all(value is not None and value <= bound for value, bound in zip(took, bounds, strict=True))
+        detail = ", ".join(
+            f"{name} {'never' if value is None else f'{value:.1f} s'} (bound {bound:.1f} s)"
+            for name, value, bound in zip(names, took, bounds, strict=True)
+        )
+        return Finding("healed within bounds", ok, detail)
+
+    return healed
+
+
+def nobody_ended_itself(evidence: Evidence) -> Finding:
+    """A node whose disk failed may end; one whose invariant broke may not."""
+    unexpected = []
+    ended = evidence.points(ENDED_ITSELF)
+    for event in ended:
+        detail = event.detail or ""
+        found = re.match(r"node (\d+), with code (\d+)", detail)
+        on_disk = [
+            span
+            for prefix in BY_DISK
+            for span in evidence.spans(prefix)
+            if found is not None and span.fault.split()[1] == found[1] and span.start <= event.time
+        ]
+        if not on_disk or found is None or int(found[2]) == ExitCode.INVARIANT_BROKEN:
+            unexpected.append(detail)
+    detail = "; ".join(unexpected) or (f"{len(ended)} by their failed disks" if ended else "none did")
+    return Finding("no node ended on its own", not unexpected, detail)
+
+
+def nothing_skipped(evidence: Evidence) -> Finding:
+    skipped = [event.detail or "" for event in evidence.points(SKIPPED)]
+    return Finding(
+        "every step was played", not skipped, "; ".join(skipped) or f"{len(evidence.spans())} faults"
+    )
+
+
+def clients_worked(least_acks: int) -> Expectation:
+    """A verdict over idle clients would mean nothing."""
+
+    def worked(evidence: Evidence) -> Finding:
+        acks = {
+            name: evidence.statistics.acks(name, 0, evidence.end)
+            for name, mode in evidence.history.header.topics.items()
+        }
+        return Finding(
+            "clients had work",
+            all(count >= least_acks for count in acks.values()),
+            ", ".join(f"{name} {count:,} acks" for name, count in acks.items())
+            + f", at least {least_acks} each",
+        )
+
+    return worked
+
+
+def standard(session_s: float, lag_s: float) -> tuple[Expectation, ...]:
+    """What every scenario expects that loses nothing."""
+    return (
+        nothing_forbidden,
+        all_was_read,
+        heals(session_s, lag_s),
+        nobody_ended_itself,
+        nothing_skipped,
+        clients_worked(50),
+    )
+
+
+def gap(topic: str, fault: str, bound_s: float, after_s: float = 0.0) -> Expectation:
+    """The topic's acks never stop for longer, from the fault's beginning to its end and `after_s` more."""
+
+    def measured(evidence: Evidence) -> Finding:
+        spans = evidence.spans(fault)
+        end = min(spans[-1].end + int(after_s * NS), evidence.end)
+        longest = evidence.longest_gap_s(topic, spans[0].start, end)
+        return within(f"{topic}: acks go on", longest, bound_s, "longest gap between acks")
+
+    return measured
+
+
+def named(name: str, judge: Callable[[Evidence], tuple[bool, str]]) -> Expectation:
+    """From a function that says whether, and the figure. A fault that never came fails it."""
+
+    def expectation(evidence: Evidence) -> Finding:
+        try:
+            ok, detail = judge(evidence)
+        except LookupError as why:
+            return Finding(name, False, str(why))
+        return Finding(name, ok, detail)
+
+    return expectation

@@ -1,0 +1,81 @@
+"""What is done to a cluster, and when: steps, and their one text form.
+
+    at 3 for 6: cut follower(all-0)>leader(all-0)
+    at 12.5: restart controller
+
+Seconds from the moment at which the workload runs. A step with `for` is lifted after that time, the others
+when the schedule is over. Roles such as `leader(all-0)` are looked up when their step is due (roles.py); the
+record of the run says who it was. A schedule that is written down can be cut down by hand and played again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_STEP: Final = re.compile(r"at (\d+(?:\.\d+)?)(?: for (\d+(?:\.\d+)?))?: (\S.*)")
+
+
+class BadSchedule(ValueError):
+    """A line that is no step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    at_s: float
+    fault: str
+    """As `faults.parse` reads it once the roles are filled in."""
+    for_s: float | None = None
+    """None: until everything is lifted, where it can be lifted at all."""
+
+    def __str__(self) -> str:
+        lasts = "" if self.for_s is None else f" for {self.for_s:g}"
+        return f"at {self.at_s:g}{lasts}: {self.fault}"
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + (self.for_s or 0.0)
+
+
+Schedule = tuple[Step, ...]
+
+
+def parse(text: str) -> Schedule:
+    """One step per line; empty lines and those that begin with # say nothing. Raises BadSchedule."""
+    steps = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        found = _STEP.fullmatch(line)
+        if found is None:
+            raise BadSchedule(f"line {number}: {line!r} is no step; a step is `at 3 for 6: cut 2>1`")
+        steps.append(Step(float(found[1]), found[3], None if found[2] is None else float(found[2])))
+    return tuple(sorted(steps, key=lambda step: step.at_s))
+
+
+def text_of(steps: Iterable[Step]) -> str:
+    return "".join(f"{step}\n" for step in steps)
+
+
+def duration_s(steps: Iterable[Step]) -> float:
+    """When the last step has begun and every one that has an end has ended."""
+    return max((step.end_s for step in steps), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A beginning or an end of a step."""
+
+    at_s: float
+    step: Step
+    begins: bool
+
+
+def marks(steps: Iterable[Step]) -> Iterator[Mark]:
+    """Beginnings and ends in the order of time; at the same moment ends come first."""
+    found = [Mark(step.at_s, step, begins=True) for step in steps]
+    found += [Mark(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
+    yield from sorted(found, key=lambda mark: (mark.at_s, mark.begins))

@@ -1,0 +1,147 @@
+"""Many seeds of a scenario, several at a time, each in a process of its own: `make chaos`.
+
+    python -m chaos.seeds --from 1 --count 100 --jobs 3 --seconds 60 --keep DIR
+
+One line per seed. A run that holds leaves nothing; one that does not is kept whole in DIR/seed-N: its
+history, report, schedule and the nodes' directories. Without a count it goes on until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chaos import events, schedule
+from chaos.evidence import EVENTS
+from chaos.live.toxiproxy import find_server
+from chaos.run import SCHEDULE, Plan, run
+from chaos.scenarios import SCENARIOS
+from kraft.cli.trouble import plain_trouble
+from kraft.loopback import FIRST_PORT, LAST_PORT, free_ports
+
+WINDOWS: Final = 16
+"""Runs that go on at the same time take their ports from different parts of the range: the port of a node
+that is down must not go to another run."""
+
+
+class Outcome(NamedTuple):
+    seed: int
+    ok: bool
+    sentence: str
+
+
+def ports_of(seed: int) -> Callable[[int], list[int]]:
+    size = (LAST_PORT - FIRST_PORT) // WINDOWS
+    first = FIRST_PORT + seed % WINDOWS * size
+    return partial(_ports, first, first + size - 1)
+
+
+def _ports(first: int, last: int, count: int) -> list[int]:
+    return free_ports(count, random.SystemRandom(), first, last)
+
+
+def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
+    """One run, and one sentence about it. What stops a run that should go on is its failure too."""
+    directory = keep / f"seed-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    start = time.monotonic()
+    plan = Plan(
+        scenario=SCENARIOS[scenario],
+        directory=directory,
+        seed=seed,
+        seconds=seconds,
+        take_ports=ports_of(seed),
+    )
+    try:
+        verdict = run(plan)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other seeds go on
+        return Outcome(seed, False, f"stopped by {type(error).__name__}: {error}; kept in {directory}")
+    took_s = time.monotonic() - start
+    if not verdict.ok:
+        failed = "; ".join(f"{each.name}: {each.detail}" for each in verdict.expectations if not each.ok)
+        return Outcome(seed, False, f"{failed}; kept in {directory}")
+    faults = len(schedule.parse((directory / SCHEDULE).read_text()))
+    healed = next(e.detail for e in events.read(directory / EVENTS) if e.fault == events.HEALED)
+    stats = verdict.checker["stats"]
+    shutil.rmtree(directory)
+    return Outcome(
+        seed,
+        True,
+        f"{faults} faults, {stats['acknowledged']:,} acks, {stats['polled']:,} polled; "
+        f"after the heal {healed}; {took_s:.0f} s",
+    )
+
+
+def run_seeds(
+    scenario: str,
+    seeds: Iterator[int],
+    jobs: int,
+    seconds: float | None,
+    keep: Path,
+    say: Callable[[Outcome], None],
+) -> list[int]:
+    """The seeds that failed."""
+    failed: list[int] = []
+    keep.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        running: set[Future[Outcome]] = set()
+        try:
+            while True:
+                for seed in itertools.islice(seeds, jobs - len(running)):
+                    running.add(pool.submit(run_seed, scenario, seed, seconds, keep))
+                if not running:
+                    return failed
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    outcome = future.result()
+                    say(outcome)
+                    if not outcome.ok:
+                        failed.append(outcome.seed)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m chaos.seeds", description="Many seeds of a scenario.")
+    parser.add_argument("scenario", nargs="?", default="everything", choices=sorted(SCENARIOS))
+    parser.add_argument("--from", type=int, dest="first", default=1, metavar="SEED", help="the first seed")
+    parser.add_argument("--count", type=int, help="how many; without it, until Ctrl-C")
+    parser.add_argument("--seeds", metavar="N,N,...", help="these, in place of --from and --count")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--seconds", type=float, help="of faults per seed")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("chaos-results"), metavar="DIR", help="failing runs"
+    )
+    options = parser.parse_args(arguments)
+    seeds: Iterator[int] = itertools.count(options.first)
+    if options.seeds is not None:
+        seeds = iter([int(word) for word in options.seeds.split(",")])
+    elif options.count is not None:
+        seeds = itertools.islice(seeds, options.count)
+    find_server()  # once, before several runs would build it at the same time
+
+    held = 0
+
+    def say(outcome: Outcome) -> None:
+        nonlocal held
+        held += outcome.ok
+        print(f"seed {outcome.seed}: {'held' if outcome.ok else 'BROKEN'}, {outcome.sentence}", flush=True)
+
+    failed = run_seeds(options.scenario, seeds, options.jobs, options.seconds, options.keep, say)
+    print(f"{held} held, {len(failed)} broken" + (f": {', '.join(map(str, failed))}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    with plain_trouble():
+        sys.exit(main(sys.argv[1:]))
