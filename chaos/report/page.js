@@ -23,6 +23,7 @@ function verdict() {
     element("p", { class: "sentence" }, data.sentence),
     element("ul", { class: "expectations" }, ...expectations),
     element("p", { class: "replay" }, "Again: ", element("code", {}, data.command)),
+    data.twin ? element("p", { class: "replay" }, "The same with a bug planted: ", element("a", { href: data.twin }, data.twin)) : "",
   );
 }
 

@@ -15,6 +15,8 @@ from chaos.report.buckets import MS, Buckets, buckets_over, milliseconds
 from chaos.report.recorded import Run
 
 NAME: Final = "report.html"
+TWIN: Final = f"planted/{NAME}"
+"""The same run with a bug planted, where its scenario plays it twice."""
 TEMPLATE: Final = "page.html"
 STYLE: Final = "page.css"
 SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "page.js")
@@ -23,14 +25,14 @@ SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "page.js"
 def write_report(directory: Path) -> Path:
     """Reads the files of the run in `directory`, writes report.html beside them, and returns its path."""
     page = directory / NAME
-    page.write_text(_filled(_data(recorded.read(directory))), encoding="utf-8")
+    page.write_text(_filled(_data(directory, recorded.read(directory))), encoding="utf-8")
     return page
 
 
-def _data(run: Run) -> dict[str, Any]:
+def _data(directory: Path, run: Run) -> dict[str, Any]:
     buckets = buckets_over(run.duration_ns)
     return {
-        **_verdict(run),
+        **_verdict(directory, run),
         "duration": milliseconds(run.duration_ns),
         "bucket": buckets.width_ns / MS,
         "faults": cluster_series.faults(run.events, buckets),
@@ -49,7 +51,7 @@ def _clients(run: Run, buckets: Buckets) -> dict[str, Any]:
     }
 
 
-def _verdict(run: Run) -> dict[str, Any]:
+def _verdict(directory: Path, run: Run) -> dict[str, Any]:
     verdict, header = run.verdict, run.history.header
     scenario = verdict.get("scenario") or header.scenario
     seed = verdict.get("seed") if verdict.get("seed") is not None else header.seed
@@ -59,6 +61,7 @@ def _verdict(run: Run) -> dict[str, Any]:
         "ok": bool(verdict["ok"]),
         "sentence": _sentence(run),
         "command": _command(scenario, seed),
+        "twin": TWIN if (directory / TWIN).exists() else None,
         "expectations": list(verdict.get("expectations", ())),
         "facts": _facts(run),
     }

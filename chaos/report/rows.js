@@ -57,11 +57,13 @@ class Plot {
     return bar;
   }
 
+  /** Writes it if it fits; whether it did. */
   textWithin(left, width, middle, text, barClass = "") {
     const from = Math.max(left, 0);
     const room = Math.min(left + width, this.width) - from - 8;
-    if (text.length * CHARACTER_PX > room) return;
+    if (text.length * CHARACTER_PX > room) return false;
     this.add("text", { x: from + 4, y: middle, class: `within ${barClass}-text` }, text);
+    return true;
   }
 }
 
@@ -82,9 +84,9 @@ function faultRow(kind, row, first, end) {
     draw(plot) {
       row.spans.forEach((span, i) => {
         if (!plot.shows(span.start, until(span))) return;
-        const title = faultWords(span);
-        if (span.end === span.start) drawPoint(plot, span, title, row.spans[i + 1]?.start ?? Infinity);
-        else plot.bar(span.start, until(span), 3, 11, { class: "fault", rx: 1 }, span.text, title);
+        const next = row.spans[i + 1]?.start ?? Infinity;
+        if (span.end === span.start) drawPoint(plot, span, next);
+        else drawSpan(plot, span, until(span), next);
       });
     },
     read(time) {
@@ -94,11 +96,21 @@ function faultRow(kind, row, first, end) {
   };
 }
 
-/** A diamond, its text beside it where the next one leaves room. */
-function drawPoint(plot, span, title, next) {
+/** A bar with its text inside, or else beside it where the next one leaves room. */
+function drawSpan(plot, span, end, next) {
+  plot.bar(span.start, end, 3, 11, { class: "fault", rx: 1 }, "", faultWords(span));
+  const { left, width } = plot.extent(span.start, end);
+  if (plot.textWithin(left, width, 8.5, span.text, "fault")) return;
+  plot.textWithin(left + width, plot.x(next) - left - width, 8.5, span.text, "point");
+}
+
+/** A diamond, and beside it as many of its words as the next one leaves room for. */
+function drawPoint(plot, span, next) {
   const x = plot.x(span.start);
-  plot.add("path", { d: `M${x} 3l4.5 5.5l-4.5 5.5l-4.5-5.5z`, class: "fault" }, shape("title", {}, title));
-  plot.textWithin(x + 3, plot.x(next) - x, 8.5, span.text, "point");
+  plot.add("path", { d: `M${x} 3l4.5 5.5l-4.5 5.5l-4.5-5.5z`, class: "fault" }, shape("title", {}, faultWords(span)));
+  const room = plot.x(next) - x;
+  const whole = span.detail ? `${span.text}: ${span.detail}` : span.text;
+  plot.textWithin(x + 3, room, 8.5, whole, "point") || plot.textWithin(x + 3, room, 8.5, span.text, "point");
 }
 
 function faultWords(span) {
