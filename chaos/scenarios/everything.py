@@ -48,7 +48,7 @@ def draw(rng: random.Random, seconds: float) -> Schedule:
 
 
 def _is_on(step: Step, at_s: float) -> bool:
-    return step.for_s is None or at_s < step.end_s
+    return not step.fault.startswith("restart") and (step.for_s is None or at_s < step.end_s)
 
 
 def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Step:
