@@ -16,7 +16,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +26,11 @@ from chaos.evidence import CLUSTER, EVENTS, HISTORY, Evidence, Healing
 from chaos.faults import Ground
 from chaos.healing import Whole, await_whole
 from chaos.history import Header, HistoryWriter
-from chaos.live.cluster import ChaosCluster, _take_ports
+from chaos.live.cluster import ChaosCluster
 from chaos.live.wiring import TakePorts
 from chaos.observer import Observer, addresses_of
 from chaos.play import Player
+from chaos.ports import Ports
 from chaos.report import write_report
 from chaos.scenarios.scenario import Finding, Scenario
 from chaos.schedule import Schedule
@@ -66,7 +67,7 @@ class Plan:
     steps: Schedule | None = None
     """In place of the scenario's own."""
     plant: str | None = None
-    take_ports: TakePorts = _take_ports
+    take_ports: TakePorts = field(default_factory=Ports)
     say: Say = lambda _: None
 
     @property

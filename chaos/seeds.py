@@ -10,44 +10,28 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import random
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from chaos import events, schedule
 from chaos.evidence import EVENTS
 from chaos.live.toxiproxy import find_server
+from chaos.ports import Ports
 from chaos.run import SCHEDULE, Plan, run
 from chaos.scenarios import SCENARIOS
 from kraft.cli.trouble import plain_trouble
-from kraft.loopback import FIRST_PORT, LAST_PORT, free_ports
-
-WINDOWS: Final = 16
-"""Runs that go on at the same time take their ports from different parts of the range: the port of a node
-that is down must not go to another run."""
 
 
 class Outcome(NamedTuple):
     seed: int
     ok: bool
     sentence: str
-
-
-def ports_of(seed: int) -> Callable[[int], list[int]]:
-    size = (LAST_PORT - FIRST_PORT) // WINDOWS
-    first = FIRST_PORT + seed % WINDOWS * size
-    return partial(_ports, first, first + size - 1)
-
-
-def _ports(first: int, last: int, count: int) -> list[int]:
-    return free_ports(count, random.SystemRandom(), first, last)
 
 
 def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
@@ -60,7 +44,7 @@ def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Out
         directory=directory,
         seed=seed,
         seconds=seconds,
-        take_ports=ports_of(seed),
+        take_ports=Ports(part=seed),
     )
     try:
         verdict = run(plan)
