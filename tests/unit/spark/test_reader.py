@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local_cluster import LocalCluster
-from spark_connector.connections import close_clusters, cluster
+from spark_connector.connections import close_clusters
+from spark_connector.connections import cluster as connected
+from spark_connector.errors import DataLossError
 from spark_connector.offsets import TopicPartition
 from spark_connector.reader import read_range
 
@@ -66,7 +69,7 @@ def test_a_range(shared_cluster: LocalCluster) -> None:
 def test_offsets_of_all_partitions(shared_cluster: LocalCluster) -> None:
     create_topic(shared_cluster.bootstrap, "bounds", partitions=4)
     produce(shared_cluster.bootstrap, "bounds", numbered(10), partition=2)
-    source = cluster({"bootstrap.servers": shared_cluster.bootstrap})
+    source = connected({"bootstrap.servers": shared_cluster.bootstrap})
     partitions = [TopicPartition("bounds", each) for each in range(4)]
     assert source.partitions_of(["bounds"]) == set(partitions)
     assert source.earliest(partitions) == dict.fromkeys(partitions, 0)
@@ -75,3 +78,45 @@ def test_offsets_of_all_partitions(shared_cluster: LocalCluster) -> None:
         each: 0 if each.partition == 2 else -1 for each in partitions
     }
     assert "bounds" in source.topic_names()
+
+
+def test_deleted_records(shared_cluster: LocalCluster) -> None:
+    create_topic(shared_cluster.bootstrap, "shortened")
+    produce(shared_cluster.bootstrap, "shortened", numbered(300))
+    admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap})
+    cut = KafkaPartition("shortened", 0, 120)
+    admin.delete_records([cut])[cut].result(30)
+    with pytest.raises(DataLossError, match=r"\[0, 120\) of shortened-0: the log begins at 120"):
+        values_of(shared_cluster.bootstrap, "shortened", 0, 300)
+    properties = {"bootstrap.servers": shared_cluster.bootstrap}
+    batches = read_range(properties, "shortened", 0, 0, 300, fail_on_data_loss=False)
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(120, 300))
+
+
+@pytest.mark.row("S5")
+def test_leaders_go_in_the_middle(cluster: LocalCluster) -> None:
+    """One is killed, the next shuts down."""
+    count = 5_000
+    create_topic(cluster.bootstrap, "survivor")
+    produce(cluster.bootstrap, "survivor", numbered(count))
+    properties = {"bootstrap.servers": cluster.bootstrap, "max.partition.fetch.bytes": "4000"}
+    strikes = [cluster.stop, cluster.kill]
+    read: list[tuple[int, bytes]] = []
+    for batch in read_range(properties, "survivor", 0, 0, count):
+        read += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        if strikes and len(read) > (3 - len(strikes)) * count // 3:
+            leader = leader_of(cluster.bootstrap, "survivor")
+            strikes.pop()(leader)
+            cluster.start_node(leader)
+    assert read == list(enumerate(numbered(count)))
+    assert not strikes
+
+
+def leader_of(bootstrap: str, topic: str) -> int:
+    return (
+        AdminClient({"bootstrap.servers": bootstrap})
+        .list_topics(topic, 30)
+        .topics[topic]
+        .partitions[0]
+        .leader
+    )
