@@ -158,9 +158,11 @@ def has_links(local: LocalCluster) -> bool:
 
 def put_links_in(
     local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
-) -> None:
+) -> Wiring:
     """Give links to a cluster that runs without, restarting its nodes one after another."""
     running = [node for node in local.nodes.values() if node.process() is not None]
+    if not running:
+        raise Trouble(f"no node of the cluster in {local.directory} runs")
     wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
     run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
     wiring.install(local)
@@ -171,6 +173,7 @@ def put_links_in(
         local.start_node(node.id)
     for node in running:
         _await_in_sync(node)
+    return wiring
 
 
 def _await_in_sync(node: LocalNode) -> None:

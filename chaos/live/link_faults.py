@@ -99,6 +99,8 @@ KINDS: Final[dict[str, Kind]] = {
     "down": Kind(None, (), "connections end, and new ones are refused"),
 }  # fmt: skip
 
+QUOTE: Final = "in a shell, quote the link: 'A>B'"
+
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z/]*)")
 _FAULT: Final = re.compile(r"(\S+)\s+(.+)")
 _LINK: Final = re.compile(r"(c?\d+)\s*(>|-|to)\s*(c?\d+)\b\s*(.*)")
@@ -146,7 +148,7 @@ class LinkFault:
         """`KIND A>B [VALUE]...`; `A-B` is both ways, and `A to B` spares the quotes in a shell."""
         found = _FAULT.fullmatch(text.strip())
         if found is None:
-            raise BadFault(f"{text!r} names no link; a fault is KIND A>B [VALUE]..., as in `cut 2>1`")
+            raise BadFault(f"{text}: which link? A fault is KIND A>B [VALUE]...; {QUOTE}")
         kind, values = found[1], _row(found[1]).values
         source, target, both, rest = _parse_link(found[2])
         words = rest.split()
@@ -191,7 +193,7 @@ def parse_link(text: str) -> tuple[End, End, bool]:
 def _parse_link(text: str) -> tuple[End, End, bool, str]:
     found = _LINK.fullmatch(text)
     if found is None:
-        raise BadFault(f"{text}: a link is A>B or A-B, its ends are nodes (2) or clients (c0)")
+        raise BadFault(f"{text}: a link is A>B or A-B, its ends are nodes (2) or clients (c0); {QUOTE}")
     return end_of(found[1]), end_of(found[3]), found[2] == "-", found[4]
 
 

@@ -141,8 +141,8 @@ class _Session:
             response = self._session.request(method, url, timeout=PATIENCE_S, **arguments)
         except errors.Timeout:
             raise Trouble(
-                f"Toxiproxy did not do it in {PATIENCE_S:g} s ({method} {url}): the link is full, and its far "
-                "end reads nothing; is that node paused?"
+                f"Toxiproxy did not do it in {PATIENCE_S:g} s ({method} {url}): the link is full, and its "
+                "far end reads nothing; is that node paused?"
             ) from None
         except errors.ConnectionError:
             raise Trouble(f"Toxiproxy does not answer at {self._where}") from None

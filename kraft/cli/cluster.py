@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kraft.cli.clients import key_values
+
+if TYPE_CHECKING:
+    from kraft.local_cluster import LocalCluster
 
 DEFAULT_DIR = Path("kraft-data")
 WATCH_S = 0.2
@@ -39,12 +43,20 @@ def up(
     """
     from kraft.local_cluster import LocalCluster
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     settings = key_values(set_, "a configuration")
     cluster = LocalCluster.create(directory, nodes=nodes, port=port, settings=settings, detached=detach)
+    serve(cluster, cluster.start, detach)
+
+
+def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:
+    """Start a cluster, print its bootstrap.servers (and `more` lines), and stay until it ends or is to."""
+    from kraft.local_cluster import LocalCluster
+
+    directory = cluster.directory
     try:
-        cluster.start()
-        print(f"bootstrap.servers={cluster.bootstrap}", flush=True)
+        start()
+        print(f"bootstrap.servers={cluster.bootstrap}", *more, sep="\n", flush=True)
         if detach:
             cluster.disown()
             return
@@ -62,7 +74,8 @@ def up(
         raise
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """A handler: SIGTERM is answered as Ctrl-C is."""
     raise KeyboardInterrupt
 
 

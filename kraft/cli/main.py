@@ -1,14 +1,42 @@
-"""`kraft`: gathers the groups of commands into one tree."""
+"""`kraft`: gathers the groups of commands into one tree.
+
+Packages that stand above this one add groups of their own by an entry point of `kraft.commands`; they
+are looked for only when somebody asks for a command that is not here, or for all there are.
+"""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from kraft.cli import cluster, config, console, elect, log, metadata, perf, quorum, start, storage, topic
 from kraft.cli.trouble import plain_trouble
 
+COMMANDS = "kraft.commands"
+
+
+class CommandTree(TyperGroup):
+    """The commands below, and those of entry points."""
+
+    # Any: whose click it is, its own or the package, depends on typer's version.
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            for entry in entry_points(group=COMMANDS, name=cmd_name):
+                return typer.main.get_command(entry.load())
+        return found
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        added = {entry.name for entry in entry_points(group=COMMANDS)}
+        return [*super().list_commands(ctx), *sorted(added)]
+
+
 cli = typer.Typer(
     name="kraft",
+    cls=CommandTree,
     help="A replicated Kafka in Python. `kraft up` starts three nodes; stock Kafka clients can use them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # expected trouble is one sentence; a bug deserves a whole traceback

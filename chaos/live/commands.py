@@ -1,0 +1,128 @@
+"""`kraft chaos up`, `kraft chaos link`: break a cluster by hand.
+
+`up` starts a cluster with links; `link` gives links to a `kraft up` that runs without, when it is
+first told to break one. What is wrong stays wrong until it is healed, whoever has asked for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from kraft.cli.clients import key_values
+from kraft.cli.cluster import DEFAULT_DIR, Directory, interrupt, serve
+from kraft.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from chaos.live.link_faults import BadFault
+    from kraft.local_cluster import LocalCluster
+
+CLIENTS = 1
+"""Of a cluster that is broken by hand; all others go past the links."""
+
+
+def up(
+    nodes: Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")] = 3,
+    port: Annotated[int, typer.Option(help="Node i serves clients on port + i - 1.")] = 9092,
+    clients: Annotated[int, typer.Option(min=0, help="How many clients get links of their own.")] = CLIENTS,
+    directory: Directory = DEFAULT_DIR,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave the nodes running; `kraft down` stops them.")
+    ] = False,
+    set_: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Start a cluster whose nodes reach each other by links that `kraft chaos link` can break.
+
+    Prints bootstrap.servers past all links, and one for each client whose links can be broken too.
+    """
+    from chaos.live.cluster import ChaosCluster
+
+    signal.signal(signal.SIGTERM, interrupt)
+    settings = key_values(set_, "a configuration")
+    cluster = ChaosCluster.create(
+        directory, nodes=nodes, clients=clients, settings=settings, port=port, detached=detach
+    )
+    lines = [f"c{i}.bootstrap.servers={cluster.bootstrap(i)}" for i in range(clients)]
+    serve(cluster.local, cluster.start, detach, lines)
+
+
+def link(
+    words: Annotated[list[str], typer.Argument(metavar="FAULT", show_default=False)],
+    directory: Directory = DEFAULT_DIR,
+) -> None:
+    """Break a link of a running cluster, or heal it.
+
+    A fault acts on what the first end says to the second: nodes by id, clients as c0. `2-1` is both ways.
+    Quote the link, or write `2 to 1`: a shell takes > for itself.
+
+    \b
+    cut '2>1'                  nothing arrives, connections stay open
+    slow '1>3' 200ms [50ms]    everything arrives late, give or take
+    bandwidth '1>3' 8KB/s      no more arrives
+    slow-close '1>3' 2s        the end of a connection comes late
+    timeout '1>3' 5s           nothing arrives, connections end after that
+    slice '1>3' 16B [4B] [1ms] arrives in pieces, give or take, with a pause between them
+    limit '1>3' 10KB           a connection ends after that
+    reset '1>3' [1s]           a connection is reset, so long after its first bytes
+    down '1>3'                 connections end, new ones are refused
+    heal ['2>1']               nothing is wrong any longer with a link, or with any
+    list                       what is wrong now
+
+    On a cluster of plain `kraft up`, the first fault puts the links in: its nodes are restarted one after
+    another.
+    """
+    from chaos.live.cluster import has_links
+    from chaos.live.link_faults import BadFault, LinkFault, parse_link
+    from chaos.live.links import Links
+    from kraft.local_cluster import LocalCluster
+
+    local = LocalCluster.attach(directory)
+    try:
+        match words:
+            case ["list" | "heal", *_] if not has_links(local):
+                return
+            case ["list"]:
+                for fault in Links.attach(local.directory).active():
+                    print(fault)
+            case ["heal"]:
+                Links.attach(local.directory).heal_all()
+            case ["heal", *rest]:
+                source, target, both = parse_link(" ".join(rest))
+                links = Links.attach(local.directory)
+                links.heal(source, target)
+                if both:
+                    links.heal(target, source)
+            case _:
+                fault = LinkFault.parse(" ".join(words))
+                if not has_links(local):
+                    _put_links_in(local)
+                Links.attach(local.directory).apply(fault)
+    except BadFault as error:
+        _complain(error)
+
+
+def _put_links_in(local: LocalCluster) -> None:
+    from chaos.live.cluster import put_links_in
+
+    wiring = put_links_in(local, CLIENTS, lambda line: print(line, file=sys.stderr, flush=True))
+    local.disown()
+    for client in range(CLIENTS):
+        print(f"c{client}.bootstrap.servers={wiring.bootstrap(client)}", file=sys.stderr)
+
+
+def _complain(error: BadFault) -> NoReturn:
+    """An unquoted `cut 2>1` has sent standard error to a file named 1: say it where it is seen."""
+    if sys.stdout.isatty() and not sys.stderr.isatty():
+        print(f"kraft: {error}")
+    raise Trouble(str(error)) from None
+
+
+def add_to(cli: typer.Typer) -> None:
+    """Hang the commands into the tree."""
+    cli.command()(up)
+    cli.command()(link)
