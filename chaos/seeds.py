@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -26,6 +29,7 @@ from chaos.ports import Ports
 from chaos.run import SCHEDULE, Plan, run
 from chaos.scenarios import SCENARIOS
 from kraft.cli.trouble import plain_trouble
+from kraft.process import outlive
 
 
 class Outcome(NamedTuple):
@@ -77,7 +81,9 @@ def run_seeds(
     """The seeds that failed."""
     failed: list[int] = []
     keep.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(
+        jobs, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),), max_tasks_per_child=1
+    ) as pool:
         running: set[Future[Outcome]] = set()
         try:
             while True:
@@ -93,6 +99,17 @@ def run_seeds(
                         failed.append(outcome.seed)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with(parent: int) -> None:
+    """A run must not outlive whoever wants to know what came of it."""
+
+    def wait_and_end() -> None:
+        outlive(parent)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 def main(arguments: Sequence[str]) -> int:
