@@ -28,11 +28,11 @@ def topics(history: History, buckets: Buckets) -> list[Series]:
     begun: dict[str, int] = {}
     ended: dict[str, int] = {}
     for operation in history.operations:
-        for key in _sent_keys(operation):
-            topic = topic_of(key)
+        for send in _sends(operation):
+            topic = topic_of(send.key)
             begun[topic] = min(begun.get(topic, operation.start), operation.start)
             ended[topic] = max(ended.get(topic, operation.start), operation.start)
-            if operation.outcome == "ok":
+            if _is_acked(send, operation):
                 acked.setdefault(topic, []).append(operation.end)
     return [
         _topic(name, history.header.topics.get(name), times, begun.get(name, 0), ended.get(name, 0), buckets)
@@ -40,8 +40,13 @@ def topics(history: History, buckets: Buckets) -> list[Series]:
     ]
 
 
-def _sent_keys(operation: Operation) -> Iterator[str]:
-    return (micro.key for micro in operation.ops if isinstance(micro, Send))
+def _sends(operation: Operation) -> Iterator[Send]:
+    return (micro for micro in operation.ops if isinstance(micro, Send))
+
+
+def _is_acked(send: Send, operation: Operation) -> bool:
+    """Of an operation whose outcome is unknown, some values may have been acknowledged: they have offsets."""
+    return operation.outcome == "ok" or (send.offset is not None and operation.f == "send")
 
 
 def _topic(

@@ -62,6 +62,12 @@ def test_the_longest_gap_is_measured_between_acks_not_between_buckets() -> None:
     assert topic["gaps"] == [(2_901.0, 5_051.0)]
 
 
+def test_of_an_operation_of_unknown_outcome_that_counts_which_was_acknowledged() -> None:
+    sends = [Send("t-0", 1, 0), Send("t-0", 2, None)]
+    (topic,) = client_series.topics(history(Operation(0, "send", 0, MS, "info", sends)), SECONDS)
+    assert topic["acked"] == 1
+
+
 def test_senders_that_hear_nothing_at_the_end_are_in_a_gap() -> None:
     heard = [sent(at) for at in range(0, 1_000, 100)]
     unheard = [sent(at, 1_000, "info") for at in range(1_000, 7_000, 1_000)]
