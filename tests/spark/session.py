@@ -1,0 +1,30 @@
+"""How tests start Spark: small, quick, on the loopback."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from spark_connector.java import java_environment
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "640m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for a minute
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.codegen.wholeStage": "false",  # compiling a plan takes longer than running it once
+}
+
+
+def builder() -> SparkSession.Builder:
+    """Sets this process's environment too: Spark's Python is ours, and some Java is found."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java_environment()}
+    made = SparkSession.builder.master("local[2]").appName("kraft")
+    for key, value in SETTINGS.items():
+        made = made.config(key, value)
+    return made

@@ -1,0 +1,140 @@
+"""Nothing is lost and nothing comes twice, wherever the query, its process, or a broker dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from kraft.local_cluster import LocalCluster
+from tests.spark.dying import FIRST_POINTS, OPTION, POINTS, Deaths
+from tests.spark.endless_query import to_parquet
+from tests.spark.topics import Collected, Topics, expected, records, stream
+from tests.waiting import wait_until
+
+
+class Run:
+    """One query, run again and again until it has nothing left to die of."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, directory: Path, **options: str) -> None:
+        self.spark, self.topics, self.checkpoint = spark, topics, str(directory / "checkpoint")
+        self.deaths = Deaths(str(directory))
+        self.topic = topics.make()
+        self.options = topics.options(self.topic, **options) | {OPTION: str(directory)}
+        self.got = Collected()
+        self.rounds = 0
+
+    def fill(self, rounds: int) -> None:
+        self.topics.fill(self.topic, range(self.rounds, self.rounds + rounds))
+        self.rounds += rounds
+
+    def until_death(self, point: str, passes: int = 0) -> None:
+        self.deaths.plan(point, passes)
+        with pytest.raises(StreamingQueryException, match=f"planned death: {point}"):
+            self.to_the_end()
+
+    def to_the_end(self) -> None:
+        query = stream(self.spark, self.options, self.checkpoint, self.output, source="kraft-dying")
+        query.awaitTermination()
+
+    def output(self, rows: DataFrame, batch: int) -> None:
+        self.deaths.at("before-output")
+        self.got(rows, batch)
+        self.deaths.at("after-output")
+
+
+def die_everywhere(run: Run, seed: int) -> None:
+    rng = random.Random(seed)
+    run.fill(2)
+    for point in FIRST_POINTS:
+        run.until_death(point)
+    for point in rng.sample(POINTS, len(POINTS)):
+        run.fill(3)
+        run.until_death(point, passes=rng.randrange(2))
+    run.to_the_end()
+    assert run.got.records() == expected(range(run.rounds)), f"seed {seed}"
+
+
+@pytest.mark.row("S3")
+def test_a_query_that_dies_at_every_point(spark: SparkSession, topics: Topics, tmp_path: Path):
+    die_everywhere(Run(spark, topics, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="5"), seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.row("S3")
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_a_query_that_dies_at_every_point_in_any_order(spark, topics, tmp_path, seed):
+    die_everywhere(
+        Run(spark, topics, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="5"), seed=seed
+    )
+
+
+@pytest.mark.row("S3")
+def test_a_query_that_began_at_the_end_and_died_in_its_first_micro_batch(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+):
+    run = Run(spark, topics, tmp_path, startingOffsets="latest")
+    run.fill(2)
+    run.until_death("before-output")
+    run.fill(3)
+    run.until_death("before-output")
+    run.to_the_end()
+    assert run.got.records() == expected(range(2, 5))
+
+
+@pytest.mark.row("S3")
+def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Path):
+    name, files, checkpoint = topics.make(), str(tmp_path / "files"), str(tmp_path / "checkpoint")
+    options = topics.options(name, startingOffsets="earliest", maxOffsetsPerTrigger="300")
+    topics.fill(name, range(1000))
+    with (tmp_path / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.endless_query", json.dumps(options), checkpoint, files],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # with its JVM and its workers
+        )
+    try:
+        wait_until(Path(files, "_spark_metadata", "1").exists, "two micro-batches", patience_s=120)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    topics.fill(name, range(1000, 1100))
+    query = to_parquet(spark, options, checkpoint, files).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert query.recentProgress[0]["batchId"] >= 1  # it went on, and did not begin again
+    assert records(spark.read.parquet(files).collect()) == expected(range(1100))
+
+
+@pytest.mark.row("S5")
+def test_a_leader_dies_and_the_topic_grows(spark: SparkSession, cluster: LocalCluster, checkpoint: str):
+    topics = Topics(cluster.bootstrap)
+    name = topics.make()
+    got = Collected()
+    options = topics.options(name, startingOffsets="earliest", maxOffsetsPerTrigger="200")
+    query = stream(spark, options, checkpoint, got, processingTime="0 seconds")
+    try:
+        topics.fill(name, range(200))
+        wait_until(got.records, "the first records")
+        leader = topics.admin.list_topics(name).topics[name].partitions[0].leader
+        cluster.kill(leader)
+        topics.fill(name, range(200, 400))
+        topics.grow(name, 4)
+        topics.fill(name, range(400, 500), partitions=3)
+        topics.fill(name, range(100), partitions=4)
+        cluster.start_node(leader)
+        topics.fill(name, range(500, 600))
+        wait_until(lambda: len(got.records()) >= 2200, "every record", patience_s=90)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    places = [(partition, offset) for partition, offset, _ in got.records()]
+    assert places == sorted((p, o) for p, length in enumerate((700, 700, 700, 100)) for o in range(length))
