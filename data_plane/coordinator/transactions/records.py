@@ -1,0 +1,168 @@
+"""The records of `__transaction_state`, in Apache Kafka's own bytes.
+
+    TransactionLogKey    version int16 (0) | transactional id string (int16 length)
+    TransactionLogValue  version int16 (1) | flexible fields as `StoredTransaction` names them
+
+One value per transactional id, the whole state of its transaction; a null value is a tombstone.
+Version 0 of the value (a cluster with transaction.version 0) is neither written nor read.
+
+Way of the data: state_machine.py -> here -> coordinator/runtime.py -> partition log.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Final, NamedTuple
+
+from metadata_quorum.flexible import (
+    Int8,
+    Int16,
+    Int32,
+    Int32s,
+    Int64,
+    Reader,
+    Schema,
+    String,
+    Tag,
+)
+from metadata_quorum.model import TopicPartition
+
+_INT16: Final = struct.Struct(">h")
+_KEY_VERSION: Final = 0
+_VALUE_VERSION: Final = 1
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+
+
+class TransactionState(IntEnum):
+    """Kafka's numbers; `label` is the name that tools print."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartitions:
+    topic: String
+    partition_ids: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTransaction:
+    """Kafka's TransactionLogValue, version 1."""
+
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: tuple[StoredPartitions, ...]
+    transaction_last_update_timestamp_ms: Int64
+    transaction_start_timestamp_ms: Int64
+    previous_producer_id: Annotated[Int64, Tag(0)] = NO_PRODUCER_ID
+    next_producer_id: Annotated[Int64, Tag(1)] = NO_PRODUCER_ID
+    client_transaction_version: Annotated[Int16, Tag(2)] = 0
+    next_producer_epoch: Annotated[Int16, Tag(3)] = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What the coordinator knows of one transactional id. Times in ms since the epoch, -1: none."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    updated_ms: int = -1
+    started_ms: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = 0
+    """transaction.version that the client speaks: 2 with an epoch of its own for every transaction."""
+
+
+class TransactionRecord(NamedTuple):
+    """`value` None: the transactional id is forgotten."""
+
+    transactional_id: str
+    value: Transaction | None
+
+
+def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as they lie in the log."""
+    name = record.transactional_id.encode()
+    key = _INT16.pack(_KEY_VERSION) + _INT16.pack(len(name)) + name
+    if record.value is None:
+        return key, None
+    out = bytearray(_INT16.pack(_VALUE_VERSION))
+    Schema.of(StoredTransaction).write(out, _stored(record.value), _VALUE_VERSION)
+    return key, bytes(out)
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """The record behind the bytes; None for a key of another kind. Raises ValueError."""
+    if len(key) < 4 or _INT16.unpack_from(key)[0] != _KEY_VERSION:
+        return None
+    length = _INT16.unpack_from(key, 2)[0]
+    if length != len(key) - 4:
+        raise ValueError(f"transactional id of {length} bytes in a key of {len(key)}")
+    name = key[4:].decode()
+    if value is None:
+        return TransactionRecord(name, None)
+    version = _INT16.unpack_from(value)[0] if len(value) >= 2 else -1
+    if version != _VALUE_VERSION:
+        raise ValueError(f"value of version {version} in __transaction_state is not known")
+    return TransactionRecord(name, _live(Schema.of(StoredTransaction).read(Reader(value, 2), version)))
+
+
+def _stored(transaction: Transaction) -> StoredTransaction:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return StoredTransaction(
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.timeout_ms,
+        transaction.state,
+        tuple(StoredPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
+        transaction.updated_ms,
+        transaction.started_ms,
+        transaction.previous_producer_id,
+        transaction.next_producer_id,
+        transaction.client_version,
+        transaction.next_producer_epoch,
+    )
+
+
+def _live(stored: StoredTransaction) -> Transaction:
+    return Transaction(
+        stored.producer_id,
+        stored.producer_epoch,
+        stored.transaction_timeout_ms,
+        TransactionState(stored.transaction_status),
+        frozenset(
+            TopicPartition(each.topic, partition)
+            for each in stored.transaction_partitions
+            for partition in each.partition_ids
+        ),
+        stored.transaction_last_update_timestamp_ms,
+        stored.transaction_start_timestamp_ms,
+        stored.previous_producer_id,
+        stored.next_producer_id,
+        stored.next_producer_epoch,
+        stored.client_transaction_version,
+    )
