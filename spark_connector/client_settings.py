@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft.net.client import Address
+from kraft.net.security import MECHANISMS, Login, Tls
 from spark_connector.errors import OptionError
+from spark_connector.librdkafka import producer_config
 
 DEFAULT_FETCH_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
 DEFAULT_CLIENT_ID: Final = "kraft-spark"
+
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,13 @@ class ClientSettings:
     fetch_bytes: int
     check_crc: bool
     read_committed: bool
+    tls: Tls | None = None
+    login: Login | None = None
 
 
 def client_settings(properties: Mapping[str, str]) -> ClientSettings:
     """Raises `OptionError`."""
+    tls, login = _security(properties)
     return ClientSettings(
         bootstrap=_addresses(properties.get("bootstrap.servers", "")),
         client_id=properties.get("client.id") or properties.get("group.id") or DEFAULT_CLIENT_ID,
@@ -44,6 +51,8 @@ def client_settings(properties: Mapping[str, str]) -> ClientSettings:
         fetch_bytes=_number(properties, "max.partition.fetch.bytes", DEFAULT_FETCH_BYTES),
         check_crc=properties.get("check.crcs", "true").strip().lower() != "false",
         read_committed=properties.get("isolation.level") == "read_committed",
+        tls=tls,
+        login=login,
     )
 
 
@@ -64,3 +73,49 @@ def _number(properties: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise OptionError(f"kafka.{name}", f"'{text}' is no positive whole number")
     return int(text)
+
+
+def _security(properties: Mapping[str, str]) -> tuple[Tls | None, Login | None]:
+    """In librdkafka's words, so that source and sink understand the same."""
+    given = {
+        key: value for key, value in properties.items() if key.startswith(("security.", "ssl.", "sasl."))
+    }
+    config = {key: str(value) for key, value in producer_config(given).items()}
+    protocol = config.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise OptionError("kafka.security.protocol", f"'{protocol}' is none of {', '.join(_PROTOCOLS)}")
+    tls = _tls(config) if protocol.endswith("SSL") else None
+    return tls, _login(config) if protocol.startswith("SASL") else None
+
+
+def _tls(config: Mapping[str, str]) -> Tls:
+    if "ssl.keystore.location" in config:
+        raise OptionError(
+            "kafka.ssl.keystore.location",
+            "is a PKCS12 store: convert it to PEM, and set 'kafka.ssl.keystore.type' to PEM",
+        )
+    return Tls(
+        ca_path=config.get("ssl.ca.location"),
+        ca_pem=config.get("ssl.ca.pem"),
+        certificate_path=config.get("ssl.certificate.location"),
+        certificate_pem=config.get("ssl.certificate.pem"),
+        key_path=config.get("ssl.key.location"),
+        key_pem=config.get("ssl.key.pem"),
+        key_password=config.get("ssl.key.password"),
+        checks_certificate=config.get("enable.ssl.certificate.verification", "true").lower() != "false",
+        checks_host=config.get("ssl.endpoint.identification.algorithm", "https").lower() == "https",
+    )
+
+
+def _login(config: Mapping[str, str]) -> Login:
+    mechanism = (config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI").upper()
+    if mechanism not in MECHANISMS:
+        raise OptionError(
+            "kafka.sasl.mechanism", f"{mechanism} is not supported; these are: {', '.join(MECHANISMS)}"
+        )
+    if "sasl.username" not in config or "sasl.password" not in config:
+        raise OptionError(
+            "kafka.sasl.jaas.config",
+            "is missing, with user name and password; or set 'kafka.sasl.username' and 'kafka.sasl.password'",
+        )
+    return Login(mechanism, config["sasl.username"], config["sasl.password"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
+from kraft.net.security import AuthenticationFailed, Tls, authenticate, tls_context
 from kraft.wire.bridge import MalformedMessage, Message
 from kraft.wire.fast_fetch import (
     FETCH,
@@ -104,9 +106,11 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        self._tls = _tls_context(settings.tls)
         self._loop = asyncio.new_event_loop()
         self._brokers: dict[int, Address] = {}
         self._clients: dict[Address, PeerClient] = {}
+        self._dialling: dict[Address, asyncio.Lock] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._missing_since: dict[str, float] = {}
         self._turn = 0  # whose turn it is to be asked for metadata
@@ -240,7 +244,7 @@ class Cluster:
                 version = _common_version(client, METADATA, _METADATA_VERSIONS)
                 return await client.request(METADATA, version, wanted, timeout_s=METADATA_TIMEOUT_S)
             except (OSError, MalformedMessage) as error:
-                problem = f"{address.host}:{address.port}: {_problem(error)}"
+                problem = f"{address}: {_problem(error)}"
         raise Retry(problem)
 
     # ---- offsets
@@ -346,16 +350,29 @@ class Cluster:
 
     async def _connected(self, address: Address) -> PeerClient:
         """Raises `OSError`, or `SourceError` where trying again is no use."""
-        client = self._clients.get(address)
-        if client is not None:
+        async with self._dialling.setdefault(address, asyncio.Lock()):
             await asyncio.sleep(0)  # the loop has not run since; now it hears of what ended meanwhile
-            if client.connected:
-                return client
+            client = self._clients.get(address)
+            if client is None or not client.connected:
+                try:
+                    client = self._clients[address] = await self._connect(address)
+                except ssl.SSLCertVerificationError as error:
+                    raise SourceError("TLS", f"{address} is not trusted: {error.verify_message}") from error
+                except AuthenticationFailed as error:
+                    raise SourceError("SASL_AUTHENTICATION_FAILED", f"{address}: {error}") from error
+            return client
+
+    async def _connect(self, address: Address) -> PeerClient:
         client = await PeerClient.connect(
-            self._loop, address, self.settings.client_id, timeout_s=CONNECT_TIMEOUT_S
+            self._loop, address, self.settings.client_id, timeout_s=CONNECT_TIMEOUT_S, tls=self._tls
         )
-        await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
-        self._clients[address] = client
+        try:
+            await client.negotiate(timeout_s=METADATA_TIMEOUT_S)
+            if self.settings.login is not None:
+                await authenticate(client, self.settings.login, timeout_s=METADATA_TIMEOUT_S)
+        except BaseException:
+            client.close()
+            raise
         return client
 
     # ---- trying again
@@ -375,7 +392,7 @@ class Cluster:
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     def timed_out(self, patience_s: float, reason: Retry) -> SourceError:
-        servers = ",".join(f"{each.host}:{each.port}" for each in self.settings.bootstrap)
+        servers = ",".join(map(str, self.settings.bootstrap))
         if not self._brokers:
             return SourceError(
                 "UNREACHABLE",
@@ -412,6 +429,15 @@ class Fetching:
         """Nobody will ask for the answer."""
         self._answer.cancel()
         self._loop.run_until_complete(asyncio.wait([self._answer]))
+
+
+def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
+    try:
+        return None if tls is None else tls_context(tls)
+    except OSError as error:
+        raise SourceError(
+            "TLS", f"the certificates or the key of 'kafka.ssl.*' are no use: {error}"
+        ) from error
 
 
 def _common_version(client: PeerClient, api_key: int, versions: tuple[int, int]) -> int:

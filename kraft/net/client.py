@@ -11,6 +11,7 @@ makes a new one. A server answers in order, so answers find their requests by po
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +41,9 @@ OnLost = Callable[[bool], None]
 class Address:
     host: str
     port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
 class _Waiting(NamedTuple):
@@ -93,11 +97,12 @@ class PeerClient(asyncio.BufferedProtocol):
         *,
         timeout_s: float = 5.0,
         on_lost: OnLost | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> PeerClient:
-        """Raises `OSError` (`TimeoutError` and refusals are such)."""
+        """Raises `OSError` (`TimeoutError`, refusals and the errors of TLS are such)."""
         client = cls(loop, client_id, on_lost)
         async with asyncio.timeout(timeout_s):
-            await loop.create_connection(lambda: client, address.host, address.port)
+            await loop.create_connection(lambda: client, address.host, address.port, ssl=tls)
         return client
 
     @property
