@@ -1,0 +1,225 @@
+"""A streaming query's planner against a made-up cluster, run as Spark runs it, deaths included."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_connector.errors import DataLossError, SourceError
+from spark_connector.offsets import NO_OFFSET, Offsets, TopicPartition
+from spark_connector.options import source_options
+from spark_connector.stream import ASK_INTERVAL_S, TOPICS_INTERVAL_S, StreamPlanner
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+@dataclass
+class World:
+    """Logs by their bounds, and a clock that moves when it is waited for."""
+
+    logs: dict[TopicPartition, tuple[int, int]]
+    time_s: float = 1000.0
+    asked: list[float] = field(default_factory=list)
+
+    def topic_names(self):
+        return sorted({each.topic for each in self.logs})
+
+    def partitions_of(self, topics):
+        return {each for each in self.logs if each.topic in set(topics)}
+
+    def earliest(self, partitions):
+        return {each: self.logs[each][0] for each in partitions if each in self.logs}
+
+    def latest(self, partitions):
+        self.asked.append(self.time_s)
+        return {each: self.logs[each][1] for each in partitions if each in self.logs}
+
+    def at_times(self, times_ms):
+        return dict.fromkeys(times_ms, NO_OFFSET)
+
+    def now(self):
+        return self.time_s
+
+    def pause(self, seconds):
+        self.time_s += seconds
+
+    def append(self, partition: TopicPartition, count: int) -> None:
+        first, end = self.logs.get(partition, (0, 0))
+        self.logs[partition] = (first, end + count)
+
+
+def planner(world: World, **options: str) -> StreamPlanner:
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "startingOffsets": "earliest", **options}
+    return StreamPlanner(source_options(given, streaming=True), world)
+
+
+# ---- asking the leaders
+
+
+def test_leaders_are_asked_at_a_bounded_rate():
+    world = World({A: (0, 5)})
+    plan = planner(world)
+    for _ in range(10):
+        assert plan.latest({A: 5}, limited=False) == {A: 5}
+    gaps = [after - before for before, after in itertools.pairwise(world.asked)]
+    assert gaps == pytest.approx([ASK_INTERVAL_S] * 9)
+
+
+def test_news_is_told_without_waiting():
+    world = World({A: (0, 5)})
+    plan = planner(world)
+    plan.latest({A: 0}, limited=False)
+    assert plan.latest({A: 0}, limited=False) == {A: 5}
+    assert len(world.asked) == 1
+
+
+def test_new_partitions_are_found():
+    world = World({A: (0, 5)})
+    plan = planner(world)
+    plan.latest({A: 5}, limited=False)
+    world.append(B, 1)
+    assert plan.latest({A: 5}, limited=False) == {A: 5}
+    world.time_s += TOPICS_INTERVAL_S
+    assert plan.latest({A: 5}, limited=False) == {A: 5, B: 1}
+
+
+def test_offsets_that_went_back_are_asked_for_again():
+    world = World({A: (0, 5)})
+    plan = planner(world, **{"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "250"})
+    assert plan.latest({A: 9}, limited=False) == {A: 5}
+    assert [when - world.asked[0] for when in world.asked] == [0, 0.25, 0.5, 0.75]
+
+
+# ---- how far
+
+
+def test_limits_hold_unless_spark_wants_everything():
+    world = World({A: (0, 100), B: (3, 103)})
+    plan = planner(world, maxOffsetsPerTrigger="10")
+    assert plan.latest({A: 0, B: 3}, limited=True) == {A: 5, B: 8}
+    assert plan.latest({A: 0}, limited=True) == {A: 5, B: 8}  # a new partition, from its earliest record
+    assert plan.latest({A: 0, B: 3}, limited=False) == {A: 100, B: 103}
+    assert plan.reported() == {A: 100, B: 103}
+
+
+def test_a_micro_batch_that_would_be_small_waits():
+    world = World({A: (0, 100)})
+    plan = planner(world, minOffsetsPerTrigger="10", maxTriggerDelay="1m")
+    assert plan.latest({A: 0}, limited=True) == {A: 100}
+    world.append(A, 9)
+    world.time_s += 1
+    assert plan.latest({A: 100}, limited=True) == {A: 100}
+    world.time_s += 60
+    assert plan.latest({A: 100}, limited=True) == {A: 109}
+
+
+def test_available_now_does_not_move_and_does_not_wait():
+    world = World({A: (0, 7)})
+    plan = planner(world, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5")
+    plan.stop_at_what_is_there()
+    steps = [{A: 0}]
+    while steps[-1] != (step := plan.latest(steps[-1], limited=True)):
+        steps.append(step)
+        world.append(A, 100)
+        world.time_s += 10
+    assert steps == [{A: 0}, {A: 5}, {A: 7}]
+    assert plan.reported() == {A: 7}
+
+
+def test_a_query_does_not_begin_with_topics_that_are_not_there():
+    with pytest.raises(SourceError, match="'subscribe': topic u does not exist"):
+        planner(World({A: (0, 1)}), subscribe="t,u").initial_offset()
+
+
+def test_a_deleted_partition_ends_the_query_or_is_passed_over():
+    world = World({A: (0, 5)})
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED"):
+        planner(world).tasks({A: 2, B: 4}, {A: 5})
+    (left,) = planner(world, failOnDataLoss="false").tasks({A: 2, B: 4}, {A: 5})
+    assert (left.partition, left.start, left.end) == (A, 2, 5)
+
+
+# ---- as Spark runs it
+
+
+class Died(Exception):
+    pass
+
+
+@dataclass
+class Spark:
+    """Spark's micro-batch loop, so far as it concerns a source: an offset log, a commit log, and deaths
+    between any two of its steps. `knows_starts`: from 4.2 on Spark tells a source where it is."""
+
+    world: World
+    knows_starts: bool
+    options: dict[str, str]
+    offset_log: list[Offsets] = field(default_factory=list)
+    commits: int = 0
+    output: dict[int, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
+
+    def run(self, rng: random.Random, death: float) -> None:
+        """A run of the query while records come, which dies at each step with that probability; with none,
+        nothing comes any more, and it ends when all is read."""
+        plan = planner(self.world, **self.options)
+
+        def step() -> None:
+            self.world.time_s += 0.3
+            if death:
+                self.world.append(rng.choice((A, B)), rng.randrange(3))
+                if rng.random() < death:
+                    raise Died
+
+        committed = self.offset_log[self.commits - 1] if self.commits else None
+        if self.offset_log and not self.knows_starts:
+            plan.tasks(self.offset_log[-1], self.offset_log[-1])  # 4.1's `setLatestSeenOffset`
+        while True:
+            if len(self.offset_log) == self.commits:
+                step()
+                start = committed
+                if self.knows_starts and start is None:
+                    start = plan.initial_offset()
+                step()
+                end = plan.latest(start if self.knows_starts else None, limited=True)
+                if end == committed and not death:
+                    return
+                if end == committed:
+                    continue
+                step()
+                self.offset_log.append(end)
+            step()
+            start = committed if committed is not None else plan.initial_offset()
+            end = self.offset_log[-1]
+            ranges = plan.tasks(start, end)
+            step()
+            rows = {(each.partition, offset) for each in ranges for offset in range(each.start, each.end)}
+            assert len(rows) == sum(each.size for each in ranges)
+            step()
+            self.output[self.commits] = rows  # the sink knows its micro-batches
+            step()
+            self.commits += 1
+            plan.committed(end)
+            committed = end
+
+
+@given(st.integers(0, 2**32), st.booleans(), st.sampled_from(["earliest", "latest"]))
+def test_every_record_comes_once_whenever_the_query_dies(seed, knows_starts, start):
+    rng = random.Random(seed)
+    world = World({A: (0, 10), B: (0, 3)})
+    options = {"startingOffsets": start, "maxOffsetsPerTrigger": "6", "minPartitions": "3"}
+    spark = Spark(world, knows_starts, options)
+    for _ in range(12):
+        with contextlib.suppress(Died):
+            spark.run(rng, death=0.1)
+    spark.run(rng, death=0.0)
+    rows = sorted(row for batch in spark.output.values() for row in batch)
+    assert len(rows) == sum(map(len, spark.output.values()))
+    # A start that depends on the time is fixed by the first, empty micro-batch.
+    begun = spark.offset_log[0] if start == "latest" else {A: 0, B: 0}
+    assert rows == [(each, offset) for each in (A, B) for offset in range(begun[each], world.logs[each][1])]
