@@ -122,12 +122,12 @@ G0 = Kind(
 )
 POLL_SKIP = Kind(
     "poll-skip",
-    "A process's next poll jumped over values. A new assignment or a rebalance of the key starts afresh.",
+    "A process's next poll jumped over values. Assignments and rebalances start afresh.",
     never,
 )
 NONMONOTONIC_POLL = Kind(
     "nonmonotonic-poll",
-    "A process's next poll went back, or stood still. A new assignment or a rebalance of the key starts afresh.",
+    "A process's next poll went back, or stood still. Assignments and rebalances start afresh.",
     never,
 )
 INT_POLL_SKIP = Kind(

@@ -4,6 +4,8 @@ read once and is gone."""
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Self
 
 from chaos.checker.anomalies import LOST_WRITE, UNSEEN, VANISHED_READ
 from chaos.checker.observations import Observations, Partition, Sent
@@ -17,7 +19,7 @@ def check_losses(seen: Observations, orders: VersionOrders, findings: Findings) 
         if UNSEEN.name not in findings.not_judged:
             _unseen(seen, partition, findings)
         if VANISHED_READ.name not in findings.not_judged and key in seen.final_keys:
-            _vanished_reads(partition, findings)
+            _vanished_reads(seen, partition, findings)
 
 
 def _lost_writes(seen: Observations, partition: Partition, order: VersionOrder, findings: Findings) -> None:
@@ -45,7 +47,7 @@ def _lost_writes(seen: Observations, partition: Partition, order: VersionOrder, 
 
 
 def _unseen(seen: Observations, partition: Partition, findings: Findings) -> None:
-    final = sorted(partition.final_poll)
+    final = FinalRead.of(seen, partition)
     for value in partition.sent:
         sent = seen.senders[value]
         if value in partition.read or not seen.acknowledged(sent):
@@ -53,16 +55,15 @@ def _unseen(seen: Observations, partition: Partition, findings: Findings) -> Non
         findings.add(
             UNSEEN,
             partition.key,
-            f"{_claim(seen, value, sent)}; no successful poll returned it, and "
-            f"{_neighbours(final, sent.offset)}",
-            [sent.op, *_witnesses(partition, final, sent.offset)],
+            f"{_claim(seen, value, sent)}; no successful poll returned it, and {final.around(sent.offset)}",
+            [sent.op, *final.witnesses(sent.offset)],
             value=value,
             offset=sent.offset,
         )
 
 
-def _vanished_reads(partition: Partition, findings: Findings) -> None:
-    final = sorted(partition.final_poll)
+def _vanished_reads(seen: Observations, partition: Partition, findings: Findings) -> None:
+    final = FinalRead.of(seen, partition)
     for offset in sorted(partition.polled):
         for value, sighting in partition.values_at(offset).items():
             if sighting.final is not None:
@@ -71,8 +72,8 @@ def _vanished_reads(partition: Partition, findings: Findings) -> None:
                 VANISHED_READ,
                 partition.key,
                 f"value {value} was polled at offset {offset} of {partition.key} (op {sighting.op}) "
-                f"and is not there any more: {_neighbours(final, offset)}",
-                [sighting.op, *_witnesses(partition, final, offset)],
+                f"and is not there any more: {final.around(offset)}",
+                [sighting.op, *final.witnesses(offset)],
                 value=value,
                 offset=offset,
             )
@@ -85,26 +86,44 @@ def _claim(seen: Observations, value: int, sent: Sent) -> str:
     return f"value {value} was {how} process {operation.process} at {where} (op {sent.op})"
 
 
-def _neighbours(final: list[int], offset: int | None) -> str:
-    """What the final read saw around an offset where something is missing."""
-    if not final:
-        return "the final read found nothing"
-    if offset is None:
-        return f"the final read saw offsets {final[0]} to {final[-1]}"
-    place = bisect_left(final, offset)
-    there = place < len(final) and final[place] == offset
-    if there:
-        return f"the final read saw another value at {offset}"
-    if place == len(final):
-        return f"the final read ended at {final[-1]}"
-    if place == 0:
-        return f"the final read began at {final[0]}"
-    return f"the final read saw {final[place - 1]} and {final[place]}"
+@dataclass(frozen=True, slots=True)
+class FinalRead:
+    """What the final phase saw of one partition."""
 
+    key: str
+    reached: bool  # it was read at all
+    offsets: list[int]
+    ops: dict[int, int]  # offset -> operation that polled it
 
-def _witnesses(partition: Partition, final: list[int], offset: int | None) -> list[int]:
-    """The final polls on both sides of an offset."""
-    if offset is None:
-        return []
-    place = bisect_left(final, offset)
-    return [partition.final_poll[near] for near in final[max(0, place - 1) : place + 1]]
+    @classmethod
+    def of(cls, seen: Observations, partition: Partition) -> Self:
+        ops = dict(partition.final_poll)
+        for offset, sightings in partition.disagreeing.items():
+            for sighting in sightings.values():
+                if sighting.final is not None:
+                    ops.setdefault(offset, sighting.final)
+        return cls(partition.key, partition.key in seen.final_keys, sorted(ops), ops)
+
+    def around(self, offset: int | None) -> str:
+        """What it saw near an offset where something is missing."""
+        if not self.reached:
+            return f"the final phase did not read {self.key}"
+        if not self.offsets:
+            return f"the final read found {self.key} empty"
+        if offset is None:
+            return f"the final read saw offsets {self.offsets[0]} to {self.offsets[-1]}"
+        if offset in self.ops:
+            return f"the final read saw another value at {offset}"
+        place = bisect_left(self.offsets, offset)
+        if place == len(self.offsets):
+            return f"the final read ended at {self.offsets[-1]}"
+        if place == 0:
+            return f"the final read began at {self.offsets[0]}"
+        return f"the final read saw {self.offsets[place - 1]} and {self.offsets[place]}"
+
+    def witnesses(self, offset: int | None) -> list[int]:
+        """Its polls on both sides of an offset."""
+        if offset is None:
+            return []
+        place = bisect_left(self.offsets, offset)
+        return [self.ops[near] for near in self.offsets[max(0, place - 1) : place + 1]]

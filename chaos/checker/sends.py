@@ -46,7 +46,7 @@ def check_sends(seen: Observations, orders: VersionOrders, findings: Findings) -
                     NONMONOTONIC_SEND,
                     key,
                     f"process {operation.process} sent value {before.value} (op {before.op}), then value "
-                    f"{lowest.value} (op {index}); {_reversed(key, orders[key], before, lowest)}",
+                    f"{lowest.value} (op {index}), but {_reversed(key, orders[key], before, lowest)}",
                     [before.op, index],
                     op=index,
                     values=[before.value, lowest.value],
@@ -65,7 +65,7 @@ def _check_within(key: str, values: list[Placed], order: VersionOrder, findings:
             findings.add(
                 INT_NONMONOTONIC_SEND,
                 key,
-                f"op {value.op} sent value {furthest.value}, then value {value.value}; "
+                f"op {value.op} sent value {furthest.value}, then value {value.value}, but "
                 f"{_reversed(key, order, furthest, value)}",
                 [value.op],
                 op=value.op,
@@ -76,9 +76,8 @@ def _check_within(key: str, values: list[Placed], order: VersionOrder, findings:
             findings.add(
                 INT_SEND_SKIP,
                 key,
-                f"op {value.op} sent value {previous.value}, then value {value.value}; between them in {key} "
-                f"stand {value.first - previous.first - 1} of others, the first at offset "
-                f"{order.offsets[previous.first + 1]}",
+                f"op {value.op} sent value {previous.value}, then value {value.value}; in {key} others stand "
+                f"between them, the first at offset {order.offsets[previous.first + 1]}",
                 [value.op],
                 op=value.op,
                 values=[previous.value, value.value],
@@ -87,7 +86,4 @@ def _check_within(key: str, values: list[Placed], order: VersionOrder, findings:
 
 
 def _reversed(key: str, order: VersionOrder, earlier: Placed, later: Placed) -> str:
-    return (
-        f"in {key} they stand the other way round, at offsets {order.offsets[earlier.first]} "
-        f"and {order.offsets[later.last]}"
-    )
+    return f"in {key} they stand at offsets {order.offsets[earlier.first]} and {order.offsets[later.last]}"

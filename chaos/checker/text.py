@@ -7,19 +7,27 @@ from chaos.checker.verdict import Anomaly, Verdict
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """What was judged, then what was found: forbidden anomalies with their evidence, tolerated ones after them."""
+    """What was judged, then what was found: forbidden anomalies with their evidence, tolerated ones after
+    them."""
     stats = verdict.stats
     forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]
     allowed = [anomaly for anomaly in verdict.anomalies if anomaly.allowed]
     return [
-        f"{stats['operations']} operations ({stats['ok']} ok, {stats['fail']} failed, {stats['info']} unknown) "
-        f"on {stats['partitions']} partitions",
+        f"{stats['operations']} operations on {stats['partitions']} partitions: "
+        f"{stats['ok']} ok, {stats['fail']} failed, {stats['info']} unknown",
         f"{stats['sent']} values sent, {stats['acknowledged']} acknowledged, {stats['read']} read",
-        *(f"not judged: {kind}, for {why}" for kind, why in verdict.not_judged.items()),
+        *not_judged(verdict),
         *_section("forbidden", forbidden, {kind: n.forbidden for kind, n in verdict.counts.items()}),
         *_section("tolerated", allowed, {kind: n.allowed for kind, n in verdict.counts.items()}),
         "no forbidden anomaly" if verdict.ok else f"FORBIDDEN: {_tally(verdict)}",
     ]
+
+
+def not_judged(verdict: Verdict) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for kind, why in verdict.not_judged.items():
+        reasons.setdefault(why, []).append(kind)
+    return [f"not judged: {', '.join(kinds)}: {why}" for why, kinds in reasons.items()]
 
 
 def _section(title: str, anomalies: list[Anomaly], counts: dict[str, int]) -> list[str]:

@@ -34,6 +34,7 @@ def check_consumption(seen: Observations, orders: VersionOrders, findings: Findi
                     f"value {order.values[order.index[offset]]} at offset {offset} of {key} was consumed by "
                     f"two committed transactions of group {transaction.group}, op {first} and op {index}",
                     [first, index],
+                    op=index,
                     group=transaction.group,
                     offset=offset,
                 )

@@ -73,8 +73,8 @@ class Findings:
         found = self._found.get((kind.name, key, allowed), 0)
         self._found[kind.name, key, allowed] = found + 1
         if found < SHOWN_PER_KIND_AND_KEY:
-            distinct = tuple(dict.fromkeys(evidence))
-            self._anomalies.append(Anomaly(kind.name, key, allowed, summary, distinct, detail))
+            operations = tuple(sorted(set(evidence)))
+            self._anomalies.append(Anomaly(kind.name, key, allowed, summary, operations, detail))
 
     def verdict(self, stats: Mapping[str, int]) -> Verdict:
         place = {kind.name: place for place, kind in enumerate(KINDS)}

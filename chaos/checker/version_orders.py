@@ -95,11 +95,10 @@ def _mismatches(seen: Observations, partition: Partition, findings: Findings) ->
         told_at.setdefault(sent.offset, []).append(value)
     for value, sent in told:
         assert sent.offset is not None
-        if sent.offset in partition.polled:
-            others = {other: s.op for other, s in partition.values_at(sent.offset).items() if other != value}
-            how = "polled"
-        else:
-            rivals = told_at[sent.offset][:2]  # one is enough as evidence, and keeps this linear
+        others = {other: s.op for other, s in partition.values_at(sent.offset).items() if other != value}
+        how = "polled"
+        if not others:
+            rivals = told_at[sent.offset][:2]  # one other is enough as evidence, and keeps this linear
             others = {other: seen.senders[other].op for other in rivals if other != value}
             how = "acknowledged"
         if not others:

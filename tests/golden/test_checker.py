@@ -1,0 +1,139 @@
+"""Tiny histories, one file per anomaly, and what the checker must say about them: also about those that only
+look bad.
+
+    topic NAME acks=0|1|all [idempotent] [transactional]      begins a history
+    PROCESS [final] F [fail|info] …                           an operation, ok unless said otherwise:
+        send KEY VALUE@OFFSET VALUE …                         without @: no offset was told
+        poll KEY OFFSET:VALUE …                               a comma begins the next poll of the operation
+        txn send KEY … poll KEY …                             group=NAME consumed=KEY:FROM..TO
+        assign KEY … | subscribe KEY … | crash
+        rebalanced=KEY,KEY                                    keys that a group moved meanwhile
+        time=START..END                                       else each operation ends before the next begins
+    torn                                                      the file ended inside a line
+    check                                                     judges the history
+
+The verdict is one line per anomaly: whether its topic's mode forbids or tolerates it, what it is, the
+operations that prove it, and the sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from chaos.checker import check
+from chaos.checker.anomalies import KINDS
+from chaos.checker.text import not_judged
+from chaos.history import Header, History, MicroOperation, Operation, Poll, Send, TopicMode, Transaction
+from tests.golden.scenario import run_scenario
+
+SCENARIOS = sorted((Path(__file__).parent / "checker").glob("*.txt"))
+ACKS = {"0": 0, "1": 1, "all": -1}
+SLOT = 10  # ns from one operation's start to the next one's
+
+
+@pytest.mark.row("C3")
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_histories_are_judged_as_written(path: Path) -> None:
+    run_scenario(path, Scenario().execute)
+
+
+def test_every_anomaly_is_shown_forbidden_or_tolerated_by_a_file_of_its_own() -> None:
+    for kind in KINDS:
+        text = (Path(__file__).parent / "checker" / f"{kind.name}.txt").read_text()
+        assert f" {kind.name} " in text
+        assert "\nclean\n" in text, "a near miss that must not be flagged"
+
+
+@dataclass
+class Scenario:
+    topics: dict[str, TopicMode] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    torn: bool = False
+
+    def execute(self, line: str) -> list[str]:
+        match line.split():
+            case ["topic", name, acks, *modes]:
+                self.topics[name] = TopicMode(
+                    2, ACKS[acks.removeprefix("acks=")], "idempotent" in modes, "transactional" in modes
+                )
+            case ["torn"]:
+                self.torn = True
+            case ["check"]:
+                lines = self.verdict()
+                self.topics, self.operations, self.torn = {}, [], False
+                return lines
+            case [process, *words]:
+                self.operations.append(self.operation(int(process), words))
+        return []
+
+    def operation(self, process: int, words: list[str]) -> Operation:
+        final = words[0] == "final"
+        f, *words = words[final:]
+        outcome = words.pop(0) if words[:1] in (["fail"], ["info"]) else "ok"
+        start = len(self.operations) * SLOT
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        words = [word for word in words if "=" not in word]
+        if "time" in named:
+            start, end = map(int, named["time"].split(".."))
+        else:
+            end = start + SLOT // 2
+        reads = f in ("assign", "subscribe")
+        return Operation(
+            process,
+            f,  # type: ignore[arg-type]
+            start,
+            end,
+            outcome,  # type: ignore[arg-type]
+            () if reads or f == "crash" else micro_operations(f, words),
+            final=final,
+            keys=words if reads else (),
+            rebalanced=named["rebalanced"].split(",") if "rebalanced" in named else (),
+            txn=transaction(named) if f == "txn" else None,
+        )
+
+    def verdict(self) -> list[str]:
+        verdict = check(History(Header(self.topics), self.operations, self.torn))
+        lines = [
+            f"{'tolerated' if a.allowed else 'forbidden'} {a.kind} {list(a.evidence)} {a.summary}"
+            for a in verdict.anomalies
+        ]
+        assert verdict.ok == (not any(line.startswith("forbidden") for line in lines))
+        return [*lines, *not_judged(verdict)] or ["clean"]
+
+
+def micro_operations(f: str, words: list[str]) -> list[MicroOperation]:
+    ops: list[MicroOperation] = []
+    mode = f
+    messages: dict[str, list[tuple[int, int]]] | None = None  # of the poll being read
+    key = ""
+    for word in words:
+        if word in ("send", "poll", ","):
+            mode, messages = (mode if word == "," else word), None
+        elif re.fullmatch(r".+-\d+", word):
+            key = word
+            if mode == "poll":
+                if messages is None:
+                    messages = {}
+                    ops.append(Poll(messages))
+                messages.setdefault(key, [])
+        elif mode == "poll":
+            assert messages is not None
+            offset, value = map(int, word.split(":"))
+            messages[key].append((offset, value))
+        else:
+            told, _, at = word.partition("@")
+            ops.append(Send(key, int(told), int(at) if at else None))
+    return ops
+
+
+def transaction(named: dict[str, str]) -> Transaction:
+    consumed = {}
+    if "consumed" in named:
+        key, _, offsets = named["consumed"].partition(":")
+        low, _, high = offsets.partition("..")
+        consumed[key] = (int(low), int(high))
+    return Transaction("transaction", named.get("group"), consumed)
