@@ -113,6 +113,7 @@ class Cluster:
         self._dialling: dict[Address, asyncio.Lock] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._missing_since: dict[str, float] = {}
+        self._gone: set[str] = set()  # topics that were waited for in vain
         self._turn = 0  # whose turn it is to be asked for metadata
 
     # ---- what the driver asks
@@ -178,11 +179,13 @@ class Cluster:
         return self._loop.time()
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections; what is still asked for is not answered any more."""
+        unanswered = asyncio.all_tasks(self._loop)
+        for task in unanswered:
+            task.cancel()
         for client in self._clients.values():
             client.close()
-        self._clients.clear()
-        self.pause(0)
+        self._run(asyncio.wait([*unanswered, self._loop.create_task(asyncio.sleep(0))]))
         self._loop.close()
 
     # ---- metadata
@@ -262,7 +265,7 @@ class Cluster:
             for each in missing:
                 if each in self._leaders:
                     by_leader.setdefault(self._leaders[each].node_id, []).append(each)
-                elif self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
+                elif each.topic in self._gone or self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
                     gone.add(each)
             answers = await asyncio.gather(
                 *(self._ask_leader(node, each, wanted, read_committed) for node, each in by_leader.items()),
@@ -428,7 +431,8 @@ class Fetching:
     def give_up(self) -> None:
         """Nobody will ask for the answer."""
         self._answer.cancel()
-        self._loop.run_until_complete(asyncio.wait([self._answer]))
+        if not self._loop.is_closed() and not self._loop.is_running():  # a generator may end anywhere
+            self._loop.run_until_complete(asyncio.wait([self._answer]))
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:

@@ -114,7 +114,7 @@ class _Answers:
         self._timeout_s = timeout_s
         self._fetch_bytes = source.settings.fetch_bytes
         self._leader: Leader | None = None
-        self._topic_id: UUID | None = None
+        self._topic_id: UUID | None = None  # of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
         self._failures = _Failures()
 
@@ -132,6 +132,8 @@ class _Answers:
                 self._lose(*lost.args)
                 continue
             if batches:
+                assert self._leader is not None
+                self._topic_id = self._leader.topic_id
                 self._failures = _Failures()
                 first, self._position = self._position, batches[-1].header.next_offset
                 if self._position < self._end:
@@ -165,10 +167,9 @@ class _Answers:
         leader = self._source.leader_of(self._partition, anew=self._failures.count > 0)
         if leader is None:
             raise _Gone("there is no such partition")
-        self._leader = leader
-        self._topic_id = self._topic_id or leader.topic_id
-        if leader.topic_id != self._topic_id:
+        if self._topic_id not in (None, leader.topic_id):
             raise _Lost(self._end, "the topic was made anew")
+        self._leader = leader
 
     def _batches(self, answer: FetchedPartition) -> list[Batch]:
         """Empty where it has to be asked again, otherwise."""

@@ -62,6 +62,8 @@ class ScriptedBroker:
         self.partition = Partition()
         self.fetch_trouble: deque[Trouble] = deque()
         self.offsets_trouble: deque[Trouble] = deque()
+        self.questions: list[int] = []
+        """The API keys of all requests but fetches."""
         self.fetches: list[int] = []
         """The offsets that were asked for."""
         self.answers_fetches = True
@@ -88,6 +90,7 @@ class ScriptedBroker:
     def _answer(self, api_key: int, version: int, body: memoryview) -> bytes | str | None:
         if api_key == FETCH:
             return self._fetch(version, body)
+        self.questions.append(api_key)
         request = decode_request(api_key, version, body)
         answer: dict[str, Any] | str = {
             API_VERSIONS: lambda _: {

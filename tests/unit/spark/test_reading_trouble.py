@@ -181,6 +181,17 @@ def test_one_request_ahead_and_no_more(broker: ScriptedBroker) -> None:
     assert len(broker.fetches) <= 3
 
 
+def test_a_reader_may_stop_at_any_time(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(base, base) for base in range(4)]
+    size = str(len(batch(0, 0)))
+    properties = {"bootstrap.servers": broker.bootstrap, "max.partition.fetch.bytes": size}
+    rows = read_range(properties, TOPIC, 0, 0, 4)
+    next(rows)
+    close_clusters()
+    rows.close()  # type: ignore[attr-defined]
+    assert offsets_read(broker, 0, 4) == [0, 1, 2, 3]
+
+
 def test_a_reader_that_is_held_up_loses_nothing(broker: ScriptedBroker) -> None:
     """The time between two of its batches is not the broker's fault."""
     broker.partition.batches = [batch(base, base) for base in range(3)]
@@ -248,6 +259,14 @@ def test_lost_records(
             assert "Could not read records in offset" in caplog.text
 
 
+def test_a_topic_made_anew_between_two_ranges(broker: ScriptedBroker) -> None:
+    """What the connection knew of the old one is of no matter."""
+    broker.partition.batches = [batch(0, 0)]
+    assert offsets_read(broker, 0, 1) == [0]
+    broker.partition = Partition([batch(0, 0, 1)], topic_id=UUID(int=8))
+    assert offsets_read(broker, 1, 2) == [1]
+
+
 def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> None:
     """A new leader learns how far its followers were from their next fetches."""
     broker.partition = Partition([], end=0)
@@ -274,6 +293,11 @@ def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
     source = cluster({"bootstrap.servers": broker.bootstrap})
     assert source.partitions_of([TOPIC]) == set()
     assert source.earliest([TopicPartition(TOPIC, 0)]) == {}
+    asked = len(broker.questions)
+    assert source.partitions_of([TOPIC]) == set()
+    assert len(broker.questions) == asked + 1, "it is waited for once"
+    broker.partition.is_there = True
+    assert source.partitions_of([TOPIC]) == {TopicPartition(TOPIC, 0)}
 
 
 def test_nobody_there() -> None:
