@@ -21,7 +21,7 @@ from typing import Final, Self
 from chaos.live.clock import ClockSwitch
 from chaos.live.disk_switch import DiskSwitch
 from chaos.live.links import Links
-from chaos.live.toxiproxy import NAME, run_beside
+from chaos.live.toxiproxy import run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring
 from kraft.cli.trouble import Trouble
 from kraft.cluster_state import out_of_sync
@@ -77,7 +77,7 @@ class ChaosCluster:
     def attach(cls, directory: Path) -> Self:
         """One that runs already, by its directory."""
         local = LocalCluster.attach(directory)
-        if not has_links(local):
+        if not runs_beside(local):
             raise Trouble(f"the cluster in {directory} has no links")
         return cls(local, Wiring.load(local.directory))
 
@@ -148,12 +148,6 @@ class ChaosCluster:
     def resume(self, node_id: int) -> None:
         """SIGCONT."""
         self.local.resume(node_id)
-
-
-def has_links(local: LocalCluster) -> bool:
-    """Whether Toxiproxy stands between its nodes."""
-    beside = local.companions.get(NAME)
-    return beside is not None and beside.process() is not None
 
 
 def put_links_in(

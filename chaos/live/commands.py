@@ -76,15 +76,15 @@ def link(
     On a cluster of plain `kraft up`, the first fault puts the links in: its nodes are restarted one after
     another.
     """
-    from chaos.live.cluster import has_links
     from chaos.live.link_faults import BadFault, LinkFault, parse_link
     from chaos.live.links import Links
+    from chaos.live.toxiproxy import runs_beside
     from kraft.local_cluster import LocalCluster
 
     local = LocalCluster.attach(directory)
     try:
         match words:
-            case ["list" | "heal", *_] if not has_links(local):
+            case ["list" | "heal", *_] if not runs_beside(local):
                 return
             case ["list"]:
                 for fault in Links.attach(local.directory).active():
@@ -99,7 +99,7 @@ def link(
                     links.heal(target, source)
             case _:
                 fault = LinkFault.parse(" ".join(words))
-                if not has_links(local):
+                if not runs_beside(local):
                     _put_links_in(local)
                 Links.attach(local.directory).apply(fault)
     except BadFault as error:

@@ -114,6 +114,12 @@ def run_beside(cluster: LocalCluster, port: int, proxies: Sequence[dict[str, str
     return api
 
 
+def runs_beside(cluster: LocalCluster) -> bool:
+    """Whether the cluster has links."""
+    server = cluster.companions.get(NAME)
+    return server is not None and server.process() is not None
+
+
 def _await_proxies(cluster: LocalCluster, api: ToxiproxyApi, wanted: set[str]) -> None:
     deadline = time.monotonic() + START_PATIENCE_S
     while cluster.companions[NAME].process() is not None and time.monotonic() < deadline:

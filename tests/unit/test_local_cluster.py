@@ -78,6 +78,37 @@ def test_a_pid_that_came_again_is_not_ours(tmp_path):
         cluster.pause(7)
 
 
+def test_what_runs_beside_the_nodes_ends_with_the_cluster(tmp_path):
+    cluster = LocalCluster.create(tmp_path, nodes=1)
+    cluster.accompany("proxy", [sys.executable, "-c", "import time; time.sleep(600)"])
+    beside = LocalCluster.attach(tmp_path).companions["proxy"].process()
+    assert beside is not None
+    LocalCluster.attach(tmp_path).close()
+    assert cluster.reap() == [("proxy", -15)]
+    assert not beside.is_running()
+    assert LocalCluster.attach(tmp_path).companions == {}
+
+
+def test_properties_can_be_added_to_and_are_checked(tmp_path):
+    cluster = LocalCluster.create(tmp_path, nodes=1, port=20_000)
+    cluster.configure(1, {"num.partitions": "7"})
+    config = Config.load(str(cluster.home(1) / "server.properties"))
+    assert (config.num_partitions, config.node_id) == (7, 1)
+    with pytest.raises(FatalError, match=r"num\.partitions=none"):
+        cluster.configure(1, {"num.partitions": "none"})
+    assert Config.load(str(cluster.home(1) / "server.properties")).num_partitions == 7
+
+
+def test_a_node_can_be_another_program(tmp_path, free_ports):
+    """Its module is given what kraft.process is given, and options of its own."""
+    program = ("tests.unit.no_such_module", "--more")
+    cluster = LocalCluster.create(tmp_path, nodes=1, ports=free_ports(3), program=program)
+    assert LocalCluster.attach(tmp_path).program == program
+    with pytest.raises(FatalError, match=r"No module named '?tests\.unit.no_such_module"):
+        cluster.start()
+    cluster.close()
+
+
 def test_a_node_ends_with_its_owner():
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     code = f"from kraft.process import end_with; print('watching', flush=True); end_with({owner.pid})"

@@ -1,0 +1,178 @@
+"""Real nodes behind links: who hears whom, and what is left when the owner is gone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from chaos.live.cluster import ChaosCluster
+from chaos.live.links import Links
+from kraft.cluster_state import METADATA, METADATA_VERSION, ask, describe_quorum, live_brokers
+from kraft.local_cluster import HOST, LocalCluster
+from metadata_quorum.errors import ErrorCode
+from tests.rdkafka import QUIET
+from tests.waiting import wait_until
+
+KRAFT = (sys.executable, "-m", "kraft")
+CREATE_TOPICS = 19
+IMPATIENT = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+@pytest.fixture(scope="module")
+def _cluster(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[ChaosCluster]:
+    directory = tmp_path_factory.mktemp("linked")
+    with ChaosCluster.create(directory, clients=2, settings=IMPATIENT, take_ports=free_ports) as cluster:
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_cluster: ChaosCluster) -> Iterator[ChaosCluster]:
+    yield _cluster
+    _cluster.links.heal_all()
+    _cluster.local.wait_ready()
+
+
+def known(cluster: ChaosCluster, node: int) -> set[int]:
+    """The brokers that a node believes to live."""
+    return live_brokers(HOST, cluster.local.node(node).client_port)
+
+
+def active_controller(cluster: ChaosCluster) -> int:
+    port = cluster.local.node(1).client_port
+    return int(describe_quorum(HOST, port).topics[0].partitions[0].leader_id)
+
+
+def create_topic(cluster: ChaosCluster, node: int, name: str) -> None:
+    """By this very node; a stock client would ask whichever it likes."""
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    fields = {"topics": [topic], "timeout_ms": 30_000, "validate_only": False}
+    answer = ask(HOST, cluster.local.node(node).client_port, CREATE_TOPICS, (7, 7), fields, timeout_s=30.0)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+def topics(cluster: ChaosCluster, node: int) -> set[str]:
+    """Those that this very node knows."""
+    fields = {"topics": None, "allow_auto_topic_creation": False}
+    version = (METADATA_VERSION, METADATA_VERSION)
+    answer = ask(HOST, cluster.local.node(node).client_port, METADATA, version, fields)
+    return {topic.name for topic in answer.topics}
+
+
+@pytest.mark.row("C1")
+def test_the_controller_does_not_hear_a_broker_that_hears_the_controller(cluster: ChaosCluster) -> None:
+    controller = active_controller(cluster)
+    mute, other = (node for node in cluster.nodes if node != controller)
+    cluster.links.cut(mute, controller)
+    wait_until(lambda: mute not in known(cluster, controller), "its heartbeats do not arrive: it is fenced")
+    # It is told so: by the very controller that does not hear it.
+    wait_until(lambda: known(cluster, mute) == {controller, other}, "it hears of its own fence")
+    cluster.links.heal(mute, controller)
+    wait_until(lambda: known(cluster, controller) == set(cluster.nodes), "it is heard again")
+
+
+@pytest.mark.row("C1")
+def test_a_broker_does_not_hear_the_controller_that_hears_it(cluster: ChaosCluster) -> None:
+    controller = active_controller(cluster)
+    deaf, other = (node for node in cluster.nodes if node != controller)
+    cluster.links.cut(controller, deaf)
+    create_topic(cluster, controller, "untold")
+    wait_until(lambda: "untold" in topics(cluster, other), "the other one is told")
+    assert known(cluster, controller) == set(cluster.nodes), "its heartbeats arrive"
+    assert "untold" not in topics(cluster, deaf)
+    # Only when the other direction is cut as well does the controller miss it.
+    cluster.links.cut(deaf, controller)
+    wait_until(lambda: deaf not in known(cluster, controller), "now it is fenced")
+    assert "untold" not in topics(cluster, deaf)
+    cluster.links.heal_all()
+    wait_until(lambda: "untold" in topics(cluster, deaf), "it catches up")
+
+
+@pytest.mark.row("C1")
+def test_a_client_passes_its_own_links_only(cluster: ChaosCluster) -> None:
+    def brokers(client: int) -> set[str]:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap(client), **QUIET})
+        found = admin.list_topics(timeout=3).brokers.values()
+        return {f"{broker.host}:{broker.port}" for broker in found}
+
+    # What it is told of the brokers are its own links.
+    assert brokers(0) == set(cluster.bootstrap(0).split(","))
+    for node in cluster.nodes:
+        cluster.links.cut("c0", node)
+    with pytest.raises(KafkaException):
+        brokers(0)
+    assert brokers(1) == set(cluster.bootstrap(1).split(","))
+    assert all(known(cluster, node) == set(cluster.nodes) for node in cluster.nodes)
+
+
+def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def processes(directory: Path) -> list[psutil.Process]:
+    """Everything of a cluster: nodes, Toxiproxy, its keeper."""
+    local = LocalCluster.attach(directory)
+    roots = [each.process() for each in (*local.nodes.values(), *local.companions.values())]
+    return [each for root in roots if root for each in (root, *root.children(recursive=True))]
+
+
+def runs(process: psutil.Process) -> bool:
+    """And is not merely a name in the table of processes."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.row("C1")
+def test_links_put_into_a_running_cluster_by_hand(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    where = ("--dir", str(tmp_path))
+    local = LocalCluster.create(tmp_path, ports=free_ports(9), detached=True)
+    try:
+        local.start()
+        local.disown()
+        put_in = kraft("chaos", "link", "slow", "1-3", "20ms", *where)
+        assert put_in.returncode == 0, put_in.stderr
+        assert [line for line in put_in.stderr.splitlines() if line.startswith("restarting")] == [
+            f"restarting node {node}, so that it goes through links" for node in (1, 2, 3)
+        ]
+        assert kraft("chaos", "link", "list", *where).stdout == "slow 1>3 20ms\nslow 3>1 20ms\n"
+        assert kraft("chaos", "link", "heal", "3>1", *where).returncode == 0
+        assert [str(fault) for fault in Links.attach(tmp_path).active()] == ["slow 1>3 20ms"]
+        left = processes(tmp_path)
+        assert len(left) == 5
+        assert kraft("down", *where).returncode == 0
+        assert not any(map(runs, left))
+    finally:
+        LocalCluster.attach(tmp_path).close(patience_s=0)
+
+
+@pytest.mark.row("C1")
+def test_chaos_up_says_where_clients_go_and_leaves_nothing_when_killed(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    (port,) = free_ports(1)
+    command = [*KRAFT, "chaos", "up", "--nodes", "1", "--port", str(port), "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == f"bootstrap.servers={HOST}:{port}\n"
+        told = owner.stdout.readline().strip()
+        assert told == f"c0.bootstrap.servers={ChaosCluster.attach(tmp_path).bootstrap(0)}"
+        admin = AdminClient({"bootstrap.servers": told.partition("=")[2], **QUIET})
+        assert list(admin.list_topics(timeout=10).brokers) == [1]
+        left = processes(tmp_path)
+        assert len(left) == 3
+        owner.send_signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(runs, left)), "all of it has ended")
