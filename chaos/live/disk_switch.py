@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chaos.live.control import Conditions, Control
-from chaos.live.disk_faults import ALL, GROW, READ, SYNC, WRITES, DiskFault
+from chaos.live.disk_faults import GROW, READ, SYNC, WRITES, DiskFault
 
 
 class DiskSwitch:
@@ -31,12 +31,19 @@ class DiskSwitch:
         self, below: str | Path = "", *, reads: bool = True, writes: bool = True, lasting: bool = False
     ) -> None:
         """Reads, writes, or both fail."""
-        operations = ((READ,) if reads else ()) + (WRITES if writes else ())
-        self._add(DiskFault(operations, self._path(below), errno.EIO, lasting=lasting))
+        self._add(DiskFault(_operations(reads, writes), self._path(below), errno.EIO, lasting=lasting))
 
-    def slow(self, ms: float, below: str | Path = "", *, lasting: bool = False) -> None:
-        """Every operation takes `ms` longer."""
-        self._add(DiskFault(ALL, self._path(below), delay_ms=ms, lasting=lasting))
+    def slow(
+        self,
+        ms: float,
+        below: str | Path = "",
+        *,
+        reads: bool = True,
+        writes: bool = True,
+        lasting: bool = False,
+    ) -> None:
+        """Every read that the cache does not answer, every write, or both take `ms` longer."""
+        self._add(DiskFault(_operations(reads, writes), self._path(below), delay_ms=ms, lasting=lasting))
 
     def fail_sync(self, below: str | Path = "", *, times: int | None = None, lasting: bool = False) -> None:
         """The next `times` fsyncs fail, or all."""
@@ -56,3 +63,7 @@ class DiskSwitch:
             return replace(now, faults=(*kept, replace(fault, number=number)))
 
         self._control.change(added)
+
+
+def _operations(reads: bool, writes: bool) -> tuple[str, ...]:
+    return ((READ,) if reads else ()) + (WRITES if writes else ())

@@ -4,8 +4,8 @@ Each is one rule of replication left out: the product's own code, with one funct
 (chaos/live/process.py, `--plant NAME`). The product knows nothing of it. All nodes of a cluster are given the
 same plant: decisions of the controller are made on each of them.
 
-`shows` names the anomalies of which the checker must report at least one, where the cluster is led into the
-bug (tests/chaos/test_planted_bugs.py does).
+`shows` names the anomalies that the checker must report where a cluster is led into the bug, as
+tests/chaos/test_planted_bugs.py does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
 from metadata_quorum.batch import iter_headers
 from metadata_quorum.decisions import elections
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.model import NO_LEADER, PartitionRegistration
 
 
@@ -47,9 +47,9 @@ PLANTS: Final[dict[str, Plant]] = {}
 
 
 def plant(name: str) -> None:
-    """Break this process for good. Raises ValueError where there is no such plant."""
+    """Break this process for good. Raises FatalError where there is no such plant."""
     if name not in PLANTS:
-        raise ValueError(f"no plant is named {name}; there are {', '.join(PLANTS)}")
+        raise FatalError(ExitCode.USAGE, f"no plant is named {name}; there are {', '.join(PLANTS)}")
     PLANTS[name].apply()
 
 
@@ -62,6 +62,7 @@ def _named(name: str, breaks: str, *shows: str) -> Callable[[Callable[[], None]]
 
 
 def _exchange(owner: Any, name: str, value: Any) -> None:
+    getattr(owner, name)  # what the product no longer has is an error here, not a new attribute
     setattr(owner, name, value)
 
 
@@ -84,7 +85,7 @@ def acknowledge_before_isr() -> None:
     _exchange(produce, "await_replication", at_once)
 
 
-@_named("misreport-offsets", "an ack names the record's offset", "inconsistent-offsets")
+@_named("misreport-offsets", "an ack names the record's offset", "send-poll-mismatch")
 def misreport_offsets() -> None:
     """The offset in an ack is one too high: there lies another value, or will."""
     append = Partition.append_as_leader
@@ -121,7 +122,7 @@ def forget_producer_state() -> None:
 # --- in sync ------------------------------------------------------------------------------------
 
 
-@_named("join-isr-too-early", "who is in the ISR has all below the high watermark", "unseen", "lost-write")
+@_named("join-isr-too-early", "who is in the ISR has all below the high watermark", "unseen")
 def join_isr_too_early() -> None:
     """A follower is proposed for the ISR with its first fetch, whatever it holds: it may be elected, and
     its leader's log is then cut to its own."""
@@ -136,7 +137,7 @@ def join_isr_too_early() -> None:
     _exchange(LeaderState, "expand", expand)
 
 
-@_named("skip-fencing", "one leader per partition: the others are fenced", "unseen", "inconsistent-offsets")
+@_named("skip-fencing", "one leader per partition: the others are fenced", "unseen", "send-poll-mismatch")
 def skip_fencing() -> None:
     """A leader that was deposed leads on, and takes being fenced for consent: it shrinks the ISR to
     itself, and completes acks=all alone, beside the elected leader."""
@@ -155,7 +156,7 @@ def skip_fencing() -> None:
     _exchange(LeaderState, "take_answer", insist)
 
 
-@_named("elect-outside-isr", "the leader comes from the ISR", "unseen", "lost-write")
+@_named("elect-outside-isr", "the leader comes from the ISR", "unseen")
 def elect_outside_isr() -> None:
     """Where nobody of the ISR lives, any live replica is elected, though unclean election is off."""
     elect = elections._elect
@@ -175,7 +176,7 @@ def elect_outside_isr() -> None:
 # --- logs ---------------------------------------------------------------------------------------
 
 
-@_named("truncate-to-hw", "what is committed is never cut", "unseen", "lost-write")
+@_named("truncate-to-hw", "what is committed is never cut", "unseen")
 def truncate_to_high_watermark() -> None:
     """A follower of a new leader cuts its log to its high watermark, which it learns one fetch late,
     instead of where leader epochs say that the logs part (R5; Kafka before KIP-101)."""
@@ -183,7 +184,7 @@ def truncate_to_high_watermark() -> None:
     _exchange(kraft.roles, "FetcherContext", with_rules)
 
 
-@_named("lose-on-restart", "recovery keeps every whole batch", "unseen", "lost-write")
+@_named("lose-on-restart", "recovery keeps every whole batch", "unseen")
 def lose_on_restart() -> None:
     """After a crash recovery cuts the last batch, though it is whole."""
     open_log = Log.open
@@ -210,7 +211,7 @@ def read_beyond_high_watermark() -> None:
     _exchange(Partition, "read_limit", to_the_end)
 
 
-@_named("skip-records", "a consumer is given every record", "poll-skip", "int-poll-skip")
+@_named("skip-records", "a consumer is given every record", "int-poll-skip")
 def skip_records() -> None:
     """Of every answer to a consumer with three batches or more, the second is missing."""
 
@@ -220,7 +221,7 @@ def skip_records() -> None:
     _change_what_consumers_get(without_second)
 
 
-@_named("swap-offsets", "an offset means one record", "inconsistent-offsets")
+@_named("swap-offsets", "an offset means one record", "int-nonmonotonic-poll", "send-poll-mismatch")
 def swap_offsets() -> None:
     """In every answer to a consumer with three batches or more, the first two have each other's offset."""
 
