@@ -61,8 +61,8 @@ def test_a_full_disk_ends_its_node_and_nothing_else(three_nodes: LocalCluster):
     full_from(pid_of(three_nodes, VICTIM), ROOM)
     count = 4 * ROOM // 1024 * 3
     assert produced(three_nodes, "full", count, partitions=3) == count
-    [(node, code)] = wait_until(three_nodes.reap, "the node with the full disk ends")
-    assert (node, code) == (VICTIM, ExitCode.DISK_FAILED)
+    [ended] = wait_until(three_nodes.reap, "the node with the full disk ends")
+    assert ended == (f"node {VICTIM}", ExitCode.DISK_FAILED)
     said = (three_nodes.home(VICTIM) / "node.log").read_text()
     data = three_nodes.home(VICTIM) / "data"
     assert said.strip().splitlines()[-1] == (
