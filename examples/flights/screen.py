@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from examples.flights.audit import AckAudit, DelayMeans, Problems, ReadAudit
 from examples.flights.isr import Event
+from examples.flights.results import SecondTopic
+from examples.flights.spark_run import SparkOutcome
 from examples.flights.stream import Outcome
 
 REFRESH_S = 0.1
 PLAIN_LINES = 10
+BAR_WIDTH = 50
+
+
+class MarkedBar(ProgressColumn):
+    """A bar with a cross wherever something was killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: dict[str, list[float]] = defaultdict(list)
+        """By the bar's name, as a part of the whole."""
+
+    def render(self, task: Task) -> Text:
+        filled = int(BAR_WIDTH * task.completed / (task.total or 1))
+        crosses = {int(BAR_WIDTH * at) for at in self.marks[task.description]}
+        bar = Text()
+        for place in range(BAR_WIDTH):
+            if place in crosses:
+                bar.append("✗", "bold red")
+            else:
+                bar.append("━", "green" if place < filled else "grey30")
+        return bar
 
 
 class ProgressScreen:
-    """Three bars on a terminal, else a line at every tenth."""
+    """A bar for each count on a terminal, else a line at every tenth of what the slowest has."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console, total: int, names: Sequence[str]) -> None:
         self._console = console
         self._total = total
+        self._done = dict.fromkeys(names, 0)
         self._shown_at = 0.0
         self._tenths = 0
+        self._marked = MarkedBar()
         self._bars = Progress(
             TextColumn("{task.description:>6}"),
-            BarColumn(bar_width=50),
+            self._marked,
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
         )
-        self._tasks = [self._bars.add_task(name, total=total) for name in ("sent", "acked", "read")]
+        self._tasks = {name: self._bars.add_task(name, total=total) for name in names}
 
     def __enter__(self) -> ProgressScreen:
         self._bars.start()
@@ -42,21 +69,30 @@ class ProgressScreen:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def progress(self, sent: int, acked: int, read: int) -> None:
+    def progress(self, **done: int) -> None:
+        """How many flights each of the named counts has come to."""
+        self._done |= done
         if not self._console.is_terminal:
-            tenths = read * PLAIN_LINES // self._total
-            if tenths > self._tenths:
-                self._tenths = tenths
-                self._console.print(f"sent {sent:,}, acked {acked:,}, read {read:,} of {self._total:,}")
+            self._print_tenths()
             return
         now = time.monotonic()
-        if now - self._shown_at < REFRESH_S and read < self._total:
+        if now - self._shown_at < REFRESH_S and min(done.values()) < self._total:
             return
         self._shown_at = now
-        for task, completed in zip(self._tasks, (sent, acked, read), strict=True):
-            self._bars.update(task, completed=completed)
+        for name, count in self._done.items():
+            self._bars.update(self._tasks[name], completed=count)
 
-    def tell(self, text: str) -> None:
+    def _print_tenths(self) -> None:
+        tenths = min(self._done.values()) * PLAIN_LINES // self._total
+        if tenths > self._tenths:
+            self._tenths = tenths
+            counts = ", ".join(f"{name} {count:,}" for name, count in self._done.items())
+            self._console.print(f"{counts} of {self._total:,}", highlight=False)
+
+    def tell(self, text: str, mark: str) -> None:
+        """Something happened, where the count named `mark` is now."""
+        if "killed" in text:
+            self._marked.marks[mark].append(self._done[mark] / self._total)
         self._console.print(text, highlight=False)
 
 
@@ -71,7 +107,7 @@ def print_delays(console: Console, delays: DelayMeans, carriers: Mapping[str, st
 
 
 def print_timeline(console: Console, events: Sequence[Event], started: float) -> None:
-    console.print("ISR timeline (seconds since the first flight)")
+    console.print("Timeline (seconds since the first flight)")
     for event in sorted(events):
         console.print(f"  {event.at - started:8.3f}  {event.text}", highlight=False)
 
@@ -83,30 +119,61 @@ def print_account(
     reads: ReadAudit,
     memory_bytes: Mapping[int, int],
 ) -> None:
-    table = Table(show_header=False)
     rate = outcome.bytes_sent / 1e6 / outcome.seconds
+    flights_per_s = outcome.sent / outcome.seconds
     led = ", ".join(map(str, outcome.led_by_victim))
-    lines = {
-        "sent": f"{outcome.sent:,}",
-        "acknowledged": f"{acks.records:,}",
-        "read": f"{reads.records:,}, never read {reads.missing():,}",
-        "took": f"{outcome.seconds:.1f} s, {rate:.1f} MB/s, {outcome.sent / outcome.seconds:,.0f} flights/s",
-        "killed": f"node {outcome.victim}, leader of partitions {led}",
-        "longest gap between acks there": f"{acks.longest_gap_s * 1e3:,.0f} ms",
-        "every replica back in sync": "yes" if outcome.isr_full else "NO",
-        "memory": ", ".join(
-            f"node {node}: {size / 1e6:.0f} MB" for node, size in sorted(memory_bytes.items())
-        ),
-    }
+    _print_lines(
+        console,
+        {
+            "sent": f"{outcome.sent:,}",
+            "acknowledged": f"{acks.records:,}",
+            "read": f"{reads.records:,}, never read {reads.missing():,}",
+            "took": f"{outcome.seconds:.1f} s, {rate:.1f} MB/s, {flights_per_s:,.0f} flights/s",
+            "killed": f"node {outcome.victim}, leader of partitions {led}",
+            "longest gap between acks there": f"{acks.longest_gap_s * 1e3:,.0f} ms",
+            "every replica back in sync": "yes" if outcome.isr_full else "NO",
+            "memory": ", ".join(
+                f"node {node}: {size / 1e6:.0f} MB" for node, size in sorted(memory_bytes.items())
+            ),
+        },
+    )
+
+
+def print_spark_account(console: Console, outcome: SparkOutcome, topic: SecondTopic, flights: int) -> None:
+    running_s = outcome.seconds - outcome.down_s
+    _print_lines(
+        console,
+        {
+            "read by Spark": f"{flights:,} flights in {running_s:.1f} s, {flights / running_s:,.0f}/s, by each of two"
+            " queries",
+            "killed": f"after {outcome.killed_at:,} flights; went on {outcome.down_s:.1f} s later"
+            f" with micro-batch {outcome.resumed_in_batch}",
+            "topic delays": f"{topic.records:,} records, the latest of {len(topic.latest):,} keys;"
+            f" {topic.doubled:,} doubled by the micro-batch that ran again",
+            "Parquet": f"{len(outcome.rows):,} rows in {outcome.files} files; {outcome.files_ignored} more,"
+            " left by the kill, are not in the sink's log",
+        },
+    )
+
+
+def _print_lines(console: Console, lines: Mapping[str, str]) -> None:
+    table = Table(show_header=False)
     for name, value in lines.items():
         table.add_row(name, value)
     console.print(table)
 
 
-def print_verdict(console: Console, problems: Problems) -> None:
-    if not problems.count:
-        console.print("[green]Every flight was acknowledged, and read exactly once and in order per key.")
+def print_verdict(console: Console, problems: Problems, rows: int | None) -> None:
+    """`rows`: how many Spark wrote, None where it was left out."""
+    if problems.count:
+        console.print(f"[red]{problems.count:,} things went wrong:")
+        for text in problems.shown:
+            console.print(f"  {text}", highlight=False, markup=False)
         return
-    console.print(f"[red]{problems.count:,} things went wrong:")
-    for text in problems.shown:
-        console.print(f"  {text}", highlight=False, markup=False)
+    console.print("[green]Every flight was acknowledged, and read exactly once and in order per key.")
+    if rows is None:
+        console.print("Spark's part was not run.")
+    else:
+        console.print(
+            f"[green]Spark's {rows:,} rows, in the topic and in Parquet, equal the file's, row for row."
+        )

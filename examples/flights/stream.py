@@ -1,14 +1,16 @@
 """The stream: one loop that produces, reads along, and kills and restarts a node on the way.
 
 Everything of the clients happens in this one loop, so there is nothing to lock; only isr.py polls beside it.
+Who else is to be looked after meanwhile (the Spark query) is called from it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from confluent_kafka import (
@@ -26,9 +28,9 @@ from confluent_kafka.cimpl import NewTopic
 from examples.flights.audit import AckAudit, DelayMeans, Problems, ReadAudit
 from examples.flights.data import Flight
 from examples.flights.isr import IsrWatch, State, read_state
+from examples.flights.plan import DELAYS, FLIGHTS, LEAD
 from kraft.local_cluster import LocalCluster
 
-TOPIC = "flights"
 PARTITIONS = 6
 REPLICAS = 3
 MIN_ISR = 2
@@ -39,14 +41,15 @@ QUIET = 0  # librdkafka's log: it would report the connections to the killed nod
 READY_TIMEOUT_S = 60.0
 DRAIN_TIMEOUT_S = 120.0
 ISR_TIMEOUT_S = 60.0
+LEAD_S = LEAD.total_seconds()
 
 
 class Screen(Protocol):
     """Where progress is shown."""
 
-    def progress(self, sent: int, acked: int, read: int) -> None: ...
+    def progress(self, **done: int) -> None: ...
 
-    def tell(self, text: str) -> None: ...
+    def tell(self, text: str, mark: str) -> None: ...
 
 
 class StreamFailed(Exception):
@@ -61,30 +64,40 @@ class Outcome:
     bytes_sent: int
     seconds: float
     victim: int
+    killed_at: int
+    """Flights acknowledged by then."""
     led_by_victim: tuple[int, ...]
     isr_full: bool
     events_from: float
 
 
-def create_topic(bootstrap: str) -> State:
-    """Create the topic, wait until every partition has a leader and three replicas in sync."""
+def create_topics(bootstrap: str) -> State:
+    """Create both topics, wait until every partition of the flights has a leader and three replicas in
+    sync."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": QUIET})
     config = {"min.insync.replicas": str(MIN_ISR)}
-    new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=REPLICAS, config=config)
+    new = [
+        NewTopic(topic, num_partitions=PARTITIONS, replication_factor=REPLICAS, config=config)
+        for topic in (FLIGHTS, DELAYS)
+    ]
     deadline = time.monotonic() + READY_TIMEOUT_S
     created, hindrance = False, "no node answered"
     while time.monotonic() < deadline:
         if not created:
             try:
-                admin.create_topics([new])[TOPIC].result()
+                while new:
+                    admin.create_topics(new[-1:])[new[-1].topic].result()
+                    new.pop()
             except KafkaException as error:
                 # Fewer than three nodes are registered yet, or an earlier answer got lost.
                 hindrance = str(error.args[0])
-                created = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-                time.sleep(0.0 if created else 0.2)
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    new.pop()
+                else:
+                    time.sleep(0.2)
                 continue
             created, hindrance = True, "not every replica came into the ISR"
-        state = read_state(admin, TOPIC, timeout_s=5.0)
+        state = read_state(admin, FLIGHTS, timeout_s=5.0)
         if state and len(state) == PARTITIONS and all(len(p.isr) == REPLICAS for p in state.values()):
             return state
         time.sleep(0.05)
@@ -101,14 +114,23 @@ class Stream:
     """One run over all flights."""
 
     def __init__(
-        self, cluster: LocalCluster, flights: Sequence[Flight], watch: IsrWatch, screen: Screen
+        self,
+        cluster: LocalCluster,
+        flights: Sequence[Flight],
+        watch: IsrWatch,
+        screen: Screen,
+        beside: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._flights = flights
         self._watch = watch
         self._screen = screen
+        self._beside = beside
         self._sent = 0
+        self._is_acked = bytearray(len(flights))
+        self._oldest_unacked = 0
         self._victim: int | None = None
+        self._killed_at = 0
         self._restarted = False
         self._assigned = False
         self._led_by_victim: tuple[int, ...] = ()
@@ -120,7 +142,6 @@ class Stream:
                 "bootstrap.servers": cluster.bootstrap,
                 "enable.idempotence": True,
                 "acks": "all",
-                "on_delivery": self._on_delivery,
                 "log_level": QUIET,
             }
         )
@@ -136,11 +157,11 @@ class Stream:
     def run(self, delays: DelayMeans) -> Outcome:
         """Stream everything, wait for the last acknowledgement and record, then for the full ISR."""
         self._delays = delays
-        self._consumer.subscribe([TOPIC], on_assign=self._on_assign)
+        self._consumer.subscribe([FLIGHTS], on_assign=self._on_assign)
         self._wait_for_assignment()
         started = time.monotonic()
-        for number, flight in enumerate(self._flights, start=1):
-            self._send(flight)
+        for number, flight in enumerate(self._flights):
+            self._send(number, flight)
             if number % PUMP_EVERY == 0:
                 self._pump()
         self._drain()
@@ -152,6 +173,7 @@ class Stream:
             bytes_sent=sum(len(flight.key) + len(flight.value) for flight in self._flights),
             seconds=seconds,
             victim=-1 if self._victim is None else self._victim,
+            killed_at=self._killed_at,
             led_by_victim=self._led_by_victim,
             isr_full=isr_full,
             events_from=started,
@@ -161,11 +183,20 @@ class Stream:
         self._producer.purge()
         self._consumer.close()
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def send_marker(self, marker: Flight) -> None:
+        """One more record, which is no flight; when everything else is done."""
+        self._producer.produce(FLIGHTS, marker.value, marker.key)
+        if self._producer.flush(DRAIN_TIMEOUT_S):
+            raise StreamFailed("the marker was not acknowledged")
+
+    def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.acks.failed(str(error))
-        else:
-            self.acks.acked(message.partition() or 0, time.monotonic())
+            return
+        self.acks.acked(message.partition() or 0, time.monotonic())
+        self._is_acked[number] = 1
+        while self._oldest_unacked < len(self._is_acked) and self._is_acked[self._oldest_unacked]:
+            self._oldest_unacked += 1
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Go on where this process has read to: it has counted those records, committed or not."""
@@ -182,10 +213,16 @@ class Stream:
                 raise StreamFailed(f"the consumer got no partitions within {READY_TIMEOUT_S:.0f} s")
             self._read(timeout_s=0.1)
 
-    def _send(self, flight: Flight) -> None:
+    def _send(self, number: int, flight: Flight) -> None:
+        while flight.departs - self._flights[self._oldest_unacked].departs > LEAD_S:
+            if self.problems.count:
+                raise StreamFailed(f"a flight was {self.problems.shown[0]}")
+            self._pump()
+            self._producer.poll(0.01)
+        on_delivery = partial(self._on_delivery, number)
         while True:
             try:
-                self._producer.produce(TOPIC, flight.value, flight.key)
+                self._producer.produce(FLIGHTS, flight.value, flight.key, on_delivery=on_delivery)
             except BufferError:  # the client's queue is full: let it answer first
                 self._pump()
                 self._producer.poll(0.01)
@@ -197,8 +234,7 @@ class Stream:
         """Take the answers and records that are there, then look whether a node is due."""
         self._producer.poll(0)
         self._read(timeout_s=0.0)
-        self._screen.progress(self._sent, self.acks.records, self.reads.records)
-        self._break_and_mend()
+        self._look_around()
 
     def _read(self, timeout_s: float) -> None:
         for message in self._consumer.consume(READ_MAX, timeout_s):
@@ -212,10 +248,15 @@ class Stream:
             self.reads.saw(message.partition() or 0, message.offset() or 0, key or b"", value or b"")
             self._delays.add(value or b"")
 
+    def _look_around(self) -> None:
+        self._screen.progress(sent=self._sent, acked=self.acks.records, read=self.reads.records)
+        self._break_and_mend()
+        self._beside()
+
     def _break_and_mend(self) -> None:
         third = len(self._flights) // 3
         if self._victim is None and self.acks.records >= third:
-            self._victim = busiest_leader(self._watch.state)
+            self._victim, self._killed_at = busiest_leader(self._watch.state), self.acks.records
             led = [number for number, p in self._watch.state.items() if p.leader == self._victim]
             self._led_by_victim = tuple(led)
             self.acks.watch(led)
@@ -228,7 +269,7 @@ class Stream:
 
     def _tell(self, text: str) -> None:
         self._watch.note(text)
-        self._screen.tell(text)
+        self._screen.tell(text, mark="acked")
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
@@ -238,8 +279,7 @@ class Stream:
                 break
             self._producer.poll(0.0)
             self._read(timeout_s=0.02)
-            self._screen.progress(self._sent, self.acks.records, self.reads.records)
-            self._break_and_mend()
+            self._look_around()
         # A record too many would come now.
         self._read(timeout_s=0.5)
 
@@ -249,6 +289,7 @@ class Stream:
             if time.monotonic() > deadline:
                 return False
             self._read(timeout_s=0.1)
+            self._beside()
         return True
 
     def _check_end(self) -> None:
