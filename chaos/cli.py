@@ -1,16 +1,202 @@
-"""`kraft chaos`: break a cluster on purpose, and judge what it did. Found by kraft's command line through
-the entry point `kraft.commands`."""
+"""`kraft chaos`: scenarios and their verdicts, and a cluster that is broken by hand."""
 
 from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chaos.live import commands
+from kraft.cli.cluster import interrupt
+from kraft.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from chaos.checker import Verdict as Judgement
+    from chaos.run import Plan, Verdict
+    from chaos.scenarios.scenario import Scenario
+    from chaos.schedule import Schedule
+
+RESULTS = Path("chaos-results")
+SHOWN_ANOMALIES = 10
 
 app = typer.Typer(
-    help="Break a cluster on purpose, and judge what it did.",
+    name="chaos",
+    help="Break a cluster on purpose, and have its history judged.",
     no_args_is_help=True,
-    add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 commands.add_to(app)
+
+
+@app.command("list")
+def list_scenarios() -> None:
+    """The scenarios, each with its story."""
+    from chaos.scenarios import SCENARIOS
+
+    width = max(map(len, SCENARIOS))
+    for name, scenario in SCENARIOS.items():
+        print(f"{name:{width}}  {scenario.story}")
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="See `kraft chaos list`.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule and clients.")] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Of faults, where the scenario has no schedule of its own.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
+    ] = None,
+    schedule_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--schedule", metavar="FILE", help="Play these steps, such as a schedule.txt cut short."
+        ),
+    ] = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Judge a cluster that is there: the scenario workload only."),
+    ] = None,
+) -> None:
+    """Run a scenario on a cluster of its own; exit code 0 where everything held, else 1."""
+    from chaos.run import Plan, run, run_against
+
+    signal.signal(signal.SIGTERM, interrupt)
+    chosen = _scenario(scenario)
+    if minutes is not None and chosen.seconds is None:
+        raise Trouble(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
+    if bootstrap_server is not None and (chosen.name != "workload" or schedule_file is not None):
+        raise Trouble(
+            "faults need a cluster of their own; --bootstrap-server goes with the scenario workload"
+        )
+    directory = report or RESULTS / f"{scenario}-{seed}"
+    _make_room(directory)
+    steps = None if schedule_file is None else _steps(schedule_file, chosen)
+    with _progress() as say:
+        plan = Plan(
+            scenario=chosen, directory=directory, seed=seed,
+            seconds=None if minutes is None else 60 * minutes, steps=steps, say=say,
+        )  # fmt: skip
+        verdict = run(plan) if bootstrap_server is None else run_against(plan, bootstrap_server)
+    _show(verdict, plan)
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+@app.command()
+def check(
+    path: Annotated[
+        Path, typer.Argument(metavar="HISTORY", help="history.jsonl, or the directory of a run.")
+    ],
+) -> None:
+    """Judge a history; exit code 1 where it holds a forbidden anomaly."""
+    from chaos import history
+    from chaos.checker import check as judge
+    from chaos.run_files import HISTORY
+
+    path = path / HISTORY if path.is_dir() else path
+    try:
+        verdict = judge(history.read(path))
+    except ValueError as error:
+        raise Trouble(str(error)) from None
+    _show_anomalies(verdict)
+    stats = verdict.stats
+    print(
+        f"{'no forbidden anomaly' if verdict.ok else 'BROKEN'}: {stats['operations']:,} operations, "
+        f"{stats['acknowledged']:,} sends acknowledged, {stats['polled']:,} messages polled"
+    )
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+# Arguments --------------------------------------------------------------------------------------------------
+
+
+def _scenario(name: str) -> Scenario:
+    from chaos.scenarios import SCENARIOS
+
+    if name not in SCENARIOS:
+        raise Trouble(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+def _steps(path: Path, scenario: Scenario) -> Schedule:
+    from chaos import faults, roles, schedule
+    from chaos.live.link_faults import BadFault
+
+    nodes = range(1, scenario.nodes + 1)
+    try:
+        steps = schedule.parse(path.read_text())
+        for step in steps:
+            faults.parse(roles.fill_with(step.fault, nodes), nodes, scenario.clients)
+    except (schedule.BadSchedule, BadFault) as error:
+        raise Trouble(f"{path}: {error}") from None
+    return steps
+
+
+def _make_room(directory: Path) -> None:
+    """Of an earlier run nothing may be left; what is not a run is not touched."""
+    import shutil
+
+    from chaos.run_files import ALL, HISTORY, SCHEDULE
+
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not any((directory / name).exists() for name in (HISTORY, SCHEDULE)):
+        raise Trouble(f"{directory} is not empty, and not the directory of a run")
+    for name in ALL:
+        found = directory / name
+        if found.is_dir():
+            shutil.rmtree(found)
+        else:
+            found.unlink(missing_ok=True)
+
+
+# Output -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What happens, line by line; on a terminal with a sign that it is still going on."""
+    if not sys.stdout.isatty():
+        yield lambda line: print(line, flush=True)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.status("running") as status:
+
+        def say(line: str) -> None:
+            console.print(line, markup=False)
+            status.update(line.strip())
+
+        yield say
+
+
+def _show(verdict: Verdict, plan: Plan) -> None:
+    from chaos.checker import Verdict as Judgement
+    from chaos.run_files import REPORT
+
+    print()
+    for finding in verdict.expectations:
+        print(f"{'held  ' if finding.ok else 'BROKEN'}  {finding.name}: {finding.detail}")
+    _show_anomalies(Judgement.from_dict(verdict.checker))
+    print(f"\n{plan.scenario.name}, seed {plan.seed}: {'held' if verdict.ok else 'BROKEN'}")
+    print(f"report: {plan.directory / REPORT}")
+
+
+def _show_anomalies(verdict: Judgement) -> None:
+    for kind, count in verdict.counts.items():
+        print(f"{kind}: {count.forbidden} forbidden, {count.allowed} tolerated")
+    forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]
+    for anomaly in forbidden[:SHOWN_ANOMALIES]:
+        print(f"  {anomaly.kind} at {anomaly.key}: {anomaly.summary}")
+    if len(forbidden) > SHOWN_ANOMALIES:
+        print(f"  and {len(forbidden) - SHOWN_ANOMALIES} more with evidence")
+    for kind, why in verdict.not_judged.items():
+        print(f"{kind} was not judged: {why}")

@@ -17,11 +17,9 @@ from chaos import events, history
 from chaos.checker import Verdict, check
 from chaos.events import Event
 from chaos.history import History
+from chaos.run_files import CLUSTER, EVENTS, HISTORY
 from chaos.workload import Statistics
 
-HISTORY: Final = "history.jsonl"
-EVENTS: Final = "events.jsonl"
-CLUSTER: Final = "cluster.jsonl"
 NS: Final = 1_000_000_000
 
 
@@ -83,17 +81,12 @@ class Evidence:
     # -- faults ---------------------------------------------------------------------------------
 
     def spans(self, prefix: str = "") -> list[Span]:
-        """All faults whose text begins so, in the order in which they began. What cannot be lifted has no
-        length."""
+        """All faults whose text begins so, in the order in which they began."""
         found: list[Span] = []
         for place, event in enumerate(self.events):
-            if not event.fault.startswith(prefix) or event.kind == "end":
-                continue
-            end = event.time
-            if event.kind == "begin":
+            if event.kind == "begin" and event.fault.startswith(prefix):
                 ends = (e.time for e in self.events[place:] if e.kind == "end" and e.fault == event.fault)
-                end = next(ends, self.calm)
-            found.append(Span(event.time, end, event.fault, event.detail))
+                found.append(Span(event.time, next(ends, self.calm), event.fault, event.detail))
         return found
 
     def span(self, prefix: str) -> Span:
@@ -122,6 +115,10 @@ class Evidence:
         path = self.directory / CLUSTER
         whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
         return [json.loads(line) for line in whole.splitlines()]
+
+    @cached_property
+    def keys(self) -> Sequence[str]:
+        return sorted({line["key"] for line in self._lines if line["f"] == "partition"})
 
     def partition(self, key: str) -> list[Leadership]:
         """Changes of leader, epoch and ISR."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ STOP_PATIENCE_S: Final = 10.0
 """A node that was told to stop and has not by then is killed: its links may be broken too."""
 ROLL_PATIENCE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.05
+HOLD_MS: Final = 30_000
 HOUR_MS: Final = 3_600_000
 
 
@@ -113,9 +115,9 @@ class LinksFault:
     lasts = True
 
     def begin(self, ground: Ground) -> str | None:
+        ground.links += self.parts
         for part in self.parts:
             ground.cluster.links.apply(part)
-            ground.links.append(part)
         return None
 
     def end(self, ground: Ground) -> None:
@@ -153,19 +155,26 @@ def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
     return _node_fault(kind, rest, nodes)
 
 
-def heal_all(ground: Ground) -> None:
-    """Nothing is wrong any more, and every node runs. In this order: wakes, disks, starts."""
-    cluster = ground.cluster
-    ground.links.clear()
-    cluster.links.heal_all()
-    for node in cluster.nodes:
+def wake_all(ground: Ground) -> None:
+    """First of all: whoever sleeps reads nothing, and takes nothing up."""
+    for node in ground.cluster.nodes:
         if ground.is_paused(node):
-            cluster.resume(node)
-    for node in cluster.nodes:
-        cluster.disk(node).heal()
-        cluster.clock(node).shift(0)
+            ground.cluster.resume(node)
+
+
+def heal_links(ground: Ground) -> None:
+    """Nothing is wrong with any link."""
+    ground.links.clear()
+    ground.cluster.links.heal_all()
+
+
+def heal_nodes(ground: Ground) -> None:
+    """Nothing is wrong around any node, and all run."""
+    for node in ground.cluster.nodes:
+        ground.cluster.disk(node).heal()
+        ground.cluster.clock(node).shift(0)
         if ground.is_down(node):
-            cluster.start_node(node, wait=False)
+            ground.cluster.start_node(node, wait=False)
 
 
 # Links ------------------------------------------------------------------------------------------------------
@@ -316,6 +325,7 @@ def _tear(ground: Ground, fault: NodeFault) -> str:
 
 def _flip(ground: Ground, fault: NodeFault) -> str:
     """In a batch in the middle of the partition, behind which good data lies."""
+    _kill(ground, fault)
     partition = ground.cluster.home(fault.node) / "data" / fault.key
     headers = [
         header for log in sorted(partition.glob(f"*{LOG}")) for _, header in iter_headers(log.read_bytes())
@@ -323,6 +333,18 @@ def _flip(ground: Ground, fault: NodeFault) -> str:
     if len(headers) < 3:
         raise Skipped(f"{fault.key} on node {fault.node} has {len(headers)} batches: there is no middle")
     return str(flip_bit(partition, headers[len(headers) // 2].base_offset, ground.rng))
+
+
+def _wipe(ground: Ground, fault: NodeFault) -> None:
+    if not ground.is_down(fault.node):
+        ground.cluster.kill(fault.node)
+    shutil.rmtree(ground.cluster.home(fault.node) / "data" / fault.key)
+    _start(ground, fault)
+
+
+def _hold_reads(ground: Ground, fault: NodeFault) -> None:
+    ground.refuse_unless_up(fault.node)
+    ground.cluster.disk(fault.node).slow(HOLD_MS, f"data/{fault.key}", writes=False)
 
 
 def _shift_clock(ground: Ground, fault: NodeFault) -> None:
@@ -349,7 +371,9 @@ NODE_FAULTS: Final[Mapping[str, Row]] = {
     "disk-slow": Row("every operation takes that much longer", _disk("slow"), _heal_disk, "ms"),
     "fail-sync": Row("every fsync fails", _disk("sync"), _replace_disk),
     "tear": Row("killed, the tail of a partition's log torn; then started again", _tear, _start, "key"),
-    "flip": Row("a bit in the middle of a partition's log flips", _flip, None, "key"),
+    "flip": Row("killed, a bit in a partition's log flipped; then started again", _flip, _start, "key"),
+    "wipe": Row("killed, what it holds of a partition removed, and started at once", _wipe, None, "key"),
+    "hold-reads": Row("what is read of a partition comes very late", _hold_reads, _heal_disk, "key"),
     "clock": Row("the wall clock is set that far ahead, or behind", _shift_clock, _set_clock, "shift"),
 }
 

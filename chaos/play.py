@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos import faults, roles, schedule
-from chaos.events import ENDED_ITSELF, SKIPPED, EventLog
+from chaos.events import ENDED_ITSELF, LINKS_RENEWED, SKIPPED, EventLog
 from chaos.faults import Fault, Ground, Skipped
-from chaos.roles import Unfilled, View
+from chaos.observer import Observer
+from chaos.roles import Unfilled
 from chaos.schedule import Mark, Schedule, Step
+from kraft.cli.trouble import Trouble
 
 ROLE_PATIENCE_S: Final = 15.0
 LOOK_S: Final = 0.02
@@ -27,8 +29,9 @@ LOOK_S: Final = 0.02
 class Alive:
     """The view of whoever fills roles: the dead have none."""
 
-    view: View
+    view: Observer
     ground: Ground
+    group: str
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -46,8 +49,8 @@ class Alive:
     def controller(self) -> int | None:
         return self._alive(self.view.controller())
 
-    def coordinator(self, group: str) -> int | None:
-        return self._alive(self.view.coordinator(group))
+    def coordinator(self) -> int | None:
+        return self._alive(self.view.coordinator(self.group))
 
     def _alive(self, node: int | None) -> int | None:
         return None if node is None or self.ground.is_down(node) else node
@@ -57,13 +60,14 @@ class Player:
     def __init__(
         self,
         ground: Ground,
-        view: View,
+        observer: Observer,
         events: EventLog,
+        group: str,
         role_patience_s: float = ROLE_PATIENCE_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ground = ground
-        self._view = Alive(view, ground)
+        self._view = Alive(observer, ground, group)
         self._events = events
         self._patience_s = role_patience_s
         self._now_s = now_s
@@ -86,7 +90,12 @@ class Player:
         for fault in self._active.values():
             self._events.end(str(fault))
         self._active.clear()
-        faults.heal_all(self._ground)
+        faults.wake_all(self._ground)
+        try:
+            faults.heal_links(self._ground)
+        except Trouble as trouble:
+            self._renew_links(trouble)
+        faults.heal_nodes(self._ground)
 
     def watch(self) -> None:
         """Note who ended on its own."""
@@ -112,7 +121,7 @@ class Player:
             return waited_s
         at = self._events.clock()
         try:
-            remark = fault.begin(self._ground)
+            remark = self._begun(fault)
         except Skipped as why:
             self._events.point(SKIPPED, f"{step.fault}: {why}")
             return waited_s
@@ -125,7 +134,7 @@ class Player:
         self._events.begin(str(fault), cast)
         remark = None
         try:
-            remark = fault.begin(self._ground)
+            remark = self._begun(fault)
         except Skipped as why:
             self._events.point(SKIPPED, f"{step.fault}: {why}")
         self._events.end(str(fault), remark)
@@ -134,8 +143,26 @@ class Player:
         fault = self._active.pop(step, None)
         if fault is not None:
             self.watch()
-            fault.end(self._ground)
+            try:
+                fault.end(self._ground)
+            except Trouble as trouble:
+                self._renew_links(trouble)
             self._events.end(str(fault))
+
+    def _begun(self, fault: Fault) -> str | None:
+        try:
+            return fault.begin(self._ground)
+        except Trouble as trouble:
+            self._renew_links(trouble)
+            return None
+
+    def _renew_links(self, trouble: Trouble) -> None:
+        """Toxiproxy hangs: it waits for the far end of a connection that may never read again. All
+        connections break then; what is wrong with links stays."""
+        self._events.point(LINKS_RENEWED, str(trouble))
+        self._ground.cluster.renew_links()
+        for fault in self._ground.links:
+            self._ground.cluster.links.apply(fault)
 
     def _filled(self, text: str) -> tuple[str, str | None] | None:
         deadline_s = self._now_s() + self._patience_s

@@ -1,14 +1,17 @@
 """Who is meant by `leader(all-0)`: roles in the text of a fault, filled in when it is due.
 
     leader(KEY)       leads the partition
-    follower(KEY)     of its other in-sync replicas (where there are none, of its replicas) the lowest id
-    other(KEY)        of the same the highest
-    outsider(KEY)     the lowest id of those that hold no replica
+    follower(KEY)     of its other in-sync replicas (where there are none, of its replicas) the lowest id; the
+                      active controller only where nobody else is left
+    other(KEY)        the last one in that order
+    next(KEY)         whoever would be elected: of the same the first in the order of assignment
+    lagging(KEY)      the lowest id of its replicas that are not in sync
     controller        the active controller
-    voter             the lowest id of the others
-    coordinator(ID)   coordinates the group
+    voter             the lowest id of the other nodes
+    coordinator       coordinates the group of the clients
 
-KEY is a partition, "all-0".
+KEY is a partition, "all-0". Of two followers it matters which one is the controller: whoever cuts that one
+off from the leader cuts the leader off from the controller.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 _ROLE: Final = re.compile(
-    r"\b(?:(leader|follower|other|outsider|coordinator)\(([^)]+)\)|(controller|voter)\b)"
+    r"\b(?:(leader|follower|other|next|lagging)\(([^)]+)\)|(controller|voter|coordinator)\b)"
 )
 
 
@@ -40,7 +43,7 @@ class View(Protocol):
 
     def controller(self) -> int | None: ...
 
-    def coordinator(self, group: str) -> int | None: ...
+    def coordinator(self) -> int | None: ...
 
 
 def fill(text: str, view: View) -> tuple[str, str | None]:
@@ -58,13 +61,24 @@ def fill(text: str, view: View) -> tuple[str, str | None]:
     return filled, ", ".join(f"{role} is {node}" for role, node in cast.items()) or None
 
 
+def fill_with(text: str, nodes: Sequence[int]) -> str:
+    """The text with any ids in place of roles, a different one for each: to see whether it can be read."""
+    cast: dict[str, int] = {}
+
+    def named(match: re.Match[str]) -> str:
+        return str(cast.setdefault(match[0], nodes[len(cast) % len(nodes)]))
+
+    return _ROLE.sub(named, text)
+
+
 def _holder(role: str, of: str, view: View) -> int:
     candidates: dict[str, Callable[[], Sequence[int | None]]] = {
         "leader": lambda: [view.leader(of)],
         "follower": lambda: _followers(of, view),
         "other": lambda: _followers(of, view)[::-1],
-        "outsider": lambda: sorted(set(view.nodes) - set(view.replicas(of))),
-        "coordinator": lambda: [view.coordinator(of)],
+        "next": lambda: [node for node in view.replicas(of) if node in _followers(of, view)],
+        "lagging": lambda: sorted(set(view.replicas(of)) - set(view.isr(of))),
+        "coordinator": lambda: [view.coordinator()],
         "controller": lambda: [view.controller()],
         "voter": lambda: [node for node in sorted(view.nodes) if node != view.controller()],
     }
@@ -79,4 +93,5 @@ def _followers(key: str, view: View) -> list[int]:
     if leader is None:
         return []
     in_sync = [node for node in view.isr(key) if node != leader]
-    return sorted(in_sync or [node for node in view.replicas(key) if node != leader])
+    candidates = in_sync or [node for node in view.replicas(key) if node != leader]
+    return sorted(candidates, key=lambda node: (node == view.controller(), node))

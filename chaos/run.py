@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from chaos import schedule
 from chaos.events import CALM, HEALED, Event, EventLog
-from chaos.evidence import CLUSTER, EVENTS, HISTORY, Evidence, Healing
+from chaos.evidence import Evidence, Healing
 from chaos.faults import Ground
 from chaos.healing import Whole, await_whole
 from chaos.history import Header, HistoryWriter
@@ -32,16 +32,14 @@ from chaos.observer import Observer, addresses_of
 from chaos.play import Player
 from chaos.ports import Ports
 from chaos.report import write_report
-from chaos.scenarios.scenario import Finding, Scenario
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, TWIN, VERDICT
+from chaos.scenarios.expect import Expectation, Finding
+from chaos.scenarios.scenario import Scenario
 from chaos.schedule import Schedule
 from chaos.workload import TopicSpec, Workload, create_topics
 from kraft.local_cluster import HOST
 from kraft.net.client import Address
 
-VERDICT: Final = "verdict.json"
-SCHEDULE: Final = "schedule.txt"
-NODES: Final = "cluster"
-TWIN: Final = "planted"
 WARM_ACKS: Final = 10
 """Of every topic, before the first fault."""
 WARM_PATIENCE_S: Final = 30.0
@@ -120,32 +118,36 @@ def run(plan: Plan) -> Verdict:
         planted = replace(plan, directory=plan.directory / TWIN, plant=twin)
         planted.directory.mkdir(exist_ok=True)
         _judge(planted, _on_own_cluster(planted), ())
-    verdict = _judge(plan, healing, plan.scenario.expectations)
+    verdict = _judge(plan, healing, plan.scenario.all_expectations)
     if verdict.ok:
         for directory in (plan.directory, plan.directory / TWIN):
             shutil.rmtree(directory / NODES, ignore_errors=True)
     return verdict
 
 
-def run_against(plan: Plan, bootstrap: str, replication: int) -> Verdict:
+def run_against(plan: Plan, bootstrap: str) -> Verdict:
     """The workload and the checker against a cluster that is there, and that is not broken by us."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     started_ms = int(time.time() * 1000)
-    own = {"replication": replication, "min_insync_replicas": min(2, replication)}
+    addresses = addresses_of(bootstrap)
+    copies = min(3, len(addresses))
     topics = tuple(
-        replace(topic, name=f"chaos-{started_ms}-{topic.name}", **own)  # type: ignore[arg-type]
+        replace(
+            topic, name=f"chaos-{started_ms}-{topic.name}", replication=copies,
+            min_insync_replicas=min(2, copies),
+        )
         for topic in plan.scenario.topics
-    )
+    )  # fmt: skip
     now_ns = _clock()
+    plan.say(f"making topics on a cluster of {len(addresses)}")
     create_topics(bootstrap, topics)
-    with _clients(
-        plan, topics, [bootstrap] * plan.scenario.clients, addresses_of(bootstrap), now_ns, started_ms
-    ) as (workload, _):
+    bootstraps = [bootstrap] * plan.scenario.clients
+    with _clients(plan, topics, bootstraps, addresses, now_ns, started_ms) as (workload, _):
         _await_acks(workload, topics, now_ns)
         plan.say(f"the clients work for {plan.fault_seconds:g} s")
         time.sleep(plan.fault_seconds)
         unread = _finish(plan, workload)
-    return _judge(plan, Healing(None, None, None, unread), plan.scenario.expectations)
+    return _judge(plan, Healing(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
 
 # The way of a run -------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def _on_own_cluster(plan: Plan) -> Healing:
         with clients as (workload, observer), _events(plan, now_ns) as events:
             _await_acks(workload, scenario.topics, now_ns)
             ground = Ground.of(cluster, random.Random(f"damage/{plan.seed}"))
-            player = Player(ground, observer, events)
+            player = Player(ground, observer, events, group=f"chaos-{plan.seed}")
             player.play(steps, plan.fault_seconds)
             player.heal()
             events.point(CALM)
@@ -225,7 +227,7 @@ def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     return workload.final_phase(FINAL_PATIENCE_S).missing
 
 
-def _judge(plan: Plan, healing: Healing, expectations: Sequence[Callable[[Evidence], Finding]]) -> Verdict:
+def _judge(plan: Plan, healing: Healing, expectations: Sequence[Expectation]) -> Verdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
     found = [expect(evidence) for expect in expectations]

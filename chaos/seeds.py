@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos import events, schedule
-from chaos.evidence import EVENTS
 from chaos.live.toxiproxy import find_server
 from chaos.ports import Ports
-from chaos.run import SCHEDULE, Plan, run
+from chaos.run import Plan, run
+from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios import SCENARIOS
 from kraft.cli.trouble import plain_trouble
 from kraft.process import outlive

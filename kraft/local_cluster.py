@@ -340,6 +340,14 @@ class LocalCluster:
         self.companions[name] = LocalProcess.of(child.pid)
         self.save()
 
+    def dismiss(self, name: str) -> None:
+        """End such a program, by force."""
+        companion = self.companions.pop(name)
+        self._signal_all([companion], signal.SIGKILL)
+        self._await_end([companion], STOP_PATIENCE_S)
+        self._wait(name)
+        self.save()
+
     def reap(self) -> list[tuple[str, int]]:
         """Who ended since the last call, of those that this process started, with their exit codes."""
         ended = [(key, code) for key, child in self._children.items() if (code := child.poll()) is not None]

@@ -12,6 +12,7 @@ that was started without: that is how a `kraft up` can be broken by hand.
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Final, Self
 from chaos.live.clock import ClockSwitch
 from chaos.live.disk_switch import DiskSwitch
 from chaos.live.links import Links
-from chaos.live.toxiproxy import run_beside, runs_beside
+from chaos.live.toxiproxy import NAME, run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring
 from kraft.cli.trouble import Trouble
 from kraft.cluster_state import out_of_sync
@@ -111,6 +112,14 @@ class ChaosCluster:
         run_beside(self.local, self.wiring.api_port, [link.proxy for link in self.wiring.links])
         self.local.start(patience_s)
 
+    def renew_links(self) -> None:
+        """End a Toxiproxy that hangs, and start another: every connection breaks, nothing else is wrong."""
+        self.links.close()
+        self.local.dismiss(NAME)
+        _await_silence(self.wiring.api_port)
+        run_beside(self.local, self.wiring.api_port, [link.proxy for link in self.wiring.links])
+        self.links = Links(self.wiring)
+
     def close(self) -> None:
         """End everything; the data stays."""
         self.links.close()
@@ -148,6 +157,16 @@ class ChaosCluster:
     def resume(self, node_id: int) -> None:
         """SIGCONT."""
         self.local.resume(node_id)
+
+
+def _await_silence(port: int) -> None:
+    """The keeper was ended; the server ends with it, a moment later."""
+    while True:
+        try:
+            socket.create_connection((HOST, port), timeout=POLL_S).close()
+        except OSError:
+            return
+        time.sleep(POLL_S)
 
 
 def put_links_in(

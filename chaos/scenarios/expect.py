@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from chaos.events import ENDED_ITSELF, SKIPPED
 from chaos.evidence import NS, Evidence
-from chaos.scenarios.scenario import ELECTION_S, Expectation, Finding
 from metadata_quorum.errors import ExitCode
 
+ELECTION_S: Final = 1.4
+"""E of RELIABILITY.md: the longest that a voter waits before it stands."""
 CONTROLLER_BACK_S: Final = 5.0
 CATCH_UP_S: Final = 10.0
 BY_DISK: Final = ("disk-", "fail-sync", "tear", "flip")
+
+
+class Finding(NamedTuple):
+    """What became of one expectation, with the figure that was measured."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+Expectation = Callable[[Evidence], Finding]
 
 
 def within(name: str, measured_s: float | None, bound_s: float, what: str) -> Finding:
@@ -102,38 +114,32 @@ def clients_worked(least_acks: int) -> Expectation:
     return worked
 
 
-def standard(session_s: float, lag_s: float) -> tuple[Expectation, ...]:
-    """What every scenario expects that loses nothing."""
-    return (
-        nothing_forbidden,
-        all_was_read,
-        heals(session_s, lag_s),
-        nobody_ended_itself,
-        nothing_skipped,
-        clients_worked(50),
-    )
-
-
 def gap(topic: str, fault: str, bound_s: float, after_s: float = 0.0) -> Expectation:
     """The topic's acks never stop for longer, from the fault's beginning to its end and `after_s` more."""
 
-    def measured(evidence: Evidence) -> Finding:
-        spans = evidence.spans(fault)
-        end = min(spans[-1].end + int(after_s * NS), evidence.end)
-        longest = evidence.longest_gap_s(topic, spans[0].start, end)
-        return within(f"{topic}: acks go on", longest, bound_s, "longest gap between acks")
+    name = f"{topic}: acks go on"
 
-    return measured
+    def measured(evidence: Evidence) -> Finding:
+        start = evidence.span(fault).start
+        end = min(max(span.end for span in evidence.spans(fault)) + int(after_s * NS), evidence.end)
+        return within(name, evidence.longest_gap_s(topic, start, end), bound_s, "longest gap between acks")
+
+    return tried(name, measured)
 
 
 def named(name: str, judge: Callable[[Evidence], tuple[bool, str]]) -> Expectation:
     """From a function that says whether, and the figure. A fault that never came fails it."""
 
-    def expectation(evidence: Evidence) -> Finding:
+    return tried(name, lambda evidence: Finding(name, *judge(evidence)))
+
+
+def tried(name: str, expectation: Expectation) -> Expectation:
+    """Where it cannot be judged because something never happened, it does not hold."""
+
+    def judged(evidence: Evidence) -> Finding:
         try:
-            ok, detail = judge(evidence)
+            return expectation(evidence)
         except LookupError as why:
             return Finding(name, False, str(why))
-        return Finding(name, ok, detail)
 
-    return expectation
+    return judged

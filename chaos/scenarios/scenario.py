@@ -5,29 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from chaos import schedule
-from chaos.evidence import Evidence
+from chaos.scenarios import expect
+from chaos.scenarios.expect import Expectation
 from chaos.schedule import Schedule
 from chaos.workload import Mix, TopicSpec
 from chaos.workload.workload import STOCK_MIX, STOCK_PACE, Pace
 
-ELECTION_S: Final = 1.4
-"""E of RELIABILITY.md: the longest that a voter waits before it stands."""
 DEFAULT_SESSION_S: Final = 9.0
 DEFAULT_LAG_S: Final = 30.0
+LEAST_ACKS: Final = 50
+"""Of every topic."""
 
 
-class Finding(NamedTuple):
-    """What became of one expectation, with the figure that was measured."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-Expectation = Callable[[Evidence], Finding]
 Draw = Callable[[random.Random, float], Schedule]
 """A schedule from a source of randomness and the seconds that it shall last."""
 
@@ -39,6 +31,7 @@ class Scenario:
     """One sentence."""
     schedule: Draw
     expectations: Sequence[Expectation] = ()
+    """Beside those that every scenario has."""
     topics: tuple[TopicSpec, ...] = (TopicSpec("all", partitions=1, idempotent=True),)
     settings: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 3
@@ -63,6 +56,23 @@ class Scenario:
         """L: a follower behind for this long leaves the ISR."""
         ms = self.settings.get("replica.lag.time.max.ms")
         return DEFAULT_LAG_S if ms is None else int(ms) / 1000
+
+    @property
+    def all_expectations(self) -> tuple[Expectation, ...]:
+        safe = () if self.is_lossy else (expect.nothing_forbidden,)
+        fixed = (expect.nothing_skipped,) if self.seconds is None else ()
+        usual = (
+            expect.all_was_read,
+            expect.heals(self.session_s, self.lag_s),
+            expect.nobody_ended_itself,
+            expect.clients_worked(LEAST_ACKS),
+        )
+        return (*self.expectations, *safe, *usual, *fixed)
+
+    @property
+    def expectations_without_faults(self) -> tuple[Expectation, ...]:
+        """Of a cluster that is not ours."""
+        return (expect.nothing_forbidden, expect.all_was_read, expect.clients_worked(LEAST_ACKS))
 
 
 def always(text: str) -> Draw:

@@ -6,6 +6,7 @@ of seconds has consequences within seconds, and messages do not wait for company
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ CLIENT_SETTINGS: Final[Mapping[str, Any]] = {
 }
 
 
+SILENT: Final = logging.getLogger("chaos.workload.librdkafka")
+"""librdkafka prints what is fatal at any log level, unless somebody else takes it."""
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
+
+
 class SendingClient:
     def __init__(self, bootstrap: str, writing: Writing, timeout_s: float, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
@@ -47,7 +54,8 @@ class SendingClient:
                 "linger.ms": 0,
                 "message.timeout.ms": int(timeout_s * 1000),
                 "retry.backoff.ms": RETRY_BACKOFF_MS,
-            }
+            },
+            logger=SILENT,
         )
         self.is_dead = False
         """After a fatal error it refuses everything."""
@@ -72,12 +80,17 @@ class SendingClient:
         """Until every report is there; the client itself sets the limit."""
         deadline = self._now_ns() + self._patience_ns
         while not dispatch.is_reported and self._now_ns() < deadline:
-            self._producer.poll(SERVE_S)
+            self.serve(SERVE_S)
         self.is_dead |= dispatch.was_fatal
 
     def serve(self, seconds: float) -> None:
         """Give callbacks so much time."""
-        self._producer.poll(seconds)
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:  # what is fatal is raised; the reports of what was sent still come
+            if not error.args[0].fatal():
+                raise
+            self.is_dead = True
 
     def purge(self) -> None:
         """Forget what was handed over; reports come for all that can be told."""

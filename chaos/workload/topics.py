@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -36,6 +36,8 @@ class TopicSpec:
     transactional: bool = False
     replication: int = 3
     min_insync_replicas: int = 2
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """More of the topic's configuration."""
 
     def __post_init__(self) -> None:
         if self.acks not in (0, 1, ALL):
@@ -76,7 +78,7 @@ def create_topics(
                 spec.name,
                 num_partitions=spec.partitions,
                 replication_factor=spec.replication,
-                config={"min.insync.replicas": str(spec.min_insync_replicas)},
+                config={"min.insync.replicas": str(spec.min_insync_replicas), **spec.settings},
             )
             for spec in wanted.values()
         ],

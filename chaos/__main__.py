@@ -1,0 +1,15 @@
+"""`python -m chaos` is `kraft chaos`."""
+
+from kraft.cli.trouble import plain_trouble
+
+
+def main() -> None:
+    """Import the commands, and run one."""
+    from chaos.cli import app
+
+    with plain_trouble():
+        app(prog_name="python -m chaos")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The names of a run's files, all in its directory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HISTORY: Final = "history.jsonl"
+EVENTS: Final = "events.jsonl"
+CLUSTER: Final = "cluster.jsonl"
+SCHEDULE: Final = "schedule.txt"
+VERDICT: Final = "verdict.json"
+NODES: Final = "cluster"
+"""The nodes' own directories."""
+REPORT: Final = "report.html"
+TWIN: Final = "planted"
+"""The record of the same schedule on a cluster with a planted bug."""
+
+ALL: Final = (HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT, NODES, TWIN)
