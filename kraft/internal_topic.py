@@ -1,4 +1,5 @@
-"""`__consumer_offsets` as its coordinator writes and reads it: the `PartitionLog` port on our partitions.
+"""`__consumer_offsets` or `__transaction_state`, as its coordinator writes and reads it: the `PartitionLog`
+port on our partitions.
 
 A coordinator is the leader of its partition, so its appends are plain leader appends with acks=all,
 and its loading reads the log of this broker, up to the end: what is not replicated yet belongs to
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from data_plane.log.validation import Origin
 from data_plane.partition import ALL_REPLICAS, Partition
 from data_plane.partitions import Partitions
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -32,7 +34,13 @@ class InternalTopic:
     def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
         found = self._get(partition)
         found.check_epoch(leader_epoch, leader_only=True)
-        info = found.append_as_leader(batch, acks=ALL_REPLICAS, now=self._loop.time(), now_ms=self._now_ms())
+        info = found.append_as_leader(
+            batch,
+            acks=ALL_REPLICAS,
+            now=self._loop.time(),
+            now_ms=self._now_ms(),
+            origin=Origin.COORDINATOR,
+        )
         return info.last_offset + 1
 
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:

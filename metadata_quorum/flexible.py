@@ -10,7 +10,7 @@ declaration is the type, the table and the documentation at once:
 
 `Schema.of(TopicRecord)` turns it into a reader and writer. `Annotated[..., since(2)]` says the
 version that brought the field, `Annotated[..., tag(0)]` puts it into the tagged section (written
-only where it differs from its default). Structs nest as `tuple[Inner, ...]`.
+only where it differs from its default). Structs nest as `tuple[Inner, ...]`, or with `| None`.
 
     bytes of a struct:  field* | uvarint number of tags | (uvarint tag | uvarint size | field)*
     string, bytes, array:  uvarint (length + 1), 0 for null | contents
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,15 +144,15 @@ class _NotNull:
     """Refuses the null that the encoding has room for but the field has not."""
 
     def __init__(self, inner: Codec) -> None:
-        self._inner = inner
+        self.inner = inner
 
     def write(self, out: bytearray, value: Any, version: int) -> None:
         if value is None:
             raise ValueError("null where the field must have a value")
-        self._inner.write(out, value, version)
+        self.inner.write(out, value, version)
 
     def read(self, reader: Reader, version: int) -> Any:
-        value = self._inner.read(reader, version)
+        value = self.inner.read(reader, version)
         if value is None:
             raise ValueError("null where the field must have a value")
         return value
@@ -313,11 +314,15 @@ def _struct_codec(hint: Any) -> Codec | None:
     """Codec of a nested struct or of a tuple of structs (or of annotated items)."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return Schema.of(hint)
+    inner: Codec | None
     args = typing.get_args(hint)
+    if typing.get_origin(hint) is types.UnionType:
+        inner = _struct_codec(args[0])
+        return inner.inner if isinstance(inner, _NotNull) else None
     if typing.get_origin(hint) is tuple and len(args) == 2 and args[1] is Ellipsis:
         element = args[0]
         if typing.get_origin(element) is Annotated:
-            inner: Codec | None = typing.get_args(element)[1]
+            inner = typing.get_args(element)[1]
         else:
             inner = _struct_codec(element)
         return _NotNull(_Array(inner)) if inner is not None else None

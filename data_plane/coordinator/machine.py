@@ -1,6 +1,6 @@
 """What a coordinator's state machine looks like to the runtime that keeps it.
 
-A coordinator (groups now, transactions later) is one pure machine per partition of an internal
+A coordinator (of groups, of transactions) is one pure machine per partition of an internal
 topic. It judges inputs and yields a `Decision`: records, and replies that hold once those records
 are replicated. Its durable state changes in `replay` only, at load and live alike.
 
@@ -25,6 +25,13 @@ NO_TICKET: Ticket = -1
 Replies = list[tuple[Ticket, object]]
 
 
+class Producer(NamedTuple):
+    """Who writes."""
+
+    producer_id: int
+    epoch: int
+
+
 class Instant(NamedTuple):
     """A moment, told once per input: `now` for timeouts, `now_ms` for what is stored."""
 
@@ -41,6 +48,8 @@ class Decision(Generic[RecordT]):
 
     records: list[RecordT] = field(default_factory=list)
     replies: Replies = field(default_factory=list)
+    producer: Producer | None = None
+    """The records are part of this producer's transaction: they count when it commits."""
 
 
 class Machine(Protocol[RecordT]):
@@ -54,6 +63,12 @@ class Machine(Protocol[RecordT]):
 
     def replay(self, record: RecordT, at: Instant) -> Replies:
         """Take what the log says. Live, the replies are those that waited for this record."""
+
+    def hold(self, record: RecordT, producer_id: int) -> None:
+        """Take a record of a transaction that is open still."""
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """The marker is in the log: what was held counts from here on, or is forgotten."""
 
     def refused(self, records: Sequence[RecordT], error: ErrorCode, at: Instant) -> Replies:
         """A decision's records could not be appended. The decision's own replies are turned into

@@ -7,6 +7,9 @@ high watermark has passed everything appended so far, so that no answer ever sho
 coordinator might not know. Losing leadership ends the shard: whoever waits hears NOT_COORDINATOR.
 
     service -> Shard.submit -> Machine -> PartitionLog.append -> replay -> (HW passes) -> reply
+
+Records may be part of a producer's transaction (offsets that are committed with it). The machine holds them
+until the transaction's marker, which is written here too, so that log and machine see one order.
 """
 
 from __future__ import annotations
@@ -20,8 +23,19 @@ from enum import Enum
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from data_plane.coordinator.machine import Decision, Instant, Machine, Replies, Ticket
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from data_plane.coordinator.machine import Decision, Instant, Machine, Producer, Replies, Ticket
+from metadata_quorum.batch import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Record,
+    control_type,
+    decode_batch,
+    encode_batch,
+    encode_end_txn_marker,
+    iter_headers,
+)
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
 
@@ -158,6 +172,20 @@ class Shard(Generic[RecordT]):
         self._carry_out(decision, at)
         return len(decision.records) if self._written > before else 0
 
+    async def end_transaction(self, producer: Producer, coordinator_epoch: int, *, commit: bool) -> None:
+        """Write the marker and carry it out; returns when it is replicated. Raises BrokerError."""
+        self.check_serving()
+        marker = encode_end_txn_marker(
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            timestamp=self._now_ms(),
+        )
+        self._written = self._log.append(self.partition, self.leader_epoch, bytearray(marker))
+        self._machine.end_transaction(producer.producer_id, commit=commit)
+        await self.submit(lambda ticket, at: Decision(replies=[(ticket, None)]))
+
     def check_serving(self) -> None:
         if self.phase is Phase.LOADING:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -184,7 +212,7 @@ class Shard(Generic[RecordT]):
         replies = decision.replies
         if decision.records:
             try:
-                self._append(decision.records, at)
+                self._append(decision.records, decision.producer, at)
             except BrokerError as e:
                 code = _AS_COORDINATOR.get(e.code, e.code)
                 logger.warning("%d records for partition %d: %s", len(decision.records), self.partition, e)
@@ -192,13 +220,22 @@ class Shard(Generic[RecordT]):
                 replies += self._machine.refused(decision.records, code, at)
             else:
                 for record in decision.records:
-                    replies += self._machine.replay(record, at)
+                    if decision.producer is not None:
+                        self._machine.hold(record, decision.producer.producer_id)
+                    else:
+                        replies += self._machine.replay(record, at)
         self._park(replies, at)
         self._arm_timer()
 
-    def _append(self, records: Sequence[RecordT], at: Instant) -> None:
+    def _append(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> None:
         pairs = [self._machine.encode(record) for record in records]
-        batch = encode_batch([Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs])
+        producer_id, epoch = producer or (NO_PRODUCER_ID, -1)
+        batch = encode_batch(
+            [Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transactional=producer is not None,
+        )
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
 
     def _on_replicated(self, offset: int) -> None:
@@ -286,8 +323,10 @@ class Shard(Generic[RecordT]):
             for position, header in iter_headers(data):
                 if header.next_offset > offset:
                     offset = header.next_offset
-                    if not header.is_control:
-                        self._replay_batch(data, position)
+                    if header.is_control:
+                        self._replay_marker(data, position, header)
+                    else:
+                        self._replay_batch(data, position, header)
                 replayed += header.size
                 since_turn += header.size
                 if since_turn >= self._limits.load_turn_bytes:
@@ -299,11 +338,21 @@ class Shard(Generic[RecordT]):
                 )
             await asyncio.sleep(0)
 
-    def _replay_batch(self, data: bytes, position: int) -> None:
+    def _replay_marker(self, data: bytes, position: int, header: BatchHeader) -> None:
+        for marker in decode_batch(data, position):  # none, where compaction has been
+            kind = control_type(marker)
+            if kind in (CONTROL_ABORT, CONTROL_COMMIT):
+                self._machine.end_transaction(header.producer_id, commit=kind == CONTROL_COMMIT)
+
+    def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
         at = self._instant()
         for stored in decode_batch(data, position):
             if stored.key is None:
                 continue
             record = self._machine.decode(stored.key, stored.value)
-            if record is not None:
+            if record is None:
+                continue
+            if header.is_transactional:
+                self._machine.hold(record, header.producer_id)
+            else:
                 self._machine.replay(record, at)

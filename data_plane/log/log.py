@@ -141,6 +141,8 @@ class Log:
                 return AppendInfo(
                     repeated.first_offset, repeated.last_offset, -1, self.log_start_offset, duplicate=True
                 )
+        elif batches[0][1].producer_id >= 0:
+            self._judge_coordinator(records, batches)
         append_time_ms = -1
         if self._changes_codec(batches):
             records = validation.recompress(records, batches, config)
@@ -217,6 +219,11 @@ class Log:
 
     def _judge_producer(self, header: BatchHeader) -> BatchMetadata | None:
         return self.producers.check(header) if header.producer_id >= 0 else None
+
+    def _judge_coordinator(self, records: Writable, batches: Batches) -> None:
+        for position, header in batches:
+            marker = decode_batch(records, position)[0] if header.is_control else None
+            self.producers.check_coordinated(header, marker)
 
     def _changes_codec(self, batches: Batches) -> bool:
         codec = validation.target_codec(self.config)

@@ -111,6 +111,11 @@ class ProducerStateManager:
             if duplicate is not None:
                 return duplicate
             self._check_sequence(header, state.last_sequence)
+            if state.current_txn_first_offset is not None and not header.is_transactional:
+                raise BrokerError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {header.producer_id} has an open transaction; this batch is outside of it",
+                )
         elif header.producer_epoch < state.epoch:
             raise BrokerError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -125,6 +130,30 @@ class ProducerStateManager:
                 f"{state.epoch} (current producer epoch)",
             )
         return None
+
+    def check_coordinated(self, header: BatchHeader, marker: Record | None) -> None:
+        """Judge what a coordinator writes in a producer's name: its marker, or offsets in its transaction.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
+        state = self.states.get(header.producer_id)
+        if state is None:
+            return
+        if header.producer_epoch < state.epoch:
+            raise BrokerError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} is {header.producer_epoch}, "
+                f"which is smaller than the last seen epoch {state.epoch}",
+            )
+        if marker is not None and coordinator_epoch(marker) < state.coordinator_epoch:
+            raise BrokerError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Coordinator epoch of producer {header.producer_id} is {coordinator_epoch(marker)}, "
+                f"which is smaller than the last seen epoch {state.coordinator_epoch}",
+            )
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of that producer's epoch has a record here and has not ended."""
+        state = self.states.get(producer_id)
+        return state is not None and state.current_txn_first_offset is not None and state.epoch == epoch
 
     def _check_sequence(self, header: BatchHeader, last_sequence: int) -> None:
         expected = (last_sequence + 1) & MAX_SEQUENCE
@@ -149,11 +178,7 @@ class ProducerStateManager:
         delta = header.last_offset_delta
         last_offset = base_offset + delta
         state.last_timestamp = header.max_timestamp
-        state.batches.append(
-            BatchMetadata(
-                (header.base_sequence + delta) & MAX_SEQUENCE, last_offset, delta, header.max_timestamp
-            )
-        )
+        state.batches.append(BatchMetadata(header.last_sequence, last_offset, delta, header.max_timestamp))
         if header.is_transactional and state.current_txn_first_offset is None:
             state.current_txn_first_offset = base_offset
             self._ongoing[base_offset] = header.producer_id

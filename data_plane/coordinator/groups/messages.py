@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from data_plane.coordinator.machine import Producer
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
@@ -146,6 +147,8 @@ class CommitOffsets:
     instance_id: str | None = None
     retention_time_ms: int = -1
     """Of OffsetCommit v2 to v4; -1: the broker's own."""
+    producer: Producer | None = None
+    """The offsets are part of this producer's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +161,15 @@ class FetchOffsets:
     group_id: str
     partitions: tuple[TopicPartition, ...] | None
     """None: all that the group has."""
+    require_stable: bool = False
+    """No offset where a transaction may change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsReply:
     offsets: Mapping[TopicPartition, CommittedOffset | None]
+    unstable: frozenset[TopicPartition] = frozenset()
+    """Where an open transaction has an offset, if the asker requires stable ones."""
 
 
 class ListedGroup(NamedTuple):

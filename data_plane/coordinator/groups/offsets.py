@@ -4,11 +4,15 @@ Pure. Changes come in through `replay`; commits, expiry and deletion only yield 
 The rules of expiry (offsets.retention.minutes) hang on what the group is doing: an offset ages
 from when the last member left, or from its commit where no membership is involved; nothing of a
 group that reads the topic expires.
+
+Offsets of an open transaction are held beside, and take their places when it commits. Of two offsets
+for one partition the one that was written later counts, whichever transaction ends first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
 
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
@@ -18,6 +22,8 @@ from data_plane.coordinator.machine import Instant
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
 
+_Place = tuple[str, TopicPartition]
+
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 
 
@@ -26,6 +32,10 @@ class Offsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._held: dict[int, dict[_Place, tuple[int, CommittedOffset]]] = {}
+        """By producer id: what its open transaction would commit, and when that was written."""
+        self._holders: dict[_Place, set[int]] = {}
+        self._writes = count()
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._by_group
@@ -36,7 +46,46 @@ class Offsets:
     def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, _NONE)
 
+    def held(self, group_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those that an open transaction may change."""
+        return frozenset(p for p in partitions if (group_id, p) in self._holders)
+
+    def groups_held(self) -> set[str]:
+        """Groups with offsets in open transactions."""
+        return {group_id for group_id, _ in self._holders}
+
+    def hold(self, record: OffsetRecord, producer_id: int) -> None:
+        """An offset of an open transaction is in the log."""
+        if record.value is not None:
+            place = (record.group_id, record.partition)
+            self._held.setdefault(producer_id, {})[place] = (next(self._writes), record.value)
+            self._holders.setdefault(place, set()).add(producer_id)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for place, (written, value) in list(self._held.get(producer_id, {}).items()):
+            self._release(place, producer_id)
+            if commit:
+                self._supersede(place, written)
+                group_id, partition = place
+                self._by_group.setdefault(group_id, {})[partition] = value
+
+    def _supersede(self, place: _Place, written: int) -> None:
+        """What was written there before no longer matters, however its transaction ends."""
+        for producer_id in list(self._holders.get(place, ())):
+            if self._held[producer_id][place][0] < written:
+                self._release(place, producer_id)
+
+    def _release(self, place: _Place, producer_id: int) -> None:
+        held, holders = self._held[producer_id], self._holders[place]
+        del held[place]
+        holders.remove(producer_id)
+        if not held:
+            del self._held[producer_id]
+        if not holders:
+            del self._holders[place]
+
     def replay(self, record: OffsetRecord) -> None:
+        self._supersede((record.group_id, record.partition), next(self._writes))
         if record.value is not None:
             self._by_group.setdefault(record.group_id, {})[record.partition] = record.value
             return
@@ -51,6 +100,8 @@ class Offsets:
     ) -> Iterator[OffsetRecord]:
         """Tombstones for what has outlived its use."""
         for partition, kept in self.of(group_id).items():
+            if (group_id, partition) in self._holders:
+                continue
             if kept.expire_timestamp_ms >= 0:
                 over = at.now_ms >= kept.expire_timestamp_ms
             else:

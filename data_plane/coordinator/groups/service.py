@@ -36,7 +36,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
-from data_plane.coordinator.machine import Instant, Ticket
+from data_plane.coordinator.machine import Instant, Producer, Ticket
 from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
@@ -152,6 +152,15 @@ class GroupService:
         return await self._ask(
             request.group_id, CommitReply, lambda table, ticket, at: table.commit(request, ticket, at)
         )
+
+    async def end_transaction(
+        self, partition: int, producer: Producer, coordinator_epoch: int, *, commit: bool
+    ) -> None:
+        """A transaction that has offsets in this partition ends. Raises BrokerError."""
+        held = self._shards.get(partition)
+        if held is None:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await held[0].end_transaction(producer, coordinator_epoch, commit=commit)
 
     async def fetch_offsets(self, request: FetchOffsets) -> OffsetsReply:
         return await self._ask(

@@ -103,11 +103,15 @@ class ClassicGroup:
         return frozenset(topics)
 
     def check_commit(self, request: CommitOffsets, at: Instant) -> ErrorCode:
-        """Whether these offsets may be committed; a member's commit is a sign of life."""
+        """Whether these offsets may be committed; a member's commit is a sign of life. In a transaction
+        members need not say who they are (before KIP-447 they could not), and need not wait for a
+        rebalance: the producer's epoch is what fences them."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         claims_membership = bool(request.member_id) or request.instance_id is not None
         if request.generation < 0 and not claims_membership:
+            if request.producer is not None:
+                return ErrorCode.NONE
             # Someone outside of any group keeps offsets under this name; members would be overrun.
             return ErrorCode.NONE if self.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
         if self.state is GroupState.EMPTY and request.generation < 0:
@@ -117,7 +121,7 @@ class ClassicGroup:
             return member
         if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is GroupState.COMPLETING_REBALANCE and request.producer is None:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard_of(member, at)
         return ErrorCode.NONE

@@ -116,12 +116,13 @@ class GroupTable:
             refusals = {wanted.partition: refusal for wanted in request.offsets}
             return Decision(replies=[(ticket, CommitReply(refusals))])
         records, errors = commit_records(request, self._limits.max_metadata_bytes, at)
-        return Decision(list(records), [(ticket, CommitReply(errors))])
+        return Decision(list(records), [(ticket, CommitReply(errors))], request.producer)
 
     def fetch(self, request: FetchOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
         kept = self._offsets.of(request.group_id)
         wanted = kept if request.partitions is None else request.partitions
-        return Decision(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}))])
+        unstable = self._offsets.held(request.group_id, wanted) if request.require_stable else frozenset()
+        return Decision(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}, unstable))])
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
@@ -149,12 +150,13 @@ class GroupTable:
     def expire(self, at: Instant) -> GroupDecision:
         """One sweep: offsets past their retention, then groups that hold nothing any more."""
         records: list[CoordinatorRecord] = []
+        in_transactions = self._offsets.groups_held()
         for group_id in dict.fromkeys([*self._offsets.groups(), *self._groups]):
             group = self._groups.get(group_id)
             gone = list(self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at))
             records += gone
             empty = len(gone) == len(self._offsets.of(group_id))
-            if group is not None and group.is_idle and empty:
+            if group is not None and group.is_idle and empty and group_id not in in_transactions:
                 records.append(GroupRecord(group_id, None))
             if len(records) >= self._limits.max_records_per_sweep:
                 break
@@ -219,6 +221,13 @@ class GroupTable:
         effects = group.replay(record.value, at)
         self._set_alarm(group)
         return list(effects.replies)
+
+    def hold(self, record: CoordinatorRecord, producer_id: int) -> None:
+        if isinstance(record, OffsetRecord):
+            self._offsets.hold(record, producer_id)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        self._offsets.end_transaction(producer_id, commit=commit)
 
     def refused(self, records: Sequence[CoordinatorRecord], error: ErrorCode, at: Instant) -> Replies:
         replies: Replies = []

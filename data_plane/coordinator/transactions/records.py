@@ -68,7 +68,7 @@ class StoredTransaction:
     producer_epoch: Int16
     transaction_timeout_ms: Int32
     transaction_status: Int8
-    transaction_partitions: tuple[StoredPartitions, ...]
+    transaction_partitions: tuple[StoredPartitions, ...] | None
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
     previous_producer_id: Annotated[Int64, Tag(0)] = NO_PRODUCER_ID
@@ -93,6 +93,9 @@ class Transaction:
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
     """transaction.version that the client speaks: 2 with an epoch of its own for every transaction."""
+    former_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before the last bump that the producer itself asked for: by it a repeated request is
+    known. Not stored, as in Kafka."""
 
 
 class TransactionRecord(NamedTuple):
@@ -138,7 +141,9 @@ def _stored(transaction: Transaction) -> StoredTransaction:
         transaction.producer_epoch,
         transaction.timeout_ms,
         transaction.state,
-        tuple(StoredPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
+        None
+        if transaction.state is TransactionState.EMPTY
+        else tuple(StoredPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
         transaction.updated_ms,
         transaction.started_ms,
         transaction.previous_producer_id,
@@ -156,7 +161,7 @@ def _live(stored: StoredTransaction) -> Transaction:
         TransactionState(stored.transaction_status),
         frozenset(
             TopicPartition(each.topic, partition)
-            for each in stored.transaction_partitions
+            for each in stored.transaction_partitions or ()
             for partition in each.partition_ids
         ),
         stored.transaction_last_update_timestamp_ms,

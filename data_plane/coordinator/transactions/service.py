@@ -19,13 +19,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from data_plane.coordinator.groups.service import partition_of_group
-from data_plane.coordinator.machine import Instant, Ticket
+from data_plane.coordinator.machine import Instant, Producer, Ticket
 from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
 from data_plane.coordinator.transactions.records import Transaction, TransactionRecord, TransactionState
 from data_plane.coordinator.transactions.state_machine import (
-    Begun,
-    Ended,
-    Producer,
     TransactionDecision,
     TransactionLimits,
     TransactionTable,
@@ -55,8 +52,8 @@ class MarkerChannel(Protocol):
     """The way to the partitions' leaders."""
 
     async def write(self, marker: Marker) -> None:
-        """Return once every partition that still exists has the marker, replicated. Raises BrokerError
-        where a leader knows a newer producer epoch or coordinator: then nothing is left to do here."""
+        """Return once every partition that still exists has the marker, replicated. Never, where a newer
+        coordinator has written markers: then its partition is about to be lost here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,31 +146,37 @@ class TransactionService:
     # --- producers -----------------------------------------------------------------------------
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, client_version: int
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Producer:
         """Who the caller is from now on. CONCURRENT_TRANSACTIONS while its last transaction ends."""
         held = self._holder(transactional_id)
         fresh_id = await self._fresh_id(held, transactional_id)
         try:
-            reply = await self._ask(
+            return await self._ask(
                 held,
-                Begun,
+                Producer,
                 lambda ticket, at: held.table.init_producer_id(
-                    transactional_id, timeout_ms, expected, fresh_id, client_version, ticket, at
+                    transactional_id, timeout_ms, expected, fresh_id, ticket, at
                 ),
             )
         finally:
             self._complete_soon(held, transactional_id)
-        return reply.producer
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        client_version: int,
     ) -> None:
+        """On return they are part of the producer's transaction."""
         held = self._holder(transactional_id)
         await self._ask(
             held,
             bool,
-            lambda ticket, at: held.table.add_partitions(transactional_id, producer, partitions, ticket, at),
+            lambda ticket, at: held.table.add_partitions(
+                transactional_id, producer, partitions, client_version, ticket, at
+            ),
         )
 
     async def verify(
@@ -194,9 +197,9 @@ class TransactionService:
         held = self._holder(transactional_id)
         fresh_id = await self._fresh_id(held, transactional_id)
         try:
-            reply = await self._ask(
+            return await self._ask(
                 held,
-                Ended,
+                Producer,
                 lambda ticket, at: held.table.end(
                     transactional_id,
                     producer,
@@ -209,7 +212,6 @@ class TransactionService:
             )
         finally:
             self._complete_soon(held, transactional_id)
-        return reply.producer
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -275,19 +277,22 @@ class TransactionService:
 
     async def _complete(self, held: _Held, transactional_id: str) -> None:
         table = held.table
+        # The answer comes when PREPARE_* is replicated, not before: only then is the outcome certain.
+        prepared = await self._insist(held, partial(table.prepared, transactional_id))
+        if isinstance(prepared, Transaction):
+            await self._write_markers(held, prepared)
+            await self._insist(held, partial(table.complete, transactional_id, prepared))
+
+    async def _insist(
+        self, held: _Held, decide: Callable[[Ticket, Instant], TransactionDecision]
+    ) -> object | None:
+        """Ask until it is answered; None where the partition is lost."""
         while held.shard.phase is Phase.ACTIVE:
             try:
-                # The answer comes when PREPARE_* is replicated, not before: only then is it certain.
-                prepared = await held.shard.submit(partial(table.prepared, transactional_id))
-                if not isinstance(prepared, Transaction):
-                    return
-                await self._write_markers(held, prepared)
-                await held.shard.submit(partial(table.complete, transactional_id, prepared))
-                return
-            except BrokerError as error:
-                if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.TRANSACTION_COORDINATOR_FENCED):
-                    return
+                return await held.shard.submit(decide)
+            except BrokerError:
                 await asyncio.sleep(_RETRY_S)
+        return None
 
     async def _write_markers(self, held: _Held, prepared: Transaction) -> None:
         if prepared.partitions:

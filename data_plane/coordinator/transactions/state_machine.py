@@ -21,9 +21,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from data_plane.coordinator.machine import Decision, Instant, Replies, Ticket
+from data_plane.coordinator.machine import Decision, Instant, Producer, Replies, Ticket
 from data_plane.coordinator.transactions import records
 from data_plane.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
@@ -49,26 +49,6 @@ COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_A
 TransactionDecision = Decision[TransactionRecord]
 
 
-class Producer(NamedTuple):
-    """Who writes."""
-
-    producer_id: int
-    epoch: int
-
-
-class Begun(NamedTuple):
-    """InitProducerId's reply: who the caller is now."""
-
-    producer: Producer
-
-
-class Ended(NamedTuple):
-    """EndTxn's reply: who the caller is in the next transaction; whether markers are to be written."""
-
-    producer: Producer
-    prepared: bool
-
-
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
     """Times in ms."""
@@ -84,8 +64,6 @@ class TransactionTable:
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
         self._transactions: dict[str, Transaction] = {}
-        # Epochs before the last bump: to know a repeated InitProducerId by (KIP-360). In memory, as in Kafka.
-        self._former_epochs: dict[str, int] = {}
 
     # --- InitProducerId ------------------------------------------------------------------------
 
@@ -100,54 +78,42 @@ class TransactionTable:
         timeout_ms: int,
         expected: Producer | None,
         fresh_id: int,
-        client_version: int,
         ticket: Ticket,
         at: Instant,
     ) -> TransactionDecision:
-        """A producer begins, or begins again. CONCURRENT_TRANSACTIONS: its last transaction has yet to
-        end; ask again. `Begun`."""
+        """A producer begins, or (`expected`, KIP-360) goes on after an error. CONCURRENT_TRANSACTIONS: its
+        last transaction has yet to end; ask again. The reply is the `Producer`."""
         if not 0 < timeout_ms <= self._limits.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
-        if known is None:
-            if expected is not None:
-                raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            begun = Transaction(fresh_id, 0, timeout_ms, updated_ms=at.now_ms, client_version=client_version)
+        if known is None:  # to one who was there before and is forgotten it is the same
+            begun = Transaction(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
             return _decided(transactional_id, begun, ticket)
-        if expected is not None and not self._may_resume(transactional_id, known, expected):
+        if expected is not None and not _may_go_on(known, expected):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        former_epoch = NO_PRODUCER_EPOCH if expected is None else expected.epoch
         if known.state is ONGOING:
+            fenced = dataclasses.replace(_fenced(known, at), former_epoch=former_epoch)
             refusal = (ticket, BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return Decision([TransactionRecord(transactional_id, _fenced(known, at))], [refusal])
-        if expected is not None and expected.epoch == self._former_epochs.get(transactional_id):
-            return Decision(replies=[(ticket, Begun(_producer_of(known)))])  # the last answer was lost
-        if known.producer_epoch >= LAST_EPOCH:
-            producer = {
-                "producer_id": fresh_id,
-                "previous_producer_id": known.producer_id,
-                "producer_epoch": 0,
-            }
-        else:
-            producer = {"producer_epoch": known.producer_epoch + 1}
-            self._former_epochs[transactional_id] = known.producer_epoch
+            return Decision([TransactionRecord(transactional_id, fenced)], [refusal])
+        if expected is not None and _is_repeated(known, expected):
+            return Decision(replies=[(ticket, _producer_of(known))])  # the last answer was lost
+        rotates = known.producer_epoch >= LAST_EPOCH
         begun = dataclasses.replace(
             known,
-            **producer,
+            producer_id=fresh_id if rotates else known.producer_id,
+            previous_producer_id=known.producer_id if rotates else known.previous_producer_id,
+            producer_epoch=0 if rotates else known.producer_epoch + 1,
+            former_epoch=former_epoch,
             timeout_ms=timeout_ms,
             state=EMPTY,
             partitions=frozenset(),
             started_ms=-1,
             updated_ms=at.now_ms,
-            client_version=client_version,
         )
         return _decided(transactional_id, begun, ticket)
-
-    def _may_resume(self, transactional_id: str, known: Transaction, expected: Producer) -> bool:
-        if expected.producer_id == known.producer_id:
-            return expected.epoch in (known.producer_epoch, self._former_epochs.get(transactional_id))
-        return expected.producer_id == known.previous_producer_id and expected.epoch >= LAST_EPOCH
 
     # --- AddPartitionsToTxn --------------------------------------------------------------------
 
@@ -156,6 +122,7 @@ class TransactionTable:
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
+        client_version: int,
         ticket: Ticket,
         at: Instant,
     ) -> TransactionDecision:
@@ -171,7 +138,7 @@ class TransactionTable:
             known = dataclasses.replace(
                 known, state=ONGOING, partitions=frozenset(partitions), started_ms=at.now_ms
             )
-        changed = dataclasses.replace(known, updated_ms=at.now_ms)
+        changed = dataclasses.replace(known, updated_ms=at.now_ms, client_version=client_version)
         return Decision([TransactionRecord(transactional_id, changed)], [(ticket, True)])
 
     def verify(
@@ -213,16 +180,15 @@ class TransactionTable:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionDecision:
-        """Commit or abort: durable with the reply, markers follow. `Ended`."""
+        """Commit or abort: durable with the reply, markers follow. The reply is who the caller is in its
+        next transaction, a `Producer`."""
         if client_version >= EPOCH_PER_TRANSACTION:
             return self._end_with_new_epoch(transactional_id, producer, fresh_id, commit, ticket, at)
         known = self._owned(transactional_id, producer)
-        if known.state is ONGOING:
-            return _decided(
-                transactional_id, _prepared(known, commit, at), ticket, Ended(producer, prepared=True)
-            )
-        self._refuse_end_unless_repeated(known, commit)
-        return Decision(replies=[(ticket, Ended(producer, prepared=False))])
+        if known.state is not ONGOING:
+            _refuse_unless_same_end(known, commit)
+            return Decision(replies=[(ticket, producer)])
+        return _decided(transactional_id, _prepared(known, commit, at), ticket)
 
     def _end_with_new_epoch(
         self,
@@ -236,48 +202,26 @@ class TransactionTable:
         known = self._transactions.get(transactional_id)
         if known is None:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        rotated = (
-            producer.producer_id == known.previous_producer_id
-            and producer.epoch == LAST_EPOCH
-            and known.producer_epoch == 0
-        )
-        if producer.producer_id != known.producer_id and not rotated:
-            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        repeated = rotated or producer.epoch + 1 == known.producer_epoch
-        current = producer == _producer_of(known)
-        valid = {PREPARED[0]: repeated, PREPARED[1]: repeated, COMPLETE[0]: repeated or current,
-                 COMPLETE[1]: repeated or current}.get(known.state, current)  # fmt: skip
-        if not valid:
-            raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        if repeated and known.state is not ONGOING:
-            self._refuse_end_unless_repeated(known, commit)
-            return Decision(replies=[(ticket, Ended(_producer_of(known), prepared=False))])
-        if known.state is not ONGOING and commit:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE)  # nothing was begun; an abort only bumps the epoch
-        changed = _prepared(known, commit, at)
-        if known.producer_epoch >= LAST_EPOCH:
-            changed = dataclasses.replace(
-                changed,
-                producer_epoch=LAST_EPOCH + 1,
-                next_producer_id=fresh_id,
-                next_producer_epoch=0,
-            )
-            following = Producer(fresh_id, 0)
-        else:
-            changed = dataclasses.replace(changed, producer_epoch=known.producer_epoch + 1)
-            following = _producer_of(changed)
-        changed = dataclasses.replace(changed, client_version=EPOCH_PER_TRANSACTION)
-        self._former_epochs[transactional_id] = known.producer_epoch
-        return _decided(transactional_id, changed, ticket, Ended(following, prepared=True))
-
-    @staticmethod
-    def _refuse_end_unless_repeated(known: Transaction, commit: bool) -> None:
-        """A repeated request is answered as the first one was; anything else is out of turn."""
-        commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-        if known.state is EMPTY or commits is not commit:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+        if _has_ended(known, producer):
+            _refuse_unless_same_end(known, commit)
+            return Decision(replies=[(ticket, _producer_of(known))])
+        known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        if known.state is not ONGOING:
+            if commit:
+                raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+            # Nothing was begun here, but batches may be on their way: the abort bumps the epoch.
+            known = dataclasses.replace(known, started_ms=at.now_ms)
+        changed = dataclasses.replace(
+            _prepared(known, commit, at),
+            producer_epoch=known.producer_epoch + 1,
+            former_epoch=known.producer_epoch,
+            client_version=EPOCH_PER_TRANSACTION,
+        )
+        if known.producer_epoch >= LAST_EPOCH:
+            changed = dataclasses.replace(changed, next_producer_id=fresh_id, next_producer_epoch=0)
+        return _decided(transactional_id, changed, ticket)
 
     def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionDecision:
         """Abort a transaction that is open for longer than its timeout, and fence its producer. The reply
@@ -366,13 +310,18 @@ class TransactionTable:
         name, value = record
         if value is None:
             self._transactions.pop(name, None)
-            self._former_epochs.pop(name, None)
             return []
         known = self._transactions.get(name)
         if known is not None and known.producer_id == value.producer_id:
             invariant(value.producer_epoch >= known.producer_epoch, "T-epoch", (name, known, value))
         self._transactions[name] = value
         return []
+
+    def hold(self, record: TransactionRecord, producer_id: int) -> None:
+        pass  # nobody writes of transactions within transactions
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        pass
 
     def refused(self, refused: Sequence[TransactionRecord], error: ErrorCode, at: Instant) -> Replies:
         return []  # no request waits but for its own records
@@ -388,16 +337,52 @@ class TransactionTable:
 
 
 def _producer_of(known: Transaction) -> Producer:
+    """Who its producer is told to be."""
     if known.next_producer_id != NO_PRODUCER_ID:
         return Producer(known.next_producer_id, known.next_producer_epoch)
     return Producer(known.producer_id, known.producer_epoch)
 
 
-def _decided(
-    transactional_id: str, changed: Transaction, ticket: Ticket, reply: object = None
-) -> TransactionDecision:
-    answer = Begun(_producer_of(changed)) if reply is None else reply
-    return Decision([TransactionRecord(transactional_id, changed)], [(ticket, answer)])
+def _may_go_on(known: Transaction, expected: Producer) -> bool:
+    """Whether that is the last producer that was let in, as far as it knows itself."""
+    if expected == _producer_of(known):
+        return True
+    return known.state is not ONGOING and _is_former(known, expected)
+
+
+def _is_former(known: Transaction, expected: Producer) -> bool:
+    if expected.epoch != known.former_epoch:
+        return False
+    former_id = known.producer_id if known.producer_epoch else known.previous_producer_id
+    return expected.producer_id == former_id
+
+
+def _is_repeated(known: Transaction, expected: Producer) -> bool:
+    """Whether the bump was made already. An epoch that only fences is given to nobody."""
+    return _is_former(known, expected) and known.producer_epoch <= LAST_EPOCH
+
+
+def _has_ended(known: Transaction, producer: Producer) -> bool:
+    """Whether that producer's transaction was the last one that ended, with the epoch bumped (KIP-890)."""
+    if known.client_version < EPOCH_PER_TRANSACTION or known.state not in (*PREPARED, *COMPLETE):
+        return False
+    if producer.producer_id == known.producer_id:
+        return producer.epoch + 1 == known.producer_epoch
+    rotated = producer.producer_id == known.previous_producer_id and producer.epoch == LAST_EPOCH
+    return rotated and known.producer_epoch == 0
+
+
+def _refuse_unless_same_end(known: Transaction, commit: bool) -> None:
+    """A repeated request is answered as the first one was; anything else is out of turn."""
+    commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+    if known.state is EMPTY or commits is not commit:
+        raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+    if known.state in PREPARED:
+        raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _decided(transactional_id: str, changed: Transaction, ticket: Ticket) -> TransactionDecision:
+    return Decision([TransactionRecord(transactional_id, changed)], [(ticket, _producer_of(changed))])
 
 
 def _prepared(known: Transaction, commit: bool, at: Instant) -> Transaction:
@@ -407,7 +392,11 @@ def _prepared(known: Transaction, commit: bool, at: Instant) -> Transaction:
 
 def _fenced(known: Transaction, at: Instant) -> Transaction:
     """Abort it under an epoch that its producer does not have."""
-    return dataclasses.replace(_prepared(known, False, at), producer_epoch=known.producer_epoch + 1)
+    return dataclasses.replace(
+        _prepared(known, False, at),
+        producer_epoch=known.producer_epoch + 1,
+        former_epoch=NO_PRODUCER_EPOCH,
+    )
 
 
 def _is_timed_out(known: Transaction, at: Instant) -> bool:

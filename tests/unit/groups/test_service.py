@@ -25,6 +25,7 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.service import GroupService, GroupServiceConfig, java_string_hash
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
+from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import ShardLimits
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
@@ -343,5 +344,63 @@ def test_groups_are_listed_described_and_deleted() -> None:
             assert await groups.delete_group("g") is ErrorCode.NONE
             assert await groups.list_groups() == []
             assert await refusal(groups.delete_offsets("g", [ORDERS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test)
+
+
+def transactional(offset: int, producer: Producer) -> CommitOffsets:
+    return CommitOffsets("g", (OffsetToCommit(ORDERS_0, offset),), producer=producer)
+
+
+async def is_unstable(groups: GroupService) -> bool:
+    return ORDERS_0 in (await groups.fetch_offsets(FetchOffsets("g", (ORDERS_0,), True))).unstable
+
+
+@pytest.mark.row("P4", "G4")
+@pytest.mark.parametrize("commit_it", [True, False])
+@pytest.mark.parametrize("reloaded", ["never", "open", "ended"])
+def test_offsets_of_a_transaction_count_when_it_commits(commit_it: bool, reloaded: str) -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        producer = Producer(7, 3)
+        async with service(log) as groups:
+            number = groups.partition_for("g")
+            await groups.commit_offsets(commit(5))
+            await groups.commit_offsets(transactional(9, producer))
+            assert await committed(groups) == 5
+            if reloaded == "open":
+                groups.become_leader(number, 2)
+                await groups.loaded()
+            assert await is_unstable(groups)
+            await groups.end_transaction(number, producer, 1, commit=commit_it)
+            if reloaded == "ended":
+                groups.become_leader(number, 2)
+                await groups.loaded()
+            assert not await is_unstable(groups)
+            assert await committed(groups) == (9 if commit_it else 5)
+
+    run(test)
+
+
+@pytest.mark.row("P4", "G4")
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_of_two_offsets_the_later_one_counts_whichever_transaction_ends_first(reloaded: bool) -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        first, second, third = Producer(1, 0), Producer(2, 0), Producer(3, 0)
+        async with service(log) as groups:
+            number = groups.partition_for("g")
+            await groups.commit_offsets(transactional(10, first))
+            await groups.commit_offsets(transactional(20, second))
+            await groups.end_transaction(number, second, 1, commit=True)
+            await groups.end_transaction(number, first, 1, commit=True)
+            assert await committed(groups) == 20
+            await groups.commit_offsets(transactional(30, third))
+            await groups.commit_offsets(commit(25))
+            await groups.end_transaction(number, third, 1, commit=True)
+            if reloaded:
+                groups.become_leader(number, 2)
+                await groups.loaded()
+            assert await committed(groups) == 25
 
     run(test)

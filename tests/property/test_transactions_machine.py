@@ -1,0 +1,158 @@
+"""Transactions under any order of requests, repetitions, new incarnations, timeouts and failovers.
+
+A model keeps what every client believes. Held after every step: who was replaced is never served again;
+no transaction ends in two ways, nor in another way than its client was told; markers of a producer never
+go back in epoch; and the log says all that the live table knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, TransactionState
+from data_plane.coordinator.transactions.state_machine import PREPARED
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
+
+NAME = "x"
+PARTITIONS = [TopicPartition("t", n) for n in range(3)]
+
+
+@dataclass
+class Client:
+    """An application that was started; only the last one is the real one."""
+
+    version: int
+    producer: Producer | None = None
+    touched: frozenset[TopicPartition] = frozenset()
+
+
+class Transactions(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = TableDriver()
+        at_epoch(self.driver, NAME, 32_755)  # the end of the epochs is near
+        self.clients: list[Client] = []
+        self.replaced: set[Producer] = set()
+        self.marked: dict[int, int] = {}
+        self.owner: Client | None = None
+        """Whoever was let in last."""
+
+    # --- what clients do
+
+    @rule(version=st.sampled_from([0, 2]))
+    def start_anew(self, version: int) -> None:
+        client = Client(version)
+        self.clients.append(client)
+        self._init(client, None)
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 2), go_on=st.booleans(), repeated=st.booleans())
+    def init(self, which: int, go_on: bool, repeated: bool) -> None:
+        client = self._client(which)
+        before = client.producer
+        self._init(client, client.producer if go_on else None)
+        if repeated and go_on and before is not None and client.producer not in (None, before):
+            assert self.driver.init(NAME, before) == client.producer
+
+    def _init(self, client: Client, expected: Producer | None) -> None:
+        reply = self.driver.init(NAME, expected)
+        if isinstance(reply, Producer):
+            if self.owner is not None and self.owner is not client and self.owner.producer is not None:
+                self.replaced.add(self.owner.producer)
+            assert reply not in self.replaced
+            assert expected is None or client is self.owner
+            client.producer, client.touched, self.owner = reply, frozenset(), client
+        else:
+            assert reply in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED)
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 2), partition=st.sampled_from(PARTITIONS))
+    def write(self, which: int, partition: TopicPartition) -> None:
+        client = self._client(which)
+        if client.producer is None:
+            return
+        code = self.driver.add(NAME, client.producer, [partition], client.version)
+        if code is ErrorCode.NONE:
+            assert client is self.owner
+            client.touched |= {partition}
+            assert client.touched <= self.driver.state(NAME).partitions
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 2), commit=st.booleans(), repeated=st.booleans())
+    def end(self, which: int, commit: bool, repeated: bool) -> None:
+        client = self._client(which)
+        if client.producer is None:
+            return
+        asked = client.producer
+        wrote = client.touched
+        reply = self.driver.end(NAME, asked, commit=commit, version=client.version)
+        if not isinstance(reply, Producer):
+            return
+        known = self.driver.state(NAME)
+        commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+        assert commits is commit
+        if known.state in PREPARED:
+            assert known.partitions == wrote
+        client.producer, client.touched = reply, frozenset()
+        if repeated:
+            again = self.driver.end(NAME, asked, commit=commit, version=client.version)
+            assert again in (reply, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE)
+            other = self.driver.end(NAME, asked, commit=not commit, version=client.version)
+            assert other is ErrorCode.INVALID_TXN_STATE or known.state not in PREPARED
+
+    # --- what the coordinator does
+
+    @rule()
+    def write_markers(self) -> None:
+        if self.driver.state(NAME).state not in PREPARED:
+            return
+        prepared = self.driver.complete(NAME)
+        assert prepared.producer_epoch >= self.marked.get(prepared.producer_id, 0)
+        self.marked[prepared.producer_id] = prepared.producer_epoch
+
+    @rule()
+    def time_passes(self) -> None:
+        self.driver.now_ms += TIMEOUT_MS + 1
+        open_before = self.driver.state(NAME).state is TransactionState.ONGOING
+        for name in list(self.driver.table.timed_out(self.driver.at)):
+            self.driver.carry_out(self.driver.table.abort_if_timed_out(name, 0, self.driver.at))
+        assert (self.driver.state(NAME).state is TransactionState.PREPARE_ABORT) >= open_before
+
+    @rule()
+    def failover(self) -> None:
+        self.driver.failover()
+
+    # --- what always holds
+
+    @invariant()
+    def who_was_replaced_is_not_served(self) -> None:
+        known = self.driver.state(NAME)
+        if known.state in PREPARED:
+            return
+        for producer in self.replaced:
+            code = self.driver.add(NAME, producer, PARTITIONS[:1])
+            assert code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    @invariant()
+    def the_log_says_all(self) -> None:
+        live = self.driver.state(NAME)
+        table = self.driver.table
+        self.driver.failover()
+        assert self.driver.state(NAME) == dataclasses.replace(live, former_epoch=NO_PRODUCER_EPOCH)
+        self.driver.table = table
+
+    def _client(self, which: int) -> Client:
+        """One of the last three."""
+        return self.clients[-1 - which % min(len(self.clients), 3)]
+
+
+Transactions.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactions = Transactions.TestCase

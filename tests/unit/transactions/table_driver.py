@@ -1,0 +1,104 @@
+"""A transaction table as the runtime keeps it, without a log: what is decided is replayed at once.
+
+Every record passes through its bytes, so that a new coordinator's table (`failover`) is what the log says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from data_plane.coordinator.machine import Decision, Instant, Producer
+from data_plane.coordinator.transactions.records import Transaction, TransactionRecord, decode, encode
+from data_plane.coordinator.transactions.state_machine import TransactionLimits, TransactionTable
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
+
+EPOCH_MS = 1_700_000_000_000
+TIMEOUT_MS = 60_000
+
+
+class TableDriver:
+    def __init__(self, limits: TransactionLimits | None = None) -> None:
+        self.limits = limits or TransactionLimits()
+        self.table = TransactionTable(self.limits)
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.now_ms = EPOCH_MS
+        self.next_producer_id = 1000
+
+    @property
+    def at(self) -> Instant:
+        return Instant(self.now_ms / 1000, self.now_ms)
+
+    def init(self, name: str, expected: Producer | None = None) -> Producer | ErrorCode:
+        fresh_id = -1
+        if self.table.needs_producer_id(name):
+            self.next_producer_id += 1
+            fresh_id = self.next_producer_id
+        return self._producer(
+            lambda: self.table.init_producer_id(name, TIMEOUT_MS, expected, fresh_id, 0, self.at)
+        )
+
+    def add(
+        self, name: str, producer: Producer, partitions: Collection[TopicPartition], version: int = 0
+    ) -> ErrorCode:
+        return self._code(lambda: self.table.add_partitions(name, producer, partitions, version, 0, self.at))
+
+    def end(self, name: str, producer: Producer, *, commit: bool, version: int = 0) -> Producer | ErrorCode:
+        fresh_id = -1
+        if self.table.needs_producer_id(name):
+            self.next_producer_id += 1
+            fresh_id = self.next_producer_id
+        return self._producer(
+            lambda: self.table.end(
+                name, producer, fresh_id, commit=commit, client_version=version, ticket=0, at=self.at
+            )
+        )
+
+    def complete(self, name: str) -> Transaction:
+        """The markers have been written; what they said."""
+        [(_, prepared)] = self.table.prepared(name, 0, self.at).replies
+        assert isinstance(prepared, Transaction)
+        self.carry_out(self.table.complete(name, prepared, 0, self.at))
+        return prepared
+
+    def state(self, name: str) -> Transaction:
+        [(_, known)] = self.table.describe(name, 0, self.at).replies
+        assert isinstance(known, Transaction)
+        return known
+
+    def failover(self) -> None:
+        self.table = TransactionTable(self.limits)
+        for key, value in self.log:
+            record = decode(key, value)
+            assert record is not None
+            self.table.replay(record, self.at)
+
+    def carry_out(self, decision: Decision[TransactionRecord]) -> object:
+        for record in decision.records:
+            self.log.append(encode(record))
+            self.table.replay(record, self.at)
+        return decision.replies[0][1] if decision.replies else None
+
+    def _producer(self, decide: Callable[[], Decision[TransactionRecord]]) -> Producer | ErrorCode:
+        reply = self.ask(decide)
+        assert isinstance(reply, Producer | ErrorCode)
+        return reply
+
+    def _code(self, decide: Callable[[], Decision[TransactionRecord]]) -> ErrorCode:
+        reply = self.ask(decide)
+        return reply if isinstance(reply, ErrorCode) else ErrorCode.NONE
+
+    def ask(self, decide: Callable[[], Decision[TransactionRecord]]) -> object:
+        try:
+            reply = self.carry_out(decide())
+        except BrokerError as refusal:
+            return refusal.code
+        return reply.code if isinstance(reply, BrokerError) else reply
+
+
+def at_epoch(driver: TableDriver, name: str, epoch: int) -> Producer:
+    """An idle producer of that epoch, as the log tells of it."""
+    record = TransactionRecord(name, Transaction(7, epoch, TIMEOUT_MS, updated_ms=EPOCH_MS))
+    driver.log.append(encode(record))
+    driver.failover()
+    return Producer(7, epoch)

@@ -1,0 +1,224 @@
+"""The service over a log in memory: answers, markers, failover, timeouts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.transactions.records import TransactionState
+from data_plane.coordinator.transactions.service import Marker, TransactionService, TransactionServiceConfig
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.transactions.table_driver import EPOCH_MS, TIMEOUT_MS
+
+T0 = TopicPartition("t", 0)
+CONFIG = TransactionServiceConfig(timeout_check_interval=0.01, expiry_check_interval=0.01)
+
+
+class MarkerLog:
+    """A marker channel that writes at once, or (`held`) when it is told to."""
+
+    def __init__(self) -> None:
+        self.written: list[Marker] = []
+        self.begun: list[Marker] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def write(self, marker: Marker) -> None:
+        self.begun.append(marker)
+        await self.open.wait()
+        self.written.append(marker)
+
+
+class Clock:
+    now_ms = EPOCH_MS
+
+
+@asynccontextmanager
+async def service(
+    log: MemoryLog,
+    markers: MarkerLog,
+    *,
+    epoch: int = 1,
+    clock: Clock | None = None,
+    config: TransactionServiceConfig = CONFIG,
+) -> AsyncIterator[TransactionService]:
+    """Leading the partition of `x`, loaded."""
+    ids = count(1000)
+    time = clock or Clock()
+
+    async def next_id() -> int:
+        await asyncio.sleep(0)
+        return next(ids)
+
+    transactions = TransactionService(
+        config, log, markers, next_id, asyncio.get_running_loop(), lambda: time.now_ms
+    )
+    try:
+        transactions.become_leader(transactions.partition_for("x"), epoch)
+        await transactions.loaded()
+        yield transactions
+    finally:
+        transactions.close()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test()
+
+    asyncio.run(main())
+
+
+async def refusal(asked: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(BrokerError) as refused:
+        await asked
+    return refused.value.code
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(1_000):
+        if await holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("waited in vain")
+
+
+async def until_state(transactions: TransactionService, state: TransactionState) -> None:
+    async def reached() -> bool:
+        return (await transactions.describe("x")).state is state
+
+    await until(reached)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def begun(transactions: TransactionService) -> Producer:
+    producer = await transactions.init_producer_id("x", TIMEOUT_MS, None)
+    await transactions.add_partitions("x", producer, [T0], 0)
+    return producer
+
+
+@pytest.mark.row("P4")
+def test_the_answer_comes_before_the_markers_and_after_the_decision_is_replicated() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        async with service(log, markers, epoch=4) as transactions:
+            producer = await begun(transactions)
+            log.replicating = False
+            markers.open.clear()
+            ending = asyncio.ensure_future(transactions.end("x", producer, commit=True, client_version=0))
+            await settle()
+            assert not ending.done()
+            assert markers.begun == []
+            log.replicate(transactions.partition_for("x"))
+            assert await ending == producer
+            await settle()
+            assert markers.begun == [Marker(producer, 4, True, frozenset({T0}))]
+            again = transactions.add_partitions("x", producer, [T0], 0)
+            assert await refusal(again) is ErrorCode.CONCURRENT_TRANSACTIONS
+            log.replicating = True
+            markers.open.set()
+            await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_the_next_coordinator_ends_what_was_prepared() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        markers.open.clear()
+        async with service(log, markers) as transactions:
+            producer = await begun(transactions)
+            await transactions.end("x", producer, commit=True, client_version=0)
+        later = MarkerLog()
+        async with service(log, later, epoch=2) as transactions:
+            await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+            assert later.written == [Marker(producer, 2, True, frozenset({T0}))]
+        assert markers.written == []
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_a_decision_that_was_lost_with_its_coordinator_was_never_told_nor_marked() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        async with service(log, markers) as transactions:
+            producer = await begun(transactions)
+            number = transactions.partition_for("x")
+            log.replicating = False
+            ending = asyncio.ensure_future(transactions.end("x", producer, commit=True, client_version=0))
+            await settle()
+            transactions.resign(number)
+            assert await refusal(ending) is ErrorCode.NOT_COORDINATOR
+        assert markers.begun == []
+        log.cut_unreplicated(number)
+        log.replicating = True
+        async with service(log, markers, epoch=2) as transactions:
+            assert (await transactions.describe("x")).state is TransactionState.ONGOING
+            await transactions.end("x", producer, commit=False, client_version=0)
+            await until_state(transactions, TransactionState.COMPLETE_ABORT)
+            assert markers.written == [Marker(producer, 2, False, frozenset({T0}))]
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> None:
+    async def test() -> None:
+        log, markers, clock = MemoryLog(), MarkerLog(), Clock()
+        async with service(log, markers, clock=clock) as transactions:
+            producer = await begun(transactions)
+            clock.now_ms += TIMEOUT_MS + 1
+            await until_state(transactions, TransactionState.COMPLETE_ABORT)
+            fenced = Producer(producer.producer_id, producer.epoch + 1)
+            assert markers.written == [Marker(fenced, 1, False, frozenset({T0}))]
+            clock.now_ms += CONFIG.transactions.id_expiration_ms
+
+            async def nothing_is_left() -> bool:
+                return not await transactions.list()
+
+            await until(nothing_is_left)
+
+    run(test)
+
+
+def test_a_completion_that_cannot_be_written_is_tried_again_without_new_markers() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        config = TransactionServiceConfig(shards=ShardLimits(commit_timeout=0.05))
+        async with service(log, markers, config=config) as transactions:
+            producer = await begun(transactions)
+            markers.open.clear()
+            await transactions.end("x", producer, commit=True, client_version=0)
+            await settle()
+            log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+            markers.open.set()
+            await settle()
+            assert (await transactions.describe("x")).state is TransactionState.PREPARE_COMMIT
+            log.refusal = None
+            await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+            assert len(markers.begun) == 1
+
+    run(test)
+
+
+def test_only_the_leader_of_the_partition_answers() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), MarkerLog()) as transactions:
+            transactions.resign(transactions.partition_for("x"))
+            assert await refusal(transactions.describe("x")) is ErrorCode.NOT_COORDINATOR
+            assert await refusal(transactions.init_producer_id("x", 1, None)) is ErrorCode.NOT_COORDINATOR
+
+    run(test)

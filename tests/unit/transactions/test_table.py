@@ -1,0 +1,221 @@
+"""The rules of one transactional id, request by request."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.records import (
+    Transaction,
+    TransactionRecord,
+    TransactionState,
+    decode,
+    encode,
+)
+from data_plane.coordinator.transactions.state_machine import LAST_EPOCH
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+V1, V2 = 0, 2
+
+
+def begun(driver: TableDriver, name: str = "x") -> Producer:
+    producer = driver.init(name)
+    assert isinstance(producer, Producer)
+    return producer
+
+
+def test_what_is_stored_is_read_again() -> None:
+    whole = Transaction(
+        7, 3, 60_000, TransactionState.PREPARE_COMMIT, frozenset({T0, T1, TopicPartition("u", 5)}),
+        updated_ms=5, started_ms=4, previous_producer_id=6, next_producer_id=8, next_producer_epoch=0,
+        client_version=2,
+    )  # fmt: skip
+    for value in (whole, Transaction(7, 0, 1), None):
+        record = TransactionRecord("größe", value)
+        assert decode(*encode(record)) == record
+    key, value = encode(TransactionRecord("x", Transaction(1, 2, 3)))
+    # Kafka's bytes: an empty transaction has null partitions.
+    assert key.hex() == "0000000178"
+    assert value is not None
+    assert value.hex() == "0001" + "0000000000000001" + "0002" + "00000003" + "00" + "00" + "ff" * 16 + "00"
+    assert decode(b"\x00\x09\x00\x01x", b"") is None
+    for broken in (b"", b"\x00", value[:-3], b"\x00\x05" + value[2:]):
+        with pytest.raises(ValueError, match=r"."):
+            decode(key, broken)
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_from_beginning_to_end(commit: bool) -> None:
+    driver = TableDriver()
+    producer = begun(driver)
+    assert driver.add("x", producer, [T0]) is ErrorCode.NONE
+    assert driver.add("x", producer, [T1]) is ErrorCode.NONE
+    written = len(driver.log)
+    assert driver.add("x", producer, [T0]) is ErrorCode.NONE
+    assert len(driver.log) == written  # known already
+    assert driver.end("x", producer, commit=commit) == producer
+    assert driver.end("x", producer, commit=commit) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.add("x", producer, [T0]) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.complete("x").partitions == {T0, T1}
+    assert driver.end("x", producer, commit=commit) == producer  # asked again, answered as before
+    assert driver.end("x", producer, commit=not commit) is ErrorCode.INVALID_TXN_STATE
+    assert driver.add("x", producer, [T0]) is ErrorCode.NONE
+    assert driver.state("x").partitions == {T0}
+
+
+@pytest.mark.row("P4")
+def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
+    driver = TableDriver()
+    first = begun(driver)
+    assert driver.add("x", first, [T0], V2) is ErrorCode.NONE
+    second = driver.end("x", first, commit=True, version=V2)
+    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert driver.end("x", first, commit=True, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.complete("x").producer_epoch == second.epoch  # fences late batches of the first
+    assert driver.end("x", first, commit=True, version=V2) == second
+    assert driver.end("x", first, commit=False, version=V2) is ErrorCode.INVALID_TXN_STATE
+    assert driver.end("x", second, commit=True, version=V2) is ErrorCode.INVALID_TXN_STATE
+    assert driver.add("x", first, [T0], V2) is ErrorCode.PRODUCER_FENCED
+    third = driver.end("x", second, commit=False, version=V2)  # of nothing: what is on its way is fenced
+    assert third == Producer(first.producer_id, second.epoch + 1)
+    assert driver.complete("x").partitions == frozenset()
+
+
+@pytest.mark.row("P4")
+def test_a_new_incarnation_fences_the_old_one() -> None:
+    driver = TableDriver()
+    old = begun(driver)
+    assert driver.add("x", old, [T0]) is ErrorCode.NONE
+    assert driver.init("x") is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.end("x", old, commit=True) is ErrorCode.PRODUCER_FENCED
+    assert driver.init("x") is ErrorCode.CONCURRENT_TRANSACTIONS
+    aborted = driver.complete("x")
+    assert aborted.state is TransactionState.PREPARE_ABORT
+    assert aborted.producer_epoch == old.epoch + 1
+    new = begun(driver)
+    assert new == Producer(old.producer_id, old.epoch + 2)
+    for attempt in (
+        driver.add("x", old, [T0]),
+        driver.end("x", old, commit=False),
+        driver.end("x", old, commit=False, version=V2),
+        driver.init("x", expected=old),
+        driver.init("x", expected=Producer(old.producer_id, old.epoch + 1)),
+    ):
+        assert attempt is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_former_incarnation_cannot_go_on_after_a_bump_that_was_not_its_own() -> None:
+    driver = TableDriver()
+    old = begun(driver)
+    new = begun(driver)
+    assert new.epoch == old.epoch + 1
+    assert driver.init("x", expected=old) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.row("P4")
+def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
+    driver = TableDriver()
+    first = begun(driver)
+    second = driver.init("x", expected=first)
+    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert driver.init("x", expected=first) == second  # the answer was lost
+    assert driver.add("x", second, [T0]) is ErrorCode.NONE
+    assert driver.init("x", expected=first) is ErrorCode.PRODUCER_FENCED  # late: it must abort nothing
+    # In the middle of a transaction: that is aborted first, and the epoch that fenced it is the answer.
+    assert driver.init("x", expected=second) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.init("x", expected=second) is ErrorCode.CONCURRENT_TRANSACTIONS
+    driver.complete("x")
+    assert driver.init("x", expected=second) == Producer(first.producer_id, second.epoch + 1)
+
+
+def test_an_id_that_is_forgotten_begins_anew() -> None:
+    driver = TableDriver()
+    assert isinstance(driver.init("x", expected=Producer(5, 5)), Producer)
+    driver.now_ms += driver.limits.id_expiration_ms
+    driver.carry_out(driver.table.expire(driver.at))
+    driver.failover()
+    assert driver.end("x", Producer(5, 5), commit=True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert begun(driver).epoch == 0
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("version", [V1, V2])
+def test_epochs_that_run_out_bring_a_new_producer_id(version: int) -> None:
+    driver = TableDriver()
+    last = at_epoch(driver, "x", LAST_EPOCH)
+    if version == V1:
+        fresh = driver.init("x", expected=last)
+        assert isinstance(fresh, Producer)
+    else:
+        assert driver.add("x", last, [T0], V2) is ErrorCode.NONE
+        fresh = driver.end("x", last, commit=True, version=V2)
+        assert isinstance(fresh, Producer)
+        assert driver.init("x", expected=fresh) is ErrorCode.CONCURRENT_TRANSACTIONS
+        marker = driver.complete("x")
+        assert (marker.producer_id, marker.producer_epoch) == (last.producer_id, LAST_EPOCH + 1)
+        assert driver.end("x", last, commit=True, version=V2) == fresh
+    assert fresh.producer_id != last.producer_id
+    assert fresh.epoch == 0
+    assert driver.init("x", expected=last) == fresh
+    assert driver.add("x", fresh, [T0]) is ErrorCode.NONE
+
+
+def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
+    driver = TableDriver()
+    last = at_epoch(driver, "x", LAST_EPOCH)
+    assert driver.add("x", last, [T0]) is ErrorCode.NONE
+    assert driver.init("x", expected=last) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert driver.complete("x").producer_epoch == LAST_EPOCH + 1
+    fresh = driver.init("x", expected=last)
+    assert isinstance(fresh, Producer)
+    assert fresh.producer_id != last.producer_id
+    assert driver.init("x", expected=last) == fresh
+
+
+@pytest.mark.row("P4")
+def test_a_transaction_that_takes_too_long_is_aborted() -> None:
+    driver = TableDriver()
+    producer = begun(driver)
+    driver.add("x", producer, [T0])
+    driver.now_ms += TIMEOUT_MS
+    driver.add("x", producer, [T1])  # does not prolong it
+    assert list(driver.table.timed_out(driver.at)) == []
+    driver.now_ms += 1
+    assert list(driver.table.timed_out(driver.at)) == ["x"]
+    assert driver.carry_out(driver.table.abort_if_timed_out("x", 0, driver.at)) is True
+    assert driver.carry_out(driver.table.abort_if_timed_out("x", 0, driver.at)) is False
+    assert driver.end("x", producer, commit=True) is ErrorCode.PRODUCER_FENCED
+    driver.complete("x")
+    assert driver.init("x", expected=producer) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.row("P4")
+def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
+    driver = TableDriver()
+    producer = begun(driver)
+
+    def missing(who: Producer) -> object:
+        return driver.ask(lambda: driver.table.verify("x", who, [T0, T1], 0, driver.at))
+
+    assert missing(producer) == (T0, T1)
+    driver.add("x", producer, [T0])
+    assert missing(producer) == (T1,)
+    assert missing(Producer(producer.producer_id, 9)) is ErrorCode.PRODUCER_FENCED
+    assert missing(Producer(9, 0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    driver.end("x", producer, commit=True)
+    assert missing(producer) is ErrorCode.CONCURRENT_TRANSACTIONS
+    driver.complete("x")
+    assert missing(producer) == (T0, T1)
+
+
+def test_timeouts_have_a_bound() -> None:
+    driver = TableDriver()
+    driver.limits = dataclasses.replace(driver.limits, max_timeout_ms=TIMEOUT_MS - 1)
+    driver.failover()
+    assert driver.init("x") is ErrorCode.INVALID_TRANSACTION_TIMEOUT
