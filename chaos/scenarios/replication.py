@@ -11,6 +11,7 @@ from chaos.scenarios import expect
 from chaos.scenarios.expect import CATCH_UP_S, Finding, named
 from chaos.scenarios.scenario import Scenario, always
 from chaos.scenarios.settings import ALL, IDEMPOTENT, ONE, SHORT_LAG
+from chaos.workload.workload import Pace
 
 LAG_S: Final = 3.0
 SHRINK_S: Final = 1.5 * LAG_S
@@ -102,9 +103,12 @@ def _twin_loses(evidence: Evidence) -> tuple[bool, str]:
 HW_TRUNCATION: Final = Scenario(
     name="hw-truncation",
     story="Two leaders die one after the other. A follower that cuts its log to its high watermark, as "
-    "Kafka's did before KIP-101, loses what was acknowledged; one that asks for its epoch's end loses nothing.",
+    "Kafka's did before KIP-101, loses what was acknowledged; one that asks where its epoch ended loses "
+    "nothing.",
     topics=(IDEMPOTENT,),
-    # The followers' fetches wait for records, not for news of the high watermark.
+    # The followers' fetches wait for records, not for news of the high watermark: of the last record before a
+    # pause between two writes they do not know that it is committed. So there have to be such pauses.
+    pace=Pace(operations_per_s=20.0),
     settings={"replica.fetch.wait.max.ms": "5000"},
     schedule=always(
         """
