@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench rows lint types layers lock docs clean
+.PHONY: help setup demo test test-long chaos bench rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ test: $(READY) ## everything that runs in minutes
 
 test-long: $(READY) ## more seeds, longer runs
 	$(BIN)/python -m pytest -n $(JOBS) -m long
+
+# SEED: the first one; COUNT: how many (without it until Ctrl-C); SEEDS=3,17: only these; MINUTES: of faults per seed.
+chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results
+	$(BIN)/python -m chaos.seeds --from $(or $(SEED),1) $(if $(COUNT),--count $(COUNT)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS)
 
 bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks

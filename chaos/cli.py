@@ -76,9 +76,9 @@ def run(
         raise Trouble(
             "faults need a cluster of their own; --bootstrap-server goes with the scenario workload"
         )
+    steps = None if schedule_file is None else _steps(schedule_file, chosen)
     directory = report or RESULTS / f"{scenario}-{seed}"
     _make_room(directory)
-    steps = None if schedule_file is None else _steps(schedule_file, chosen)
     with _progress() as say:
         plan = Plan(
             scenario=chosen, directory=directory, seed=seed,

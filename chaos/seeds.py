@@ -120,6 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", metavar="N,N,...", help="these, in place of --from and --count")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--seconds", type=float, help="of faults per seed")
+    parser.add_argument("--minutes", type=float, help="the same in minutes")
     parser.add_argument(
         "--keep", type=Path, default=Path("chaos-results"), metavar="DIR", help="failing runs"
     )
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
         seeds = itertools.islice(seeds, options.count)
     find_server()  # once, before several runs would build it at the same time
 
+    seconds = 60 * options.minutes if options.minutes is not None else options.seconds
     held = 0
 
     def say(outcome: Outcome) -> None:
@@ -138,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
         held += outcome.ok
         print(f"seed {outcome.seed}: {'held' if outcome.ok else 'BROKEN'}, {outcome.sentence}", flush=True)
 
-    failed = run_seeds(options.scenario, seeds, options.jobs, options.seconds, options.keep, say)
+    failed = run_seeds(options.scenario, seeds, options.jobs, seconds, options.keep, say)
     print(f"{held} held, {len(failed)} broken" + (f": {', '.join(map(str, failed))}" if failed else ""))
     return 1 if failed else 0
 

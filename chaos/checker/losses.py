@@ -18,7 +18,7 @@ def check_losses(seen: Observations, orders: VersionOrders, findings: Findings) 
         _lost_writes(seen, partition, orders[key], findings)
         if UNSEEN.name not in findings.not_judged:
             _unseen(seen, partition, findings)
-        if VANISHED_READ.name not in findings.not_judged and key in seen.final_keys:
+        if key in seen.final_keys:
             _vanished_reads(seen, partition, findings)
 
 

@@ -51,8 +51,8 @@ def _is_on(step: Step, at_s: float) -> bool:
 
 
 def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Step:
-    kinds = list(_WEIGHTS)
-    kind = rng.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0]
+    kinds = list(WEIGHTS)
+    kind = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
     fault = _KINDS[kind](rng, bad_disk)
     lasts_s = rng.uniform(0.5, LONGEST_S) * rng.random() + 0.3
     if kind == "pause" and rng.random() < 0.4:
@@ -124,7 +124,7 @@ _KINDS: Final[Mapping[str, Callable[[random.Random, int], str]]] = {
     "fail-sync": lambda rng, disk: f"fail-sync {disk}",
     "clock": lambda rng, disk: f"clock {_node(rng)} {rng.choice(('+1h', '-1h', '+5s', '-5s'))}",
 }
-_WEIGHTS: Final[Mapping[str, float]] = {
+WEIGHTS: Final[Mapping[str, float]] = {
     "kill": 6, "pause": 4, "stop": 2, "restart": 2, "cut": 5, "isolate": 3, "deafen": 1.5, "mute": 1.5,
     "slow": 4, "bandwidth": 1.5, "reset": 1.5, "slow-close": 1, "timeout": 1, "slice": 1, "limit": 1,
     "down": 1.5, "disk-slow": 1.5, "disk-full": 1, "fail-sync": 1, "clock": 1,

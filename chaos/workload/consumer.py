@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.workload.producer import CLIENT_SETTINGS
+from chaos.workload.producer import CLIENT_SETTINGS, SILENT
 
 MOST_MESSAGES: Final = 500
 WATERMARK_TIMEOUT_S: Final = 2.0
@@ -40,7 +40,7 @@ class ReadingClient:
         }
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
-        self._consumer = Consumer(settings)
+        self._consumer = Consumer(settings, logger=SILENT)
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
         """Read these, each from its place, or from the beginning where it has none."""

@@ -1,0 +1,161 @@
+"""Every scenario once, with a fixed seed, through the command line; and what the command line refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from chaos import events, seeds
+from chaos.cli import app
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, TWIN, VERDICT
+from chaos.scenarios import SCENARIOS
+from kraft.cli.trouble import Trouble
+from kraft.local_cluster import LocalCluster
+from tests.waiting import wait_until
+
+ROWS = {
+    "isr-shrink": ("C1", "C2", "C4"),
+    "hw-truncation": ("C1", "C2", "C3", "C5"),
+    "slow-follower": ("C1", "C6"),
+    "bit-flip": ("C1", "L7"),
+    "everything": ("C1", "C2"),
+    "workload": ("C2",),
+}
+"""The others drive C6."""
+MINUTES = {"everything": "0.2", "workload": "0.05"}
+
+
+def chaos(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def scenarios() -> list[object]:
+    return [
+        pytest.param(name, id=name, marks=pytest.mark.row(*ROWS.get(name, ("C1", "C2", "C6"))))
+        for name in SCENARIOS
+    ]
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
+    minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
+    result = chaos("run", name, "--seed", "7", "--report", tmp_path, *minutes)
+    verdict = json.loads((tmp_path / VERDICT).read_text())
+    broken = [found for found in verdict["expectations"] if not found["ok"]]
+    assert not broken
+    assert result.exit_code == 0, result.output
+    assert f"{name}, seed 7: held" in result.output
+    assert {HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT} <= {path.name for path in tmp_path.iterdir()}
+    assert not (tmp_path / NODES).exists(), "the nodes' directories are kept only where something failed"
+    assert chaos("check", tmp_path).exit_code == (1 if SCENARIOS[name].is_lossy else 0)
+    if SCENARIOS[name].twin_plant is not None:
+        assert chaos("check", tmp_path / TWIN).exit_code == 1, "the planted bug is found in the history alone"
+
+
+@pytest.mark.row("C2")
+def test_any_kafka_cluster_can_be_judged(shared_cluster: LocalCluster, tmp_path: Path) -> None:
+    result = chaos(
+        "run", "workload", "--minutes", "0.05", "--bootstrap-server", shared_cluster.bootstrap,
+        "--report", tmp_path,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / VERDICT).read_text())["checker"]["stats"]["acknowledged"] > 200
+    assert not (tmp_path / EVENTS).exists()
+
+
+@pytest.mark.row("C2")
+def test_a_schedule_is_played_again_from_its_file(tmp_path: Path) -> None:
+    steps = tmp_path / "by-hand.txt"
+    steps.write_text("at 0.5 for 1: pause leader(all-0)\n")
+    directory = tmp_path / "run"
+    result = chaos("run", "everything", "--minutes", "0.05", "--schedule", steps, "--report", directory)
+    assert result.exit_code == 0, result.output
+    assert (directory / SCHEDULE).read_text() == steps.read_text()
+    faults = [event.fault.split()[0] for event in events.read(directory / EVENTS) if event.kind == "begin"]
+    assert faults == ["pause"]
+
+
+def test_many_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        seeds.main(["workload", "--seeds", "3,4", "--jobs", "2", "--seconds", "1", "--keep", str(tmp_path)])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert "seed 3: held" in out
+    assert "seed 4: held" in out
+    assert "2 held, 0 broken" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "chaos", "run", "leader-kill", "--report", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert any("kill" in line for line in run.stdout)
+        run.send_signal(signal.SIGINT)
+        run.stdout.close()
+        assert run.wait() == 130
+
+    def left() -> list[int]:
+        return [
+            process.pid for process in psutil.process_iter(["cmdline"])
+            if any(str(tmp_path) in word for word in process.info["cmdline"] or ())
+        ]  # fmt: skip
+
+    wait_until(lambda: not left(), "every process has ended")
+    assert (tmp_path / HISTORY).exists()
+
+
+# Refusals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "nothing"], "there is no scenario nothing; there are isr-shrink"),
+        (["run", "isr-shrink", "--minutes", "1"], "has a schedule of its own"),
+        (["run", "isr-shrink", "--bootstrap-server", "127.0.0.1:1"], "goes with the scenario workload"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(words: list[str], sentence: str) -> None:
+    with pytest.raises(Trouble) as refused:
+        chaos(*words)
+    assert sentence in str(refused.value)
+
+
+def test_a_directory_that_holds_something_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(Trouble, match="not the directory of a run"):
+        chaos("run", "isr-shrink", "--report", tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("at 1: explode 1", "explode: no fault"),
+        ("kill 1", "is no step"),
+        ("at 1: kill 9", "the nodes are 1, 2, 3"),
+    ],
+)
+def test_a_schedule_that_cannot_be_played_is_refused_first(line: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "steps").write_text(line + "\n")
+    with pytest.raises(Trouble) as refused:
+        chaos("run", "everything", "--schedule", tmp_path / "steps", "--report", tmp_path / "run")
+    assert sentence in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_history_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text("{}\n")
+    with pytest.raises(Trouble, match="version"):
+        chaos("check", tmp_path)
