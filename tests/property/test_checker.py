@@ -70,6 +70,11 @@ def histories(draw: st.DrawFn) -> History:
                 txn=draw(transactions) if f == "txn" else None,
             )
         )
+    if draw(st.booleans()):
+        final = {"start": 12, "end": 12, "outcome": "ok", "final": True}
+        keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
+        operations.append(Operation(9, "assign", keys=keys, **final))
+        operations.append(Operation(9, "poll", ops=[draw(micro("poll", values))], **final))
     return History(Header(topics), operations, torn=draw(st.integers(0, 9)) == 0)
 
 

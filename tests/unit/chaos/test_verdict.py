@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from chaos.checker import Verdict, check
 from chaos.checker.anomalies import KINDS, markdown
 from chaos.checker.text import lines
@@ -57,6 +59,17 @@ def test_of_many_anomalies_all_are_counted_and_some_are_shown() -> None:
 def test_a_verdict_survives_json() -> None:
     verdict = check(history(acks=-1, lost=3))
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
+def test_a_value_that_is_sent_twice_leaves_nothing_to_judge() -> None:
+    twice = history(acks=-1, lost=1)
+    with pytest.raises(ValueError, match="value 0 is sent by op 0 and by op 4"):
+        check(twice._replace(operations=[*twice.operations, twice.operations[0]]))
+
+
+def test_a_topic_without_a_mode_cannot_be_judged() -> None:
+    with pytest.raises(ValueError, match="t-0 is of no topic"):
+        check(history(acks=-1, lost=1)._replace(header=Header({"u": TopicMode(1, -1)})))
 
 
 def test_the_table_for_the_documentation_has_a_line_per_anomaly() -> None:
