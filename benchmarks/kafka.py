@@ -11,7 +11,6 @@ import base64
 import os
 import random
 import shutil
-import subprocess
 import tempfile
 import time
 import uuid
@@ -19,11 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.cluster import NODES, NodeProcess, Skipped
+from benchmarks.maven import Artifact, fetch_jars
 from kraft.loopback import HOST, free_ports
 
 KAFKA_VERSION = "4.1.0"
-ARTIFACT = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}"
-FETCH_TIMEOUT_S = 600
+KAFKA = Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)
 FORMAT_TIMEOUT_S = 120
 JVM_FLAGS = (
     "-Xms1g",
@@ -36,15 +35,6 @@ JVM_FLAGS = (
     "-Djava.awt.headless=true",
 )
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>kraft.benchmarks</groupId><artifactId>kafka-jars</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
-
 
 def find_jars() -> Path:
     """The directory of Kafka's jars, fetched if need be; raises Skipped where that is not possible."""
@@ -56,36 +46,7 @@ def find_jars() -> Path:
         if not any(jars.glob("kafka_2.13-*.jar")):
             raise Skipped(f"KRAFT_KAFKA_JARS={named} holds no kafka_2.13-*.jar")
         return jars
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kraft"
-    jars = cache / f"kafka-{KAFKA_VERSION}"
-    if not jars.is_dir():
-        _fetch_jars(jars)
-    return jars
-
-
-def _fetch_jars(jars: Path) -> None:
-    """Let Maven copy the jars beside their final place, then rename: a broken fetch leaves nothing behind."""
-    if shutil.which("mvn") is None:
-        raise Skipped("there is no mvn on the PATH to fetch the jars, and KRAFT_KAFKA_JARS is not set")
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM)
-        fetched = Path(scratch) / "jars"
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        try:
-            done = subprocess.run(
-                [*command, f"-DoutputDirectory={fetched}"],
-                capture_output=True,
-                text=True,
-                timeout=FETCH_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise Skipped(f"mvn did not fetch {ARTIFACT} within {FETCH_TIMEOUT_S} s") from None
-        if done.returncode != 0:
-            lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-            raise Skipped(f"mvn could not fetch {ARTIFACT}: {lines[0]}")
-        fetched.rename(jars)
+    return fetch_jars(f"kafka-{KAFKA_VERSION}", [KAFKA])
 
 
 class KafkaCluster:

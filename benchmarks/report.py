@@ -45,7 +45,7 @@ def lines(samples: Samples) -> list[Line]:
             better = " / ".join(
                 factor(metric, median(a), median(b)) for a, b in zip(ours, theirs, strict=False)
             )
-            made.append(Line(metric.title, metric.unit, _cell(theirs), _cell(ours), better, metric.aim))
+            made.append(Line(metric.title, metric.unit, cell(theirs), cell(ours), better, metric.aim))
     return made
 
 
@@ -60,20 +60,20 @@ def factor(metric: Metric, ours: float, theirs: float) -> str:
     if ours <= 0 or theirs <= 0:
         return "-"
     better = ours / theirs if metric.higher_is_better else theirs / ours
-    return f"{_number(better)} x"
+    return f"{number(better)} x"
 
 
-def _cell(parts: Sequence[Sequence[float]]) -> str:
+def cell(parts: Sequence[Sequence[float]]) -> str:
     if not parts:
         return "-"
-    middle = " / ".join(_number(median(values)) for values in parts)
+    middle = " / ".join(number(median(values)) for values in parts)
     values = parts[0]
     if len(parts) > 1 or len(values) == 1:
         return middle
-    return f"{middle} ({_number(min(values))}-{_number(max(values))})"
+    return f"{middle} ({number(min(values))}-{number(max(values))})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three figures that mean something."""
     if value >= 100:
         return f"{value:,.0f}"

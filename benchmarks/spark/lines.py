@@ -1,0 +1,110 @@
+"""The lines of the table: what each sample means, and the aim beside the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.report import cell, number
+from benchmarks.spark.data import LARGE, LZ4, SHAPES, SMALL, ZSTD
+from benchmarks.spark.systems import System
+
+# Samples of all rounds: system -> name -> values.
+Samples = Mapping[str, Mapping[str, Sequence[float]]]
+
+THEIRS = "jar"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One line. The aim is in words; a ratio is that to Spark's own."""
+
+    name: str
+    title: str
+    unit: str
+    aim: str = ""
+
+
+_RATES = {SMALL.name: "≥ 1.5 x", LARGE.name: "≥ 1.2 x", LZ4.name: "≥ 1.2 x", ZSTD.name: "≥ 1.2 x"}
+_PER_CORE = {SMALL.name: "≥ 0.9 x", LARGE.name: "≥ 0.7 x"}
+
+METRICS: tuple[Metric, ...] = (
+    *(
+        metric
+        for shape in SHAPES
+        for metric in (
+            Metric(
+                f"batch-{shape.name}.rate", f"batch, {shape.title}", "M rows/s", _RATES.get(shape.name, "")
+            ),
+            Metric(
+                f"batch-{shape.name}.per-core",
+                f"batch, {shape.title}: client",
+                "M rows/core-s",
+                _PER_CORE.get(shape.name, ""),
+            ),
+            Metric(f"batch-{shape.name}.brokers", f"batch, {shape.title}: brokers", "M rows/core-s"),
+        )
+    ),
+    Metric("catch-up", "availableNow, 100 B", "M rows/s", "≥ 1.4 x"),
+    Metric("copy.p50", "append to sink, p50", "ms", "≤ 500 ms, ≤ 1 x"),
+    Metric("copy.max", "append to sink, slowest", "ms"),
+    Metric("idle", "idle stream: client", "% of a core", "≤ 15 %"),
+    Metric("idle.brokers", "idle stream: brokers", "% of a core"),
+    Metric("first-row.cold", "first row of a session", "s", "≤ 1.2 x"),
+    Metric("first-row.later", "first row, later", "s", "≤ 1.2 x"),
+    Metric("start", "start of the session", "s"),
+    Metric("worker-rss", "Python worker, peak RSS", "MB", "≤ 256 MB"),
+    Metric("rss", "all processes of the client, peak RSS", "MB"),
+)
+
+
+def headings(systems: Sequence[System]) -> tuple[str, ...]:
+    return (
+        "",
+        "unit",
+        *(
+            text
+            for each in systems
+            for text in ((each.title,) if each.name == THEIRS else (each.title, "ratio"))
+        ),
+        "aim",
+    )
+
+
+def rows(samples: Samples, systems: Sequence[System]) -> list[tuple[str, ...]]:
+    """Those for which there are samples, ready to be printed."""
+    made = []
+    for metric in METRICS:
+        if not any(samples[system.name].get(metric.name) for system in systems):
+            continue
+        cells = []
+        theirs = samples.get(THEIRS, {}).get(metric.name)
+        for system in systems:
+            values = samples[system.name].get(metric.name)
+            cells.append(cell([values] if values else []))
+            if system.name != THEIRS:
+                cells.append(f"{number(median(values) / median(theirs))} x" if values and theirs else "-")
+        made.append((metric.title, metric.unit, *cells, metric.aim))
+    return made
+
+
+def print_table(console: Console, samples: Samples, systems: Sequence[System]) -> None:
+    table = Table(title="median of the rounds (least-greatest)", title_justify="left")
+    for heading in headings(systems):
+        table.add_column(heading, justify="left" if heading in ("", "unit", "aim") else "right")
+    for row in rows(samples, systems):
+        table.add_row(*row)
+    console.print(table)
+
+
+def markdown(samples: Samples, systems: Sequence[System], facts: Mapping[str, str]) -> str:
+    names = headings(systems)
+    table = "\n".join(
+        "| " + " | ".join(row) + " |" for row in [names, ("-",) * len(names), *rows(samples, systems)]
+    )
+    machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"
