@@ -148,6 +148,8 @@ class Shard(Generic[RecordT]):
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        """Kept here: of what is due at once, uvloop's handle does not say when."""
         self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
     # --- serving -------------------------------------------------------------------------------
@@ -285,9 +287,10 @@ class Shard(Generic[RecordT]):
         if due == float("inf") or self.phase is not Phase.ACTIVE:
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
+        self._timer_due = due
         self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -154,6 +155,20 @@ def test_replication_that_takes_too_long_is_told() -> None:
             assert await committed(groups) == 5  # unknown became true
 
     run(test)
+
+
+def test_what_is_due_at_once_is_as_good_on_the_loop_that_nodes_use() -> None:
+    """uvloop makes of a timer that is due a plain handle, which lacks `when`."""
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, config=GroupServiceConfig(shards=ShardLimits(commit_timeout=0.0))) as groups:
+            log.replicating = False
+            asked = [refusal(groups.commit_offsets(commit(offset))) for offset in (5, 6)]
+            assert await asyncio.gather(*asked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
 
 
 @pytest.mark.parametrize(
