@@ -316,6 +316,26 @@ class ConfigKeys:
     offsets_commit_timeout_ms: int = key(5 * SECOND, "patience with the replication of a commit", minimum=1)
     offsets_load_buffer_size: int = key(5 * MIB, "bytes read at once while offsets are loaded", minimum=1)
 
+    # -- transactions -------------------------------------------------------------------------
+    transaction_max_timeout_ms: int = key(15 * MINUTE, "longest that a producer may ask for", minimum=1)
+    transactional_id_expiration_ms: int = key(7 * DAY, "an idle transactional id is forgotten", minimum=1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
+        10 * SECOND, "how often transactions are looked for that took too long", minimum=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
+        1 * HOUR, "how often idle transactional ids are looked for", minimum=1
+    )
+    transaction_partition_verification_enable: bool = key(
+        True, "a leader asks the coordinator before it lets the first batch of a transaction in"
+    )
+    transaction_state_log_num_partitions: int = key(50, "partitions of __transaction_state", minimum=1)
+    transaction_state_log_replication_factor: int = key(3, "copies of __transaction_state", minimum=1)
+    transaction_state_log_min_isr: int = key(2, "in-sync copies that a decision needs", minimum=1)
+    transaction_state_log_segment_bytes: int = key(100 * MIB, "size of its files", minimum=1)
+    transaction_state_log_load_buffer_size: int = key(
+        5 * MIB, "bytes read at once while transactions are loaded", minimum=1
+    )
+
 
 TOPIC_KEYS: Final = {
     "cleanup.policy": "log.cleanup.policy",
@@ -359,10 +379,7 @@ NO_EFFECT: Final = (
     "group.coordinator.append.linger.ms", "replica.socket.receive.buffer.bytes", "metadata.log.segment.ms",
     "metadata.max.retention.ms", "controller.socket.timeout.ms", "metric.reporters", "metrics.num.samples",
     "metrics.recording.level", "metrics.sample.window.ms",
-    # Parts of Kafka that are not here yet: topics that transactions and share groups would use.
-    "transaction.state.log.replication.factor", "transaction.state.log.min.isr",
-    "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
-    "transaction.max.timeout.ms", "transactional.id.expiration.ms",
+    # Parts of Kafka that are not here yet: the topic that share groups would use.
     "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.num.partitions", "group.coordinator.rebalance.protocols",
 )  # fmt: skip

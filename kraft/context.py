@@ -20,6 +20,7 @@ from kraft.wire.header import response_prefix
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
+    from data_plane.coordinator.transactions.service import TransactionService
     from data_plane.partitions import Partitions
     from data_plane.timing_wheel import WheelTimer
     from fetch.delayed_fetch import FetchService
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kraft.departures import Departures
     from kraft.net.server import Peer
     from kraft.producer_ids import ProducerIds
+    from kraft.txn_admission import Admission
+    from kraft.txn_leader import MarkerWriter
     from metadata_quorum.image import MetadataImage
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
@@ -70,6 +73,9 @@ class NodeContext:
     controller_client: ControllerClient | None = None
     groups: Any = None
     producer_ids: ProducerIds | None = None
+    transactions: TransactionService | None = None
+    markers: MarkerWriter | None = None
+    admission: Admission | None = None
     departures: Departures | None = None
     """Brokers that die or may have died, on a broker."""
     raft: Any = None

@@ -231,6 +231,8 @@ class LocalCluster:
             "log.dirs": str(self.home(node.id) / "data"),
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": str(min(2, len(self.nodes))),
             # As in the server.properties that comes with Kafka: a first consumer need not wait.
             "group.initial.rebalance.delay.ms": "0",
         }

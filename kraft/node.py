@@ -17,7 +17,6 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
-from typing import Final
 
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
@@ -33,15 +32,11 @@ from kraft.controller_client import ControllerLinks
 from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
-from kraft.producer_ids import ProducerIds
 from kraft.roles import BrokerRole, ControllerRole
 from kraft.storage import Storage
 from metadata_quorum.disk import Disk
-from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
-
-ALLOCATE_PRODUCER_IDS: Final = 67
-ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 
 
 class Node:
@@ -107,7 +102,10 @@ class Node:
             context.partitions = broker.partitions
             context.fetches = broker.fetches
             context.groups = broker.groups
-            context.producer_ids = ProducerIds(self._allocate_producer_ids)
+            context.producer_ids = broker.producer_ids
+            context.transactions = broker.transactions
+            context.markers = broker.markers
+            context.admission = broker.admission
             context.timer = broker.timer
             context.departures = broker.departures
             context.broker_epoch = lambda: broker.lifecycle.broker_epoch
@@ -122,15 +120,6 @@ class Node:
             listen(broker.publisher.publish)
         else:
             listen(lambda _, image: setattr(context, "image", image))
-
-    async def _allocate_producer_ids(self) -> tuple[int, int]:
-        fields = {"broker_id": self.config.node_id, "broker_epoch": self.context.broker_epoch()}
-        answer = await self.controller_links.request(
-            ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
-        )
-        if answer.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
-        return answer.producer_id_start, answer.producer_id_len
 
     async def blocking(self, work: Callable[[], None]) -> None:
         """Run what blocks outside the loop."""

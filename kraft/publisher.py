@@ -4,7 +4,7 @@
         -> node.image             what handlers answer from
         -> partitions.apply       become leader, become follower, create, delete, configure
         -> fetchers               follow, unfollow
-        -> groups                 load a coordinator's partition, or let go of it
+        -> groups, transactions   load a coordinator's partition, or let go of it
         -> departures             who has died, for those who ask for metadata
         -> broker_lifecycle       caught up with our own registration?
 
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
 from data_plane.partition import Partition
 from data_plane.partitions import Partitions
 from fetch.fetchers import Fetchers
@@ -40,6 +41,7 @@ class Publisher:
         partitions: Partitions,
         fetchers: Fetchers,
         groups: GroupService,
+        transactions: TransactionService,
         departures: Departures,
         *,
         incarnation_id: UUID,
@@ -51,6 +53,10 @@ class Publisher:
         self._partitions = partitions
         self._fetchers = fetchers
         self._groups = groups
+        self._coordinators: dict[str, GroupService | TransactionService] = {
+            OFFSETS_TOPIC: groups,
+            TRANSACTIONS_TOPIC: transactions,
+        }
         self._departures = departures
         self._incarnation_id = incarnation_id
         self._broker_epoch = broker_epoch
@@ -100,9 +106,10 @@ class Publisher:
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._node.image = image
         changes = self._partitions.apply(delta, image)
-        topic = image.topic(OFFSETS_TOPIC)
-        if topic is not None:
-            self._groups.partitions = len(topic.partitions)
+        for name, coordinator in self._coordinators.items():
+            topic = image.topic(name)
+            if topic is not None:
+                coordinator.partitions = len(topic.partitions)
         if delta.deleted_topics:
             self._groups.topics_deleted(list(delta.deleted_topics.values()))
         for partition in changes.removed:
@@ -110,8 +117,9 @@ class Publisher:
             self._resign(partition)
         for partition in changes.leading:
             self._fetchers.unfollow(partition)
-            if partition.tp.topic == OFFSETS_TOPIC:
-                self._groups.become_leader(partition.tp.partition, partition.leader_epoch)
+            if partition.tp.topic in self._coordinators:
+                led = self._coordinators[partition.tp.topic]
+                led.become_leader(partition.tp.partition, partition.leader_epoch)
         for partition in changes.following:
             self._resign(partition)
             self._fetchers.follow(partition)
@@ -121,5 +129,6 @@ class Publisher:
         self._on_published()
 
     def _resign(self, partition: Partition) -> None:
-        if partition.tp.topic == OFFSETS_TOPIC:
-            self._groups.resign(partition.tp.partition)
+        coordinator = self._coordinators.get(partition.tp.topic)
+        if coordinator is not None:
+            coordinator.resign(partition.tp.partition)

@@ -1,7 +1,7 @@
 """The two roles that a node can have, each with all its parts: the quorum's and the data plane's.
 
     ControllerRole   Raft links -> Raft voter -> state machine -> controller; readers of the metadata log
-    BrokerRole       publisher -> partitions, fetchers, groups; fetches; the lifecycle with the quorum
+    BrokerRole       publisher -> partitions, fetchers, groups, transactions; fetches; the lifecycle
 
 Built by node.py, which connects them to each other, to the listeners and to the handlers.
 """
@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
 from data_plane.log_dirs import LogDir
 from data_plane.partitions import Partitions
 from data_plane.timing_wheel import WheelTimer
@@ -26,27 +27,39 @@ from kraft import settings
 from kraft.api.metadata_fetch import MetadataReader
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
+from kraft.broker_links import BrokerLinks
 from kraft.config import Config
 from kraft.context import NodeContext
 from kraft.controller_client import ControllerLinks
 from kraft.departures import Departures
+from kraft.directory_channel import BrokerDirectoryChannel
 from kraft.internal_topic import InternalTopic
 from kraft.isr_channel import BrokerIsrChannel
 from kraft.last_call import LastCalls
 from kraft.net.client import Address
 from kraft.peers import SocketLeader
+from kraft.producer_ids import ProducerIds
 from kraft.publisher import Publisher
 from kraft.raft_driver import RaftDriver
 from kraft.raft_links import RaftLinks
 from kraft.storage import random_uuid
+from kraft.txn_admission import Admission
+from kraft.txn_leader import Guards, MarkerWriter
+from kraft.txn_markers import MarkerChannel
 from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import MetadataImage
 from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import FeatureRange
 from metadata_quorum.raft.voter import SyncObjRaft
 from metadata_quorum.state_machine import MetadataStateMachine
+
+ALLOCATE_PRODUCER_IDS: Final = 67
+ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
+
+_ANSWER_GRACE_S: Final = 5.0
+"""On top of the other broker's own patience: its answer tells what became of each partition."""
 
 
 class RoleHost(Protocol):
@@ -162,6 +175,7 @@ class BrokerRole:
             now_ms=node.now_ms,
             blocking=node.blocking,
             on_log_dir_failed=self._log_dir_failed,
+            directory_channel=BrokerDirectoryChannel(config.node_id, self.lifecycle, node.controller_links),
         )
         self.fetches = FetchService(
             self.partitions,
@@ -192,11 +206,48 @@ class BrokerRole:
             node.now_ms,
         )
         self.departures = Departures(loop)
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self._broker_links = BrokerLinks(
+            loop,
+            lambda broker_id: address_of(config, context.image, broker_id),
+            client_id=f"broker-{config.node_id}",
+        )
+        guards = Guards()
+        request_timeout_s = config.request_timeout_ms * settings.MS
+        self.markers = MarkerWriter(
+            self.partitions, self.groups, guards, self.timer, loop, node.now_ms, request_timeout_s
+        )
+        self._marker_channel = MarkerChannel(
+            config.node_id,
+            lambda: context.image,
+            self.markers,
+            self._broker_links,
+            loop,
+            request_timeout_s + _ANSWER_GRACE_S,
+        )
+        self.transactions = TransactionService(
+            settings.transaction_settings(config),
+            InternalTopic(TRANSACTIONS_TOPIC, self.partitions, loop, node.now_ms),
+            self._marker_channel,
+            self.producer_ids.next_id,
+            loop,
+            node.now_ms,
+        )
+        self.admission = Admission(
+            config.node_id,
+            lambda: context.image,
+            self.transactions,
+            self._broker_links,
+            guards,
+            verifies=config.transaction_partition_verification_enable,
+            timeout_s=request_timeout_s,
+        )
         self.publisher = Publisher(
             context,
             self.partitions,
             self.fetchers,
             self.groups,
+            self.transactions,
             self.departures,
             incarnation_id=identity.incarnation_id,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
@@ -227,6 +278,9 @@ class BrokerRole:
     async def stop(self) -> None:
         self.publisher.close()
         self.groups.close()
+        self.transactions.close()
+        self._marker_channel.close()
+        self._broker_links.close()
         await self.fetchers.close()
         await self.partitions.close(self.lifecycle.broker_epoch)
         self.timer.close()
@@ -242,6 +296,18 @@ class BrokerRole:
             config.broker_rack,
             tuple(log_dirs.values()),
         )
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        fields = {
+            "broker_id": self._node.config.node_id,
+            "broker_epoch": self.lifecycle.broker_epoch,
+        }
+        answer = await self._node.controller_links.request(
+            ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
+        return answer.producer_id_start, answer.producer_id_len
 
     def _leader(self, leader_id: int, fetcher_id: int) -> SocketLeader:
         config, context = self._node.config, self._node.context

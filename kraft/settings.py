@@ -14,6 +14,8 @@ from data_plane.coordinator.groups.service import GroupServiceConfig
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.transactions.service import TransactionServiceConfig
+from data_plane.coordinator.transactions.state_machine import TransactionLimits
 from data_plane.log.config import LogConfig
 from data_plane.partitions import PartitionsSettings
 from fetch.own_session import FetchLimits
@@ -100,6 +102,22 @@ def group_settings(config: Config) -> GroupServiceConfig:
         ),
         partitions=config.offsets_topic_num_partitions,
         retention_check_interval=config.offsets_retention_check_interval_ms * MS,
+    )
+
+
+def transaction_settings(config: Config) -> TransactionServiceConfig:
+    return TransactionServiceConfig(
+        transactions=TransactionLimits(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+        ),
+        shards=ShardLimits(
+            commit_timeout=config.request_timeout_ms * MS,
+            load_slice_bytes=config.transaction_state_log_load_buffer_size,
+        ),
+        partitions=config.transaction_state_log_num_partitions,
+        timeout_check_interval=config.transaction_abort_timed_out_transaction_cleanup_interval_ms * MS,
+        expiry_check_interval=config.transaction_remove_expired_transaction_cleanup_interval_ms * MS,
     )
 
 

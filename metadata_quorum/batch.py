@@ -57,6 +57,7 @@ _OFFSET: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _CRC_POSITION: Final = 17
+_ATTRIBUTES_LOW_BYTE: Final = 22
 
 
 class CorruptBatchError(ValueError):
@@ -155,6 +156,13 @@ def iter_headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
             return
         yield pos, header
         pos += size
+
+
+def is_transactional(buf: Buffer) -> bool:
+    """Whether the batch at the start of `buf` says that it is part of a transaction; two bytes are read."""
+    if len(buf) <= _ATTRIBUTES_LOW_BYTE or buf[MAGIC_POSITION] != MAGIC:
+        return False
+    return bool(buf[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG)
 
 
 def set_offset_and_epoch(buf: bytearray | memoryview, pos: int, base_offset: int, epoch: int) -> None:

@@ -77,4 +77,17 @@ def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
                 {"name": "segment.bytes", "value": str(config.offsets_topic_segment_bytes)},
             ],
         }
+    if name == "__transaction_state":
+        return {
+            "name": name,
+            "num_partitions": config.transaction_state_log_num_partitions,
+            "replication_factor": config.transaction_state_log_replication_factor,
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "uncompressed"},
+                {"name": "unclean.leader.election.enable", "value": "false"},
+                {"name": "min.insync.replicas", "value": str(config.transaction_state_log_min_isr)},
+                {"name": "segment.bytes", "value": str(config.transaction_state_log_segment_bytes)},
+            ],
+        }
     return {"name": name, "num_partitions": -1, "replication_factor": -1}

@@ -114,9 +114,18 @@ class Dispatcher:
 
     def _start(self, work: Coroutine[Any, Any, Buffers]) -> asyncio.Task[Buffers]:
         task = self._node.loop.create_task(work)
-        self._tasks[task] = None  # the loop itself holds its tasks by weak references only
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        self._watch(task)
         return task
+
+    def _watch(self, task: asyncio.Task[Buffers]) -> None:
+        self._tasks[task] = None  # the loop itself holds its tasks by weak references only
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Buffers]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, InvariantViolation | FatalError):
+            self._stop_node(error)
 
     async def _forward(self, ctx: RequestContext, request: Message, body: memoryview) -> Buffers:
         try:
@@ -156,7 +165,10 @@ class Dispatcher:
     def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
         assert ctx.row.raw is not None
         try:
-            return ctx.row.raw(self._node, ctx, body)
+            reply = ctx.row.raw(self._node, ctx, body)
+            if isinstance(reply, asyncio.Task):
+                self._watch(reply)
+            return reply
         except ProtocolError:
             raise
         except (MalformedMessage, MalformedHeader) as error:

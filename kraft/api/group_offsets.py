@@ -1,4 +1,4 @@
-"""A group's committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+"""A group's committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
 The store is the group's coordinator (data_plane/coordinator/groups); here requests of any version
 are turned into what it is asked. From version 10 on topics are named by id.
@@ -12,13 +12,16 @@ from typing import Any, Final
 from data_plane.coordinator.groups.messages import (
     NO_OFFSET,
     CommitOffsets,
-    CommittedOffset,
     FetchOffsets,
+    OffsetsReply,
     OffsetToCommit,
 )
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC
+from data_plane.coordinator.machine import Producer
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
+from kraft.txn_admission import ASK_AGAIN
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage
@@ -27,6 +30,10 @@ from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
 _FIRST_WITH_TOPIC_IDS: Final = 10
 _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
+_FIRST_TO_SAY_ABORTABLE: Final = 4
+"""TxnOffsetCommit: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+_FIRST_TO_ADD: Final = 5
+"""TxnOffsetCommit: the group joins the transaction by being committed to (transaction.version 2)."""
 
 
 # ---- OffsetCommit ------------------------------------------------------------------------------------
@@ -110,14 +117,99 @@ def _per_partition(
     }
 
 
+# ---- TxnOffsetCommit ---------------------------------------------------------------------------------
+
+
+async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    """Offsets that count when the producer's transaction commits."""
+    offsets = tuple(
+        OffsetToCommit(
+            TopicPartition(topic.name, each.partition_index),
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.committed_metadata,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+        if node.image.topic(topic.name) is not None
+    )
+    errors: Mapping[TopicPartition, ErrorCode] = {}
+    if offsets:
+        try:
+            errors = await _commit_in_transaction(node, ctx, request, offsets)
+        except BrokerError as error:
+            errors = {wanted.partition: error.code for wanted in offsets}
+    return _per_partition(
+        request.topics,
+        lambda topic, index: errors.get(
+            TopicPartition(topic or "", index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ),
+        [topic.name for topic in request.topics],
+    )
+
+
+async def _commit_in_transaction(
+    node: NodeContext, ctx: RequestContext, request: Message, offsets: tuple[OffsetToCommit, ...]
+) -> Mapping[TopicPartition, ErrorCode]:
+    service, admission, partitions = coordinator(node), node.admission, node.partitions
+    assert admission is not None
+    assert partitions is not None
+    if not request.group_id:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+    service.check_serving(request.group_id)
+    place = TopicPartition(OFFSETS_TOPIC, service.partition_for(request.group_id))
+    producer = Producer(request.producer_id, request.producer_epoch)
+    guard = admission.guards.begin(place, producer.producer_id)
+    try:
+        log = partitions.get(*place).log
+        asks = admission.verifies or ctx.version >= _FIRST_TO_ADD
+        if asks and not log.producers.has_open_transaction(*producer):
+            add = ctx.version >= _FIRST_TO_ADD
+            told = await admission.ask(request.transactional_id, producer, [place], add=add)
+            if told[place] is not ErrorCode.NONE:
+                raise BrokerError(_as_group_coordinator(told[place], ctx.version))
+            if not guard.holds:  # a marker has come between: asked again, it is another transaction
+                raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        committing = service.commit_offsets(
+            CommitOffsets(
+                group_id=request.group_id,
+                offsets=offsets,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                instance_id=request.group_instance_id,
+                producer=producer,
+            )
+        )
+        return (await committing).errors
+    finally:
+        admission.guards.end(place, producer.producer_id, guard)
+
+
+def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
+    """What the transactions coordinator said, as its client's group coordinator says it."""
+    if code in ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_TO_ADD):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for another coordinator
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TO_SAY_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def transactional_commit_error(request: Message, code: ErrorCode, message: str) -> Response:
+    names = [topic.name for topic in request.topics]
+    return _per_partition(request.topics, lambda _topic, _index: code, names)
+
+
 # ---- OffsetFetch -------------------------------------------------------------------------------------
 
 
 async def handle_fetch(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
-        return {"groups": [await _fetch_group(node, ctx, group) for group in request.groups]}
+        return {"groups": [await _fetch_group(node, ctx, request, group) for group in request.groups]}
     try:
-        return {"error_code": 0, "topics": await _fetch(node, request.group_id, request.topics, by_id=False)}
+        wanted = request.group_id, request.topics
+        return {"error_code": 0, "topics": await _fetch(node, *wanted, request.require_stable, by_id=False)}
     except BrokerError as error:
         return fetch_error(request, error.code, error.message)
 
@@ -134,23 +226,25 @@ def fetch_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "topics": failed, "groups": groups}
 
 
-async def _fetch_group(node: NodeContext, ctx: RequestContext, group: Message) -> dict[str, Any]:
+async def _fetch_group(
+    node: NodeContext, ctx: RequestContext, request: Message, group: Message
+) -> dict[str, Any]:
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     try:
-        topics = await _fetch(node, group.group_id, group.topics, by_id=by_id)
+        topics = await _fetch(node, group.group_id, group.topics, request.require_stable, by_id=by_id)
     except BrokerError as error:
         return {"group_id": group.group_id, "topics": [], "error_code": int(error.code)}
     return {"group_id": group.group_id, "topics": topics, "error_code": 0}
 
 
 async def _fetch(
-    node: NodeContext, group_id: str, topics: list[Message] | None, *, by_id: bool
+    node: NodeContext, group_id: str, topics: list[Message] | None, stable: bool, *, by_id: bool
 ) -> list[dict[str, Any]]:
     """The topics of the response, in the order asked for; no list of them asks for all."""
     service = coordinator(node)
     if topics is None:
-        reply = await service.fetch_offsets(FetchOffsets(group_id, None))
-        return _all_topics(node.image, reply.offsets, by_id=by_id)
+        reply = await service.fetch_offsets(FetchOffsets(group_id, None, stable))
+        return _all_topics(node.image, reply, by_id=by_id)
     names = [_topic_name(node.image, topic, by_id) for topic in topics]
     wanted = tuple(
         TopicPartition(name, index)
@@ -158,14 +252,14 @@ async def _fetch(
         if name is not None
         for index in topic.partition_indexes
     )
-    reply = await service.fetch_offsets(FetchOffsets(group_id, wanted))
+    reply = await service.fetch_offsets(FetchOffsets(group_id, wanted, stable))
     return [
         {
             **_same_name(topic, by_id=by_id),
             "partitions": [
                 _no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
-                else _offset(index, reply.offsets[TopicPartition(name, index)])
+                else _offset(reply, TopicPartition(name, index))
                 for index in topic.partition_indexes
             ],
         }
@@ -173,12 +267,10 @@ async def _fetch(
     ]
 
 
-def _all_topics(
-    image: MetadataImage, offsets: Mapping[TopicPartition, CommittedOffset | None], *, by_id: bool
-) -> list[dict[str, Any]]:
+def _all_topics(image: MetadataImage, reply: OffsetsReply, *, by_id: bool) -> list[dict[str, Any]]:
     partitions: dict[str, list[dict[str, Any]]] = {}
-    for (name, index), kept in sorted(offsets.items()):
-        partitions.setdefault(name, []).append(_offset(index, kept))
+    for place in sorted(reply.offsets):
+        partitions.setdefault(place.topic, []).append(_offset(reply, place))
     topics = []
     for name, rows in partitions.items():
         topic = image.topic(name)
@@ -189,11 +281,14 @@ def _all_topics(
     return topics
 
 
-def _offset(index: int, kept: CommittedOffset | None) -> dict[str, Any]:
+def _offset(reply: OffsetsReply, place: TopicPartition) -> dict[str, Any]:
+    if place in reply.unstable:
+        return _no_offset(place.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    kept = reply.offsets[place]
     if kept is None:
-        return _no_offset(index, ErrorCode.NONE)
+        return _no_offset(place.partition, ErrorCode.NONE)
     return {
-        "partition_index": index,
+        "partition_index": place.partition,
         "committed_offset": kept.offset,
         "committed_leader_epoch": kept.leader_epoch,
         "metadata": kept.metadata,
@@ -252,5 +347,8 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 ROWS: Final = (
     ApiRow(8, "OffsetCommit", 2, 9, BROKER, handle_commit, on_error=commit_error),
     ApiRow(9, "OffsetFetch", 1, 9, BROKER, handle_fetch, on_error=fetch_error),
+    ApiRow(
+        28, "TxnOffsetCommit", 0, 5, BROKER, handle_transactional_commit, on_error=transactional_commit_error
+    ),
     ApiRow(47, "OffsetDelete", 0, 0, BROKER, handle_delete, on_error=delete_error),
 )

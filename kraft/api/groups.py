@@ -1,8 +1,9 @@
-"""Being in a group: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""FindCoordinator, and being in a group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 Turns requests of any version into what data_plane/coordinator/groups/service.py is asked, and its
 answers into responses. The coordinator of a group is the leader of its partition of
-`__consumer_offsets`; the first who looks for one has that topic created.
+`__consumer_offsets`, that of a transactional id the leader of its partition of `__transaction_state`;
+the first who looks for one has that topic created.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, partition_of_group
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_create
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 
-_GROUP_KEY: Final = 0
+_TOPICS: Final = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+"""By the type of a key that a coordinator is looked for by."""
 
 _FIRST_WITH_KEYS: Final = 4
 """FindCoordinator: many keys at once."""
@@ -67,12 +70,13 @@ def find_coordinator_error(request: Message, code: ErrorCode, message: str) -> R
 
 
 def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> dict[str, Any]:
-    if key_type != _GROUP_KEY:
+    name = _TOPICS.get(key_type)
+    if name is None:
         return _not_found(key, ErrorCode.INVALID_REQUEST, f"no coordinators for keys of type {key_type}")
     image = node.image_told
-    topic = image.topic(OFFSETS_TOPIC)
+    topic = image.topic(name)
     if topic is None:
-        auto_create.request_creation(node, [OFFSETS_TOPIC])
+        auto_create.request_creation(node, [name])
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)

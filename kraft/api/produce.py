@@ -4,11 +4,14 @@ frame -> fast_produce (records stay in the frame) -> partition.append_as_leader,
 acks=0   no reply; an error ends the connection, which is all that such a producer can notice
 acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
+
+A transactional producer's may have to wait for its turn before it is appended (produce_turns.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -17,6 +20,7 @@ from data_plane.log.log import AppendInfo
 from data_plane.partition import ALL_REPLICAS, Partition
 from kraft.api import replicas
 from kraft.api.metadata import INTERNAL_TOPICS
+from kraft.api.produce_turns import Turn
 from kraft.api.row import BROKER, ApiRow
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
@@ -28,7 +32,10 @@ from kraft.wire.fast_produce import (
     read_produce_request,
     write_produce_response,
 )
+from metadata_quorum.batch import is_transactional
 from metadata_quorum.errors import BrokerError, ErrorCode
+
+_NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
@@ -39,8 +46,26 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     request = read_produce_request(ctx.version, body)
-    produce = _Produce(node, ctx)
-    produce.append_all(request)
+    if request.transactional_id is not None:
+        turn = Turn.take(node, ctx, request)
+        if turn is not None:
+            return node.loop.create_task(_in_turn(node, ctx, request, turn))
+    return _append(node, ctx, request, _NO_REFUSALS)
+
+
+async def _in_turn(node: NodeContext, ctx: RequestContext, request: ProduceRequest, turn: Turn) -> Buffers:
+    try:
+        reply = _append(node, ctx, request, await turn.come())
+    finally:
+        turn.end()
+    return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+def _append(
+    node: NodeContext, ctx: RequestContext, request: ProduceRequest, refusals: Mapping[int, BrokerError]
+) -> Buffers | asyncio.Future[Buffers]:
+    produce = _Produce(node, ctx, request.transactional_id is not None)
+    produce.append_all(request, refusals)
     if request.acks == NO_ACKS:
         return produce.without_reply()
     if request.acks == ALL_REPLICAS:
@@ -54,19 +79,23 @@ class _Produce:
     """One request on its way. It never keeps the records: they are in the log, and their frame would
     stay in memory for as long as the followers take."""
 
-    __slots__ = ("_ctx", "_node", "_places", "_results", "appended")
+    __slots__ = ("_ctx", "_has_transactional_id", "_node", "_places", "_results", "appended")
 
-    def __init__(self, node: NodeContext, ctx: RequestContext) -> None:
+    def __init__(self, node: NodeContext, ctx: RequestContext, has_transactional_id: bool) -> None:
         self._node = node
         self._ctx = ctx
+        self._has_transactional_id = has_transactional_id
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
         self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
 
-    def append_all(self, request: ProduceRequest) -> None:
+    def append_all(self, request: ProduceRequest, refusals: Mapping[int, BrokerError]) -> None:
+        """`refusals`: by place in the request, what is not to be appended."""
         now, now_ms = self._node.loop.time(), self._node.now_ms()
-        for wanted in request.partitions:
+        for place, wanted in enumerate(request.partitions):
             try:
+                if place in refusals:
+                    raise refusals[place]
                 partition, info = self._append(wanted, request.acks, now, now_ms)
             except BrokerError as error:
                 self._results.append(self._failed(wanted, error.code, error.message))
@@ -92,6 +121,8 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         if wanted.records is None:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
+        if not self._has_transactional_id and is_transactional(wanted.records):
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is told")
         partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
         if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")

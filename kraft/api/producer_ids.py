@@ -1,30 +1,55 @@
-"""InitProducerId, for idempotent producers: an id of their own, and epoch 0.
+"""InitProducerId: an id for an idempotent producer; id and epoch for a transactional one.
 
-Transactional producers need a transaction coordinator, which this broker does not have yet.
+An idempotent producer gets an id of its own, from any broker. A transactional one asks the coordinator of its
+transactional id, which fences whoever wrote under that name before (data_plane/coordinator/transactions).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.transactions import coordinator, told
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 
 async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
-        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if node.producer_ids is None:
-        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-    # Kafka too gives a new id to an idempotent producer that already has one.
+    if request.transactional_id is None:
+        if node.producer_ids is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+        # Kafka too gives a new id to an idempotent producer that already has one.
+        return _said(Producer(await node.producer_ids.next_id(), 0))
+    if not request.transactional_id:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    try:
+        return _said(
+            await coordinator(node).init_producer_id(
+                request.transactional_id, request.transaction_timeout_ms, _expected(request)
+            )
+        )
+    except BrokerError as error:
+        raise BrokerError(told(ctx, error.code), error.message) from None
+
+
+def _expected(request: Message) -> Producer | None:
+    """Who the caller is, if it goes on after an error."""
+    missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_PRODUCER_EPOCH)
+    if all(missing):
+        return None
+    if any(missing):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    return Producer(request.producer_id, request.producer_epoch)
+
+
+def _said(producer: Producer) -> Response:
     return {
         "error_code": int(ErrorCode.NONE),
-        "producer_id": await node.producer_ids.next_id(),
-        "producer_epoch": 0,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
     }
 
 

@@ -27,6 +27,7 @@ from kraft.api import (
     raft,
     reassignments,
     topics,
+    transactions,
     versions,
 )
 from kraft.api.row import ApiRow
@@ -45,6 +46,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     log_dirs.ROWS,
     brokers.ROWS,
     producer_ids.ROWS,
+    transactions.ROWS,
     quorum.ROWS,
     metadata_fetch.ROWS,
     forwarding.ROWS,

@@ -65,14 +65,6 @@ def test_idempotent_producer(bootstrap: str, make_topic: MakeTopic) -> None:
     assert [message.value() for message in read(bootstrap, topic, len(values))] == values
 
 
-@pytest.mark.row("P3")
-def test_no_transactions_yet(bootstrap: str) -> None:
-    """An idempotent producer is all there is: asking for more is refused, not half done."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(KafkaException):
-        producer.init_transactions(2)
-
-
 def test_headers_keys_nulls_and_timestamps(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("none", None)]

@@ -131,6 +131,42 @@ class Questions:
     def _InitProducerId(self, version: int) -> dict[str, Any]:
         return {"transactional_id": None, "transaction_timeout_ms": 1_000}
 
+    def _AddPartitionsToTxn(self, version: int) -> dict[str, Any]:
+        topics = [{"name": self.topic, "partitions": [0]}]
+        if version >= 4:
+            named = {"transactional_id": NOBODY, "producer_id": 7, "producer_epoch": 0}
+            return {"transactions": [{**named, "verify_only": True, "topics": topics}]}
+        return {
+            "v3_and_below_transactional_id": NOBODY, "v3_and_below_producer_id": 7,
+            "v3_and_below_producer_epoch": 0, "v3_and_below_topics": topics,
+        }  # fmt: skip
+
+    def _AddOffsetsToTxn(self, version: int) -> dict[str, Any]:
+        return {"transactional_id": NOBODY, "producer_id": 7, "producer_epoch": 0, "group_id": NOBODY}
+
+    def _EndTxn(self, version: int) -> dict[str, Any]:
+        return {"transactional_id": NOBODY, "producer_id": 7, "producer_epoch": 0, "committed": True}
+
+    def _WriteTxnMarkers(self, version: int) -> dict[str, Any]:
+        marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
+        return {"markers": [{**marker, "topics": [{"name": self.topic, "partition_indexes": [0]}]}]}
+
+    def _TxnOffsetCommit(self, version: int) -> dict[str, Any]:
+        partitions = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": "m"}]
+        return {
+            "transactional_id": NOBODY, "group_id": NOBODY, "producer_id": 7, "producer_epoch": 0,
+            "topics": [{"name": self.topic, "partitions": partitions}],
+        }  # fmt: skip
+
+    def _DescribeProducers(self, version: int) -> dict[str, Any]:
+        return {"topics": [{"name": self.topic, "partition_indexes": [0]}]}
+
+    def _DescribeTransactions(self, version: int) -> dict[str, Any]:
+        return {"transactional_ids": [NOBODY]}
+
+    def _ListTransactions(self, version: int) -> dict[str, Any]:
+        return {"state_filters": [], "producer_id_filters": []}
+
     def _OffsetForLeaderEpoch(self, version: int) -> dict[str, Any]:
         partitions = [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}]
         return {"replica_id": -1, "topics": [{"topic": self.topic, "partitions": partitions}]}
@@ -216,6 +252,10 @@ ELSEWHERE = {
     "UnregisterBroker": ErrorCode.BROKER_ID_NOT_REGISTERED,
     "AllocateProducerIds": ErrorCode.STALE_BROKER_EPOCH,
     "AlterPartition": ErrorCode.STALE_BROKER_EPOCH,
+    "AddOffsetsToTxn": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    "EndTxn": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    "TxnOffsetCommit": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    "DescribeTransactions": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     "JoinGroup": ErrorCode.UNKNOWN_MEMBER_ID,
     "SyncGroup": ErrorCode.UNKNOWN_MEMBER_ID,
     "Heartbeat": ErrorCode.UNKNOWN_MEMBER_ID,
@@ -246,6 +286,10 @@ def questions(shared_cluster: LocalCluster, bootstrap: str) -> Iterator[Question
             wait_until(lambda at=node.client_port: leads(wire, at, topic), "the topic has a leader")
         send(bootstrap, topic, [{"value": "v"}])
         wait_until(lambda: wire.ask(port, 10, 2, key=NOBODY).error_code == 0, "groups have coordinators")
+        wait_until(
+            lambda: wire.ask(port, 10, 2, key=NOBODY, key_type=1).error_code == 0,
+            "transactions have coordinators",
+        )
         yield Questions(topic, topic_id, shared_cluster.cluster_id)
 
 
@@ -262,8 +306,11 @@ def at(cluster: LocalCluster, wire: Wire, row: ApiRow) -> int:
             topics=[{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}],
         ).topics  # fmt: skip
         return cluster.node(quorum.partitions[0].leader_id).controller_port
-    if row.key in (8, 9, 11, 12, 13, 14, 15, 42, 47):
+    if row.key in (8, 9, 11, 12, 13, 14, 15, 28, 42, 47):
         found = wire.ask(cluster.node(1).client_port, 10, 2, key=NOBODY)
+        return cluster.node(found.node_id).client_port
+    if row.key in (24, 25, 26, 65):
+        found = wire.ask(cluster.node(1).client_port, 10, 2, key=NOBODY, key_type=1)
         return cluster.node(found.node_id).client_port
     return cluster.node(1).client_port
 

@@ -37,6 +37,7 @@ class _Broker:
             unused,
             unused,
             unused,
+            unused,
             incarnation_id=OURS,
             broker_epoch=lambda: self.epoch,
             on_published=lambda: None,

@@ -153,6 +153,13 @@ class GroupService:
             request.group_id, CommitReply, lambda table, ticket, at: table.commit(request, ticket, at)
         )
 
+    def check_serving(self, group_id: str) -> None:
+        """Raises BrokerError where the group is coordinated elsewhere, or its partition is being loaded."""
+        held = self._shards.get(self.partition_for(group_id))
+        if held is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        held[0].check_serving()
+
     async def end_transaction(
         self, partition: int, producer: Producer, coordinator_epoch: int, *, commit: bool
     ) -> None:

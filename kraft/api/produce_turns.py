@@ -1,0 +1,161 @@
+"""Produces of transactional producers: admitted by the coordinator, and in the order in which they came.
+
+    api/produce -> Turn.take --None----------------> appended at once: nothing to ask, nobody before it
+                       `--a turn--> after the one before it on its connection -> Admission.ask -> appended
+
+Only the first batch of a transaction on a partition is asked for. What comes behind it on the same
+connection waits, or it would be appended first; the connection's other requests go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from data_plane.coordinator.machine import Producer
+from data_plane.partition import Partition
+from kraft.api import replicas
+from kraft.context import NodeContext, RequestContext
+from kraft.txn_admission import ASK_AGAIN, Admission
+from kraft.txn_leader import Guard
+from kraft.wire.fast_produce import ProducePartition, ProduceRequest
+from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+FIRST_TO_SAY_ABORTABLE: Final = 11
+"""Produce: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+FIRST_TO_ADD: Final = 12
+"""Produce: a partition joins the transaction by being written to (transaction.version 2)."""
+
+_LAST: Final = "last transactional produce"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A batch that is the first one of its transaction on its partition."""
+
+    place: int
+    """Among the request's partitions."""
+    partition: Partition
+    leader_epoch: int
+    producer: Producer
+    guard: Guard
+
+    @property
+    def still_holds(self) -> bool:
+        return self.guard.holds and self.partition.leader_epoch == self.leader_epoch
+
+
+@dataclass(slots=True)
+class Turn:
+    """One produce that has to wait before it is appended."""
+
+    _node: NodeContext
+    _version: int
+    _request: ProduceRequest
+    _before: asyncio.Future[None] | None
+    _done: asyncio.Future[None]
+    _asked: list[_Asked] = field(default_factory=list)
+
+    @classmethod
+    def take(cls, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> Turn | None:
+        """None: it may be appended now."""
+        state = ctx.connection.state
+        before = state.get(_LAST)
+        if before is not None and before.done():
+            del state[_LAST]
+            before = None
+        if before is None and not any(_to_ask(node, ctx.version, request)):
+            return None
+        done: asyncio.Future[None] = node.loop.create_future()
+        state[_LAST] = done
+        return cls(node, ctx.version, request, before, done)
+
+    async def come(self) -> dict[int, BrokerError]:
+        """Wait for it. By the place of the partition in the request: why its batch must not be appended.
+        What is appended must be so before anything else happens; then `end`."""
+        if self._before is not None:
+            await self._before
+        admission = self._node.admission
+        assert admission is not None
+        for place, partition, header in _to_ask(self._node, self._version, self._request):
+            guard = admission.guards.begin(partition.tp, header.producer_id)
+            producer = Producer(header.producer_id, header.producer_epoch)
+            self._asked.append(_Asked(place, partition, partition.leader_epoch, producer, guard))
+        return await self._refusals(admission)
+
+    def end(self) -> None:
+        """It is appended, or will not be: the next one may come."""
+        for asked in self._asked:
+            assert self._node.admission is not None
+            guards = self._node.admission.guards
+            guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
+        if not self._done.done():
+            self._done.set_result(None)
+
+    async def _refusals(self, admission: Admission) -> dict[int, BrokerError]:
+        refusals: dict[int, BrokerError] = {}
+        for producer in {asked.producer for asked in self._asked}:
+            own = [asked for asked in self._asked if asked.producer == producer]
+            assert self._request.transactional_id is not None
+            outcomes = await admission.ask(
+                self._request.transactional_id,
+                producer,
+                [asked.partition.tp for asked in own],
+                add=self._version >= FIRST_TO_ADD,
+            )
+            for asked in own:
+                code = outcomes[asked.partition.tp]
+                if code is not ErrorCode.NONE:
+                    refusals[asked.place] = _refusal(code, self._version)
+        for asked in self._asked:
+            if asked.place not in refusals and not asked.still_holds:
+                message = "the transaction has ended, or the leader has changed"
+                refusals[asked.place] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        return refusals
+
+
+def _to_ask(
+    node: NodeContext, version: int, request: ProduceRequest
+) -> Iterator[tuple[int, Partition, BatchHeader]]:
+    """The batches that would open a transaction on their partitions."""
+    admission = node.admission
+    if admission is None or not (admission.verifies or version >= FIRST_TO_ADD):
+        return
+    for place, wanted in enumerate(request.partitions):
+        opening = _opening(node, wanted)
+        if opening is not None:
+            yield place, *opening
+
+
+def _opening(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
+    if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
+        return None
+    header = read_header(wanted.records)
+    if not header.is_transactional:
+        return None
+    try:
+        partition = replicas.find(node, wanted.topic, wanted.topic_id, wanted.partition)
+    except BrokerError:
+        return None
+    producers = partition.log.producers
+    if partition.leader is None or producers.has_open_transaction(header.producer_id, header.producer_epoch):
+        return None
+    known = producers.states.get(header.producer_id)
+    if known is not None and known.duplicate_of(header) is not None:
+        return None  # it is answered from what is known, and opens nothing
+    return partition, header
+
+
+def _refusal(code: ErrorCode, version: int) -> BrokerError:
+    """What the coordinator said, in words that a producer of that version acts on rightly."""
+    message = f"the coordinator of the transaction said {code.name}"
+    if code in ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TO_ADD):
+        return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+    if code is ErrorCode.PRODUCER_FENCED:
+        return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_TO_SAY_ABORTABLE:
+        return BrokerError(ErrorCode.INVALID_TXN_STATE, message)
+    return BrokerError(code, message)

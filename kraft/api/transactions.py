@@ -1,0 +1,371 @@
+"""Transactions: what producers ask their coordinator, and brokers each other.
+
+    AddPartitionsToTxn, AddOffsetsToTxn, EndTxn        -> TransactionService (InitProducerId: producer_ids.py)
+    WriteTxnMarkers                                    -> MarkerWriter, on the partitions' leaders
+    DescribeTransactions, ListTransactions             -> TransactionService
+    DescribeProducers                                  -> what the log of a partition knows of its producers
+
+Offsets that are committed in a transaction are in group_offsets.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.records import Transaction, TransactionState
+from data_plane.coordinator.transactions.service import TransactionService
+from data_plane.log.producers import ProducerState
+from kraft.api import replicas
+from kraft.api.groups import coordinator as group_coordinator
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ZERO_UUID, TopicPartition
+
+FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
+"""By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
+
+_FIRST_OF_BROKERS: Final = 4
+"""AddPartitionsToTxn: many transactions at once, for brokers."""
+_FIRST_WITH_EPOCHS: Final = 5
+"""EndTxn: every transaction has an epoch of its own (transaction.version 2)."""
+
+_NAMED_BEFOREHAND: Final = 0
+_NAMED_BY_WRITING: Final = 2
+"""transaction.version, as the way tells in which partitions are added."""
+
+
+def coordinator(node: NodeContext) -> TransactionService:
+    """This broker's transactions. Raises `BrokerError` where it has none."""
+    if node.transactions is None:
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return node.transactions
+
+
+def told(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
+    """The error in the words of the request's version."""
+    if code is ErrorCode.PRODUCER_FENCED and ctx.version < FIRST_TO_SAY_FENCED.get(ctx.api_key, 0):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def error_code_only(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code)}
+
+
+# ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------------------
+
+
+async def handle_add_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if ctx.version >= _FIRST_OF_BROKERS:
+        results = await asyncio.gather(*(_add_for_broker(node, each) for each in request.transactions))
+        return {"error_code": 0, "results_by_transaction": results}
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    transactional_id = request.v3_and_below_transactional_id
+    wanted = _partitions(request.v3_and_below_topics)
+    outcomes = await _add(node, transactional_id, producer, wanted, _NAMED_BEFOREHAND)
+    told_outcomes = {tp: told(ctx, code) for tp, code in outcomes.items()}
+    return {"results_by_topic_v3_and_below": _results(request.v3_and_below_topics, told_outcomes.__getitem__)}
+
+
+def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:
+    failed = _results(request.v3_and_below_topics or (), lambda tp: code)
+    return {"error_code": int(code), "results_by_topic_v3_and_below": failed}
+
+
+async def _add_for_broker(node: NodeContext, wanted: Message) -> dict[str, Any]:
+    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    partitions = _partitions(wanted.topics)
+    if wanted.verify_only:
+        outcomes = await _verify(node, wanted.transactional_id, producer, partitions)
+    else:
+        outcomes = await _add(node, wanted.transactional_id, producer, partitions, _NAMED_BY_WRITING)
+    return {
+        "transactional_id": wanted.transactional_id,
+        "topic_results": _results(wanted.topics, outcomes.__getitem__),
+    }
+
+
+async def _add(
+    node: NodeContext,
+    transactional_id: str,
+    producer: Producer,
+    partitions: list[TopicPartition],
+    client_version: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """All of them, or none."""
+    unknown = {tp for tp in partitions if not _exists(node, tp)}
+    if unknown:
+        return {
+            tp: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if tp in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for tp in partitions
+        }
+    try:
+        await coordinator(node).add_partitions(transactional_id, producer, partitions, client_version)
+    except BrokerError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+async def _verify(
+    node: NodeContext, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    try:
+        missing = await coordinator(node).verify(transactional_id, producer, partitions)
+    except BrokerError as error:
+        return dict.fromkeys(partitions, error.code)
+    return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
+
+
+async def handle_add_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if not request.group_id:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+    place = TopicPartition(OFFSETS_TOPIC, group_coordinator(node).partition_for(request.group_id))
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        await coordinator(node).add_partitions(request.transactional_id, producer, [place], _NAMED_BEFOREHAND)
+    except BrokerError as error:
+        return {"error_code": int(told(ctx, error.code))}
+    return {"error_code": 0}
+
+
+# ---- EndTxn ------------------------------------------------------------------------------------------
+
+
+async def handle_end(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    version = _NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else _NAMED_BEFOREHAND
+    try:
+        following = await coordinator(node).end(
+            request.transactional_id, producer, commit=request.committed, client_version=version
+        )
+    except BrokerError as error:
+        return {"error_code": int(told(ctx, error.code))}
+    return {
+        "error_code": 0,
+        "producer_id": following.producer_id,
+        "producer_epoch": following.epoch,
+    }
+
+
+# ---- WriteTxnMarkers ---------------------------------------------------------------------------------
+
+
+async def handle_write_markers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    return {"markers": await asyncio.gather(*(_write_marker(node, marker) for marker in request.markers))}
+
+
+def write_markers_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"markers": [_marker_result(marker, lambda tp: code) for marker in request.markers]}
+
+
+async def _write_marker(node: NodeContext, marker: Message) -> dict[str, Any]:
+    if node.markers is None:
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+    outcomes = await node.markers.write(
+        Producer(marker.producer_id, marker.producer_epoch),
+        marker.coordinator_epoch,
+        [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes],
+        commit=marker.transaction_result,
+    )
+    return _marker_result(marker, outcomes.__getitem__)
+
+
+def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode]) -> dict[str, Any]:
+    return {
+        "producer_id": marker.producer_id,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": number, "error_code": int(code(TopicPartition(topic.name, number)))}
+                    for number in topic.partition_indexes
+                ],
+            }
+            for topic in marker.topics
+        ],
+    }
+
+
+# ---- DescribeTransactions, ListTransactions ----------------------------------------------------------
+
+
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    found = await asyncio.gather(*(_describe(node, name) for name in request.transactional_ids))
+    return {"transaction_states": found}
+
+
+def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"transaction_states": [_undescribed(name, code) for name in request.transactional_ids]}
+
+
+async def _describe(node: NodeContext, transactional_id: str) -> dict[str, Any]:
+    if not transactional_id:
+        return _undescribed(transactional_id, ErrorCode.INVALID_REQUEST)
+    try:
+        known = await coordinator(node).describe(transactional_id)
+    except BrokerError as error:
+        return _undescribed(transactional_id, error.code)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(known.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "error_code": 0,
+        "transactional_id": transactional_id,
+        "transaction_state": known.state.label,
+        "transaction_timeout_ms": known.timeout_ms,
+        "transaction_start_time_ms": known.started_ms,
+        "producer_id": known.producer_id,
+        "producer_epoch": known.producer_epoch,
+        "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
+    }
+
+
+def _undescribed(transactional_id: str, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": int(code),
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "topics": [],
+    }
+
+
+async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    states = {state.label: state for state in TransactionState}
+    unknown = [name for name in request.state_filters if name not in states]
+    try:
+        pattern = re.compile(request.transactional_id_pattern or "")
+    except re.error as error:
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+
+    def wanted(name: str, known: Transaction) -> bool:
+        return (
+            (not request.state_filters or known.state.label in request.state_filters)
+            and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)
+            and (request.duration_filter < 0 or _is_open_for(known, node.now_ms(), request.duration_filter))
+            and (not request.transactional_id_pattern or pattern.fullmatch(name) is not None)
+        )
+
+    return {
+        "error_code": 0,
+        "unknown_state_filters": unknown,
+        "transaction_states": [
+            {
+                "transactional_id": name,
+                "producer_id": known.producer_id,
+                "transaction_state": known.state.label,
+            }
+            for name, known in sorted(await coordinator(node).list(), key=lambda each: each[0])
+            if wanted(name, known)
+        ],
+    }
+
+
+def _is_open_for(known: Transaction, now_ms: int, duration_ms: int) -> bool:
+    return known.state is TransactionState.ONGOING and now_ms - known.started_ms > duration_ms
+
+
+# ---- DescribeProducers -------------------------------------------------------------------------------
+
+
+def handle_producers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_producers(node, topic.name, number) for number in topic.partition_indexes],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def producers_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": number, "error_code": int(code), "active_producers": []}
+                    for number in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _producers(node: NodeContext, topic: str, number: int) -> dict[str, Any]:
+    try:
+        partition = replicas.find(node, topic, ZERO_UUID, number)
+        partition.check_epoch(-1, leader_only=True)
+    except BrokerError as error:
+        return {
+            "partition_index": number,
+            "error_code": int(error.code),
+            "error_message": error.message or None,
+            "active_producers": [],
+        }
+    states: Mapping[int, ProducerState] = partition.log.producers.states
+    return {
+        "partition_index": number,
+        "error_code": 0,
+        "active_producers": [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": state.epoch,
+                "last_sequence": state.last_sequence,
+                "last_timestamp": state.last_timestamp,
+                "coordinator_epoch": state.coordinator_epoch,
+                "current_txn_start_offset": (
+                    -1 if state.current_txn_first_offset is None else state.current_txn_first_offset
+                ),
+            }
+            for producer_id, state in sorted(states.items())
+        ],
+    }
+
+
+# ---- shared --------------------------------------------------------------------------------------------
+
+
+def _partitions(topics: Iterable[Message]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _exists(node: NodeContext, tp: TopicPartition) -> bool:
+    topic = node.image.topic(tp.topic)
+    return topic is not None and tp.partition in topic.partitions
+
+
+def _results(topics: Iterable[Message], code: Callable[[TopicPartition], ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {
+                    "partition_index": number,
+                    "partition_error_code": int(code(TopicPartition(topic.name, number))),
+                }
+                for number in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+ROWS: Final = (
+    ApiRow(24, "AddPartitionsToTxn", 0, 5, BROKER, handle_add_partitions, on_error=add_partitions_error),
+    ApiRow(25, "AddOffsetsToTxn", 0, 4, BROKER, handle_add_offsets, on_error=error_code_only),
+    ApiRow(26, "EndTxn", 0, 5, BROKER, handle_end, on_error=error_code_only),
+    ApiRow(27, "WriteTxnMarkers", 1, 1, BROKER, handle_write_markers, on_error=write_markers_error),
+    ApiRow(61, "DescribeProducers", 0, 0, BROKER, handle_producers, on_error=producers_error),
+    ApiRow(65, "DescribeTransactions", 0, 0, BROKER, handle_describe, on_error=describe_error),
+    ApiRow(66, "ListTransactions", 0, 2, BROKER, handle_list, on_error=error_code_only),
+)
