@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kraft.local_cluster import LocalCluster
 from tests.spark.dying import FIRST_POINTS, OPTION, POINTS, Deaths
 from tests.spark.endless_query import to_parquet
-from tests.spark.topics import Collected, Topics, expected, records, stream
+from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, records, stream
 from tests.waiting import wait_until
 
 
@@ -39,9 +39,15 @@ class Run:
     def until_death(self, point: str, passes: int = 0) -> None:
         self.deaths.plan(point, passes)
         with pytest.raises(StreamingQueryException, match=f"planned death: {point}"):
-            self.to_the_end()
+            self.once()
 
     def to_the_end(self) -> None:
+        """Until a run finds nothing new: Spark 4.1 makes one micro-batch in each."""
+        batches = -1
+        while batches < (batches := len(self.got.batches)):
+            self.once()
+
+    def once(self) -> None:
         query = stream(self.spark, self.options, self.checkpoint, self.output, source="kraft-dying")
         query.awaitTermination()
 
@@ -56,9 +62,10 @@ def die_everywhere(run: Run, seed: int) -> None:
     run.fill(2)
     for point in FIRST_POINTS:
         run.until_death(point)
-    for point in rng.sample(POINTS, len(POINTS)):
+    points = [each for each in POINTS if LIMITED_STEPS or "commit" not in each]
+    for point in rng.sample(points, len(points)):
         run.fill(3)
-        run.until_death(point, passes=rng.randrange(2))
+        run.until_death(point, passes=rng.randrange(2) if LIMITED_STEPS else 0)
     run.to_the_end()
     assert run.got.records() == expected(range(run.rounds)), f"seed {seed}"
 
@@ -93,11 +100,12 @@ def test_a_query_that_began_at_the_end_and_died_in_its_first_micro_batch(
 @pytest.mark.row("S3")
 def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Path):
     name, files, checkpoint = topics.make(), str(tmp_path / "files"), str(tmp_path / "checkpoint")
-    options = topics.options(name, startingOffsets="earliest", maxOffsetsPerTrigger="300")
+    options = topics.options(name, startingOffsets="earliest")
+    steps = {**options, "maxOffsetsPerTrigger": "300"}
     topics.fill(name, range(1000))
     with (tmp_path / "output").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.endless_query", json.dumps(options), checkpoint, files],
+            [sys.executable, "-m", "tests.spark.endless_query", json.dumps(steps), checkpoint, files],
             stdout=output,
             stderr=output,
             start_new_session=True,  # with its JVM and its workers
@@ -108,9 +116,10 @@ def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Pat
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     topics.fill(name, range(1000, 1100))
-    query = to_parquet(spark, options, checkpoint, files).trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert query.recentProgress[0]["batchId"] >= 1  # it went on, and did not begin again
+    for _ in range(1 if LIMITED_STEPS else 2):  # the first one in Spark 4.1 may only repeat what was cut off
+        query = to_parquet(spark, options, checkpoint, files).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert query.recentProgress[0]["batchId"] >= 1  # it went on, and did not begin again
     assert records(spark.read.parquet(files).collect()) == expected(range(1100))
 
 

@@ -66,15 +66,15 @@ def murmur2(data: bytes) -> int:
 @pytest.mark.row("S3")
 def test_from_stream_to_stream(spark: SparkSession, topics: Topics, checkpoint: str):
     into, out = topics.make(), topics.make()
-    topics.fill(into, range(30), headers=[("h", b"x")])
     loaded = (
         spark.readStream.format("kraft")
-        .options(**topics.options(into, startingOffsets="earliest", maxOffsetsPerTrigger="40"))
+        .options(**topics.options(into, startingOffsets="earliest"))
         .option("includeHeaders", "true")
         .load()
     )
     writer = loaded.writeStream.format("kraft").options(**topics.options(), topic=out)
-    for _ in range(2):  # the second run has nothing to add
+    for rounds in (range(20), range(20, 30), range(0)):  # the last run has nothing to add
+        topics.fill(into, rounds, headers=[("h", b"x")])
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
     source, copy = (

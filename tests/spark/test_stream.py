@@ -9,8 +9,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.topics import Collected, Topics, expected, read, stream
+from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
 from tests.waiting import wait_until
+
+limited_steps = pytest.mark.skipif(not LIMITED_STEPS, reason="AvailableNow is one micro-batch in Spark 4.1")
 
 
 def source_of(query: StreamingQuery) -> dict:
@@ -24,6 +26,7 @@ def ends(topic: str, *offsets: int) -> dict:
     return {topic: {str(partition): offset for partition, offset in enumerate(offsets)}}
 
 
+@limited_steps
 @pytest.mark.row("S1", "S2")
 def test_available_now_in_limited_steps(spark: SparkSession, topics: Topics, checkpoint: str):
     name = topics.make()
@@ -119,6 +122,7 @@ def slow_query(spark, topics, checkpoint, **options):
     return query, got
 
 
+@limited_steps
 @pytest.mark.row("S2")
 def test_records_lost_to_retention_end_the_query(spark: SparkSession, topics: Topics, checkpoint: str):
     query, got = slow_query(spark, topics, checkpoint)
@@ -127,6 +131,7 @@ def test_records_lost_to_retention_end_the_query(spark: SparkSession, topics: To
     assert got.records() == expected(range(4), 1)
 
 
+@limited_steps
 @pytest.mark.row("S2")
 def test_records_lost_to_retention_are_passed_over(spark: SparkSession, topics: Topics, checkpoint: str):
     query, got = slow_query(spark, topics, checkpoint, failOnDataLoss="false")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+import pyspark
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,6 +16,9 @@ from tests.rdkafka import QUIET, send
 
 Record = tuple[int, int, bytes]
 """Partition, offset, value."""
+
+LIMITED_STEPS = not pyspark.__version__.startswith("4.1.")
+"""Whether `Trigger.AvailableNow` keeps to a source's limits; Spark 4.1 makes one micro-batch and ends."""
 
 _numbers = count(1)
 
