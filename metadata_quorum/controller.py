@@ -57,9 +57,10 @@ log = logging.getLogger(__name__)
 BOOTSTRAP_FEATURES: Final = {
     "metadata.version": 27,  # 4.1-IV1
     "eligible.leader.replicas.version": 1,
+    "transaction.version": 2,
 }
-"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here: group.version and
-transaction.version stay at 0 until there are KIP-848 groups and transactions."""
+"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here: group.version stays
+at 0 until there are KIP-848 groups."""
 
 MAX_REBALANCED_AT_ONCE: Final = 1000
 

@@ -26,7 +26,7 @@ from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ZERO_UUID, TopicPartition
+from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
 
 FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
 """By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
@@ -304,7 +304,7 @@ def producers_error(request: Message, code: ErrorCode, message: str) -> Response
 def _producers(node: NodeContext, topic: str, number: int) -> dict[str, Any]:
     try:
         partition = replicas.find(node, topic, ZERO_UUID, number)
-        partition.check_epoch(-1, leader_only=True)
+        partition.check_epoch(NO_EPOCH, leader_only=False)  # any replica may be asked
     except BrokerError as error:
         return {
             "partition_index": number,

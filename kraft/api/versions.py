@@ -49,6 +49,7 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "metadata.version": (7, 27),
     "kraft.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
+    "transaction.version": (0, 2),
 }
 
 ROWS: Final = (ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, handle),)
