@@ -156,4 +156,7 @@ def _explained(seen: Observations, before: int, after: int) -> tuple[str | None,
                 sent = seen.sender(key, value)
                 if sent is not None and sent.op == before:
                     return key, f"op {before} sent value {value} to {key}, which op {after} polled"
+    process = seen.operations[before].process
+    if process == seen.operations[after].process:
+        return None, f"op {after} came next in process {process}"
     return None, f"op {before} had ended when op {after} began"
