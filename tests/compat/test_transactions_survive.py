@@ -1,0 +1,146 @@
+"""Transactions while coordinator, leader and client die: nothing lost, nothing twice, nothing left open."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local_cluster import LocalCluster
+from tests.compat.test_transactions import committed, transactional, write
+from tests.rdkafka import QUIET, send
+from tests.waiting import PATIENCE_S, wait_until
+from tests.wire_client import Wire
+
+FIND_COORDINATOR, METADATA, DESCRIBE_TRANSACTIONS = 10, 3, 65
+INPUTS = 400
+
+
+@pytest.fixture(scope="module")
+def topics(cluster: LocalCluster) -> Callable[..., None]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+
+    def make(*names: str) -> None:
+        for made in admin.create_topics([NewTopic(name, 2, 3) for name in names]).values():
+            made.result()
+
+    return make
+
+
+def alive(cluster: LocalCluster) -> int:
+    return next(node.client_port for node in cluster.nodes.values() if node.process() is not None)
+
+
+def coordinator(wire: Wire, cluster: LocalCluster, name: str) -> int:
+    def ask() -> int:
+        answer = wire.ask(alive(cluster), FIND_COORDINATOR, 2, key=name, key_type=1)
+        return 0 if answer.error_code else answer.node_id
+
+    return wait_until(ask, "the coordinator is known")
+
+
+def leader(wire: Wire, cluster: LocalCluster, topic: str) -> int:
+    def ask() -> int:
+        (found,) = wire.ask(alive(cluster), METADATA, 12, topics=[{"name": topic}]).topics
+        return max(found.partitions[0].leader_id, 0)
+
+    return wait_until(ask, "the leader is known")
+
+
+def state(wire: Wire, cluster: LocalCluster, name: str) -> str:
+    port = cluster.node(coordinator(wire, cluster, name)).client_port
+    (found,) = wire.ask(port, DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name]).transaction_states
+    return str(found.transaction_state)
+
+
+@contextmanager
+def dead(cluster: LocalCluster, node: int) -> Iterator[None]:
+    cluster.kill(node)
+    try:
+        yield
+    finally:
+        cluster.start_node(node)
+
+
+@contextmanager
+def copier(cluster: LocalCluster, name: str) -> Iterator[None]:
+    """The application, killed at the end."""
+    command = [sys.executable, "-m", "tests.copier", cluster.bootstrap, f"{name}-in", f"{name}-out", name]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield
+            assert process.poll() is None, "it has given up"
+        finally:
+            process.kill()
+
+
+@pytest.mark.row("P4", "G4")
+def test_every_input_is_in_exactly_one_output(
+    cluster: LocalCluster, topics: Callable[..., None], wire: Wire
+) -> None:
+    source, sink = "copy-in", "copy-out"
+    topics(source, sink)
+    inputs = [str(number) for number in range(INPUTS)]
+
+    def copied(at_least: int) -> bool:
+        return len(committed(cluster.bootstrap, sink, 2)) >= at_least
+
+    def feed(part: int) -> None:
+        send(cluster.bootstrap, source, ({"value": each} for each in inputs[part * 100 : part * 100 + 100]))
+
+    with copier(cluster, "copy"):
+        feed(0)
+        wait_until(lambda: copied(10), "it copies")
+        with dead(cluster, coordinator(wire, cluster, "copy")):
+            feed(1)
+            wait_until(lambda: copied(110), "it copies with another coordinator")
+        with dead(cluster, leader(wire, cluster, sink)):
+            feed(2)
+            wait_until(lambda: copied(210), "it copies with another leader")
+    with copier(cluster, "copy"):
+        feed(3)
+        wait_until(lambda: copied(INPUTS), "its successor copies the rest")
+    found = Counter(committed(cluster.bootstrap, sink, 2))
+    assert found == Counter(inputs)
+
+
+@pytest.mark.row("P4")
+def test_a_coordinator_that_dies_between_decision_and_markers(cluster: LocalCluster, wire: Wire) -> None:
+    topic = "decided"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1]])])[topic].result()
+    name = next(f"id-{n}" for n in range(100) if coordinator(wire, cluster, f"id-{n}") != 1)
+    producer = transactional(cluster.bootstrap, name)
+    producer.begin_transaction()
+    write(producer, topic, ["a"])
+    with dead(cluster, 1):  # the only replica: no marker can be written
+        wait_until(lambda: coordinator(wire, cluster, name) != 1, "a coordinator")
+        producer.commit_transaction(PATIENCE_S)
+        assert state(wire, cluster, name) == "PrepareCommit"
+        with dead(cluster, coordinator(wire, cluster, name)):
+            pass
+    wait_until(lambda: committed(cluster.bootstrap, topic) == ["a"], "the marker")
+    wait_until(lambda: state(wire, cluster, name) == "CompleteCommit", "the end")
+
+
+@pytest.mark.row("P4")
+def test_a_client_that_dies_leaves_nothing_open(
+    cluster: LocalCluster, topics: Callable[..., None], wire: Wire
+) -> None:
+    topic = "abandoned"
+    topics(topic)
+    producer = transactional(cluster.bootstrap, topic, transaction_timeout_ms=1_000)
+    producer.begin_transaction()
+    write(producer, topic, ["never"])
+    send(cluster.bootstrap, topic, [{"value": "behind it", "partition": 0}])
+    assert committed(cluster.bootstrap, topic, 2) == []
+    wait_until(lambda: committed(cluster.bootstrap, topic, 2) == ["behind it"], "the timeout")
+    assert state(wire, cluster, topic) == "CompleteAbort"
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(PATIENCE_S)
