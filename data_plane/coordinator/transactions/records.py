@@ -4,7 +4,8 @@
     TransactionLogValue  version int16 (1) | flexible fields as `StoredTransaction` names them
 
 One value per transactional id, the whole state of its transaction; a null value is a tombstone.
-Version 0 of the value (a cluster with transaction.version 0) is neither written nor read.
+Version 0 of the value (what a cluster with transaction.version 0 has written) is only read: the same
+fields without tags, strings and arrays led by an int16 and an int32.
 
 Way of the data: state_machine.py -> here -> coordinator/runtime.py -> partition log.
 """
@@ -30,6 +31,14 @@ from metadata_quorum.flexible import (
 from metadata_quorum.model import TopicPartition
 
 _INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_V0_HEAD: Final = struct.Struct(
+    ">q"  # producer id
+    "h"  # producer epoch
+    "i"  # timeout in ms
+    "b"  # state
+)
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1
 
@@ -127,9 +136,26 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     if value is None:
         return TransactionRecord(name, None)
     version = _INT16.unpack_from(value)[0] if len(value) >= 2 else -1
+    if version == 0:
+        return TransactionRecord(name, _live(_read_version_0(Reader(value, 2))))
     if version != _VALUE_VERSION:
         raise ValueError(f"value of version {version} in __transaction_state is not known")
     return TransactionRecord(name, _live(Schema.of(StoredTransaction).read(Reader(value, 2), version)))
+
+
+def _read_version_0(reader: Reader) -> StoredTransaction:
+    producer_id, epoch, timeout_ms, status = _V0_HEAD.unpack(reader.take(_V0_HEAD.size))
+    topics: list[StoredPartitions] = []
+    for _ in range(max(_number(reader, _INT32), 0)):
+        topic = bytes(reader.take(_number(reader, _INT16))).decode()
+        count = _number(reader, _INT32)
+        topics.append(StoredPartitions(topic, tuple(_number(reader, _INT32) for _ in range(count))))
+    updated_ms, started_ms = _number(reader, _INT64), _number(reader, _INT64)
+    return StoredTransaction(producer_id, epoch, timeout_ms, status, tuple(topics), updated_ms, started_ms)
+
+
+def _number(reader: Reader, kind: struct.Struct) -> int:
+    return int(kind.unpack(reader.take(kind.size))[0])
 
 
 def _stored(transaction: Transaction) -> StoredTransaction:

@@ -44,6 +44,12 @@ def test_what_is_stored_is_read_again() -> None:
     assert value is not None
     assert value.hex() == "0001" + "0000000000000001" + "0002" + "00000003" + "00" + "00" + "ff" * 16 + "00"
     assert decode(b"\x00\x09\x00\x01x", b"") is None
+    head = "0000" + "0000000000000001" + "0002" + "00000003"
+    times = "0000000000000005" + "0000000000000004"
+    old = bytes.fromhex(head + "01" + "00000001" + "000174" + "00000002" + "0000000000000001" + times)
+    known = Transaction(1, 2, 3, TransactionState.ONGOING, frozenset({T0, T1}), updated_ms=5, started_ms=4)
+    assert decode(key, old) == TransactionRecord("x", known)
+    assert decode(key, bytes.fromhex(head + "00" + "ffffffff" + times)) is not None
     for broken in (b"", b"\x00", value[:-3], b"\x00\x05" + value[2:]):
         with pytest.raises(ValueError, match=r"."):
             decode(key, broken)
