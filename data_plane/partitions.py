@@ -22,6 +22,7 @@ from typing import Final
 from uuid import UUID
 
 from data_plane.cleaning import LogCleaner
+from data_plane.directory_reports import DirectoryChannel, DirectoryReports, ReplicaPlace
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import TOPIC_CONFIGS, LogConfig
@@ -87,6 +88,7 @@ class Partitions:
         now_ms: Callable[[], int],
         blocking: Blocking,
         on_log_dir_failed: Callable[[LogDir, OSError], None] = lambda directory, error: None,
+        directory_channel: DirectoryChannel | None = None,
     ) -> None:
         self._settings = settings
         self._dirs = list(log_dirs)
@@ -97,6 +99,7 @@ class Partitions:
         self._blocking = blocking
         self._on_log_dir_failed = on_log_dir_failed
         self._isr_requests = IsrRequests(isr_channel, loop)
+        self._reports = None if directory_channel is None else DirectoryReports(directory_channel, loop)
         self._cleaner = LogCleaner(self, blocking, now_ms, settings.cleaner_map_bytes)
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
@@ -278,6 +281,8 @@ class Partitions:
         for deadline in self._deadlines.values():
             deadline.cancel()
         await self._isr_requests.close()
+        if self._reports is not None:
+            await self._reports.close()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         for partition in self:
@@ -357,6 +362,8 @@ class Partitions:
         if partition is None:
             self._suspect(tp, registration)
             partition = self._create(tp, topic_id, self._topic_config(image, tp.topic))
+        if partition is not None:
+            self._report_place(partition, registration)
         if partition is None or partition.offline:
             return
         if registration.leader == self.broker_id:
@@ -367,6 +374,16 @@ class Partitions:
                 logger.error("%s cannot lead: %s", tp, e)
         elif partition.become_follower(registration):
             changes.following.append(partition)
+
+    def _report_place(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Tell the controller where the replica lies, where it does not know."""
+        if self._reports is None:
+            return
+        directory = self._dir_of[partition].directory_id
+        if registration.directory(self.broker_id) == directory:
+            self._reports.take_back(partition.topic_id, partition.tp.partition)
+        else:
+            self._reports.tell(ReplicaPlace(partition.topic_id, partition.tp.partition, directory))
 
     def _suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
         """A partition that is not new may lie in a directory that could not be read: an empty log made
@@ -419,6 +436,8 @@ class Partitions:
         del self._by_name[partition.tp]
         del self._by_id[partition.topic_id, partition.tp.partition]
         directory = self._dir_of.pop(partition)
+        if self._reports is not None:
+            self._reports.take_back(partition.topic_id, partition.tp.partition)
         changes.removed.append(partition)
         if directory.online:
             self._set_aside(partition.tp, partition.log, directory, "delete")

@@ -155,6 +155,16 @@ class BeginControlledShutdown(Command):
     broker_epoch: Int64
 
 
+@_row(15)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailLogDirs(Command):
+    """Directories of the broker have gone offline; those named before may be among them."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    offline: Uuids
+
+
 # -- topics -------------------------------------------------------------------------
 
 
@@ -275,6 +285,25 @@ class ElectLeaders(Command):
 
     election_type: Int8
     partitions: tuple[PartitionName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryAssignment:
+    """In which of its directories the broker keeps a replica."""
+
+    topic_id: Uuid
+    partition: Int32
+    directory: Uuid
+
+
+@_row(32)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirs(Command):
+    """A broker tells where its replicas lie; each is judged for itself."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    assignments: tuple[DirectoryAssignment, ...]
 
 
 # -- configuration, producer ids ------------------------------------------------------

@@ -36,6 +36,7 @@ from metadata_quorum.records import endpoint_fields, feature_fields
 from metadata_quorum.replies import (
     BrokerRegistered,
     ConfigResult,
+    DirectoryResult,
     ElectionResult,
     HeartbeatReply,
     IsrResult,
@@ -251,6 +252,16 @@ class Controller:
         sessions = self._liveness.sessions
         sessions.touch(broker.broker_id, self._loop.time(), request.current_metadata_offset)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
+        if any(directory in broker.log_dirs for directory in request.offline_log_dirs):
+            # Before anything else: who is unfenced may come to lead.
+            await self._propose(
+                c.FailLogDirs(
+                    broker_id=broker.broker_id,
+                    broker_epoch=broker.broker_epoch,
+                    offline=request.offline_log_dirs,
+                )
+            )
+            broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
         command = self._wanted(broker, request, caught_up)
         if command is not None:
             await self._propose(command)
@@ -398,6 +409,15 @@ class Controller:
         """One result per change, in order. STALE_BROKER_EPOCH for the whole is raised."""
         command = c.AlterPartitions(broker_id=broker_id, broker_epoch=broker_epoch, changes=tuple(changes))
         return cast(tuple[IsrResult, ...], await self._propose(command))
+
+    async def assign_replicas_to_dirs(
+        self, broker_id: int, broker_epoch: int, assignments: Sequence[c.DirectoryAssignment]
+    ) -> tuple[DirectoryResult, ...]:
+        """One result per replica, in order. STALE_BROKER_EPOCH for the whole is raised."""
+        command = c.AssignReplicasToDirs(
+            broker_id=broker_id, broker_epoch=broker_epoch, assignments=tuple(assignments)
+        )
+        return cast(tuple[DirectoryResult, ...], await self._propose(command))
 
     async def elect_leaders(
         self,

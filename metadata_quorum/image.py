@@ -111,6 +111,12 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
 
+    def can_serve(self, replica: int, partition: PartitionRegistration) -> bool:
+        """Whether `replica` may lead the partition and be in its ISR: its broker is active, and the
+        directory that it lies in is online."""
+        broker = self.brokers.get(replica)
+        return broker is not None and broker.active and broker.has_online_dir(partition.directory(replica))
+
     def alive_brokers(self, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
         """Unfenced brokers that have `listener`, by id."""
         found = []

@@ -69,6 +69,16 @@ class IsrResult:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryResult:
+    """One replica of AssignReplicasToDirs."""
+
+    topic_id: UUID
+    partition: int
+    directory: UUID
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class ElectionResult:
     """One partition of ElectLeaders."""
 

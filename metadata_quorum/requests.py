@@ -35,6 +35,7 @@ class HeartbeatRequest:
     current_metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
+    offline_log_dirs: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

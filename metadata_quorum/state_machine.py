@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from metadata_quorum import commands as c
 from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.decisions import brokers, configs, elections, isr, producer_ids, topics
+from metadata_quorum.decisions import brokers, configs, directories, elections, isr, producer_ids, topics
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
@@ -49,6 +49,8 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
     c.FenceBroker: brokers.fence_broker,
     c.UnfenceBroker: brokers.unfence_broker,
     c.BeginControlledShutdown: brokers.begin_controlled_shutdown,
+    c.FailLogDirs: directories.fail_log_dirs,
+    c.AssignReplicasToDirs: directories.assign_replicas,
     c.CreateTopics: topics.create_topics,
     c.DeleteTopics: topics.delete_topics,
     c.CreatePartitions: topics.create_partitions,

@@ -63,7 +63,13 @@ class Machine:
         )
 
     def register(
-        self, broker: int, *, incarnation: int = 1, rack: str | None = None, previous: int = -1
+        self,
+        broker: int,
+        *,
+        incarnation: int = 1,
+        rack: str | None = None,
+        previous: int = -1,
+        log_dirs: Sequence[UUID] = (),
     ) -> int:
         known = self.image.brokers.get(broker)
         reply = self.run(
@@ -76,6 +82,7 @@ class Machine:
                     ),
                 ),
                 rack=rack,
+                log_dirs=tuple(log_dirs),
                 previous_broker_epoch=previous,
                 replaces_epoch=known.broker_epoch if known else -1,
             )
@@ -160,6 +167,17 @@ class Machine:
 
     def alter(self, broker: int, *changes: c.IsrChange) -> object:
         return self.run(c.AlterPartitions(broker_id=broker, broker_epoch=self.epoch(broker), changes=changes))
+
+    def fail_dirs(self, broker: int, *offline: UUID) -> None:
+        self.run(c.FailLogDirs(broker_id=broker, broker_epoch=self.epoch(broker), offline=offline))
+
+    def assign_dir(self, broker: int, topic: str, directory: UUID, partition: int = 0) -> object:
+        """Tell where a broker keeps a replica."""
+        topic_id = self.image.topics_by_name[topic].id
+        told = c.DirectoryAssignment(topic_id=topic_id, partition=partition, directory=directory)
+        return self.run(
+            c.AssignReplicasToDirs(broker_id=broker, broker_epoch=self.epoch(broker), assignments=(told,))
+        )
 
     def set_config(self, kind: int, resource: str, name: str, value: str | None) -> object:
         operation = c.CONFIG_DELETE if value is None else c.CONFIG_SET

@@ -1,5 +1,5 @@
 """What brokers ask the controller for: BrokerRegistration, BrokerHeartbeat, AlterPartition,
-AllocateProducerIds, UnregisterBroker.
+AssignReplicasToDirs, AllocateProducerIds, UnregisterBroker.
 
     broker_lifecycle, isr_channel, … -> controllers' listener -> here -> metadata_quorum/controller.py
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from itertools import groupby
 from typing import Any, Final
+from uuid import UUID
 
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import IsrChange, IsrMember
+from metadata_quorum.commands import DirectoryAssignment, IsrChange, IsrMember
 from metadata_quorum.controller import Controller
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import Endpoint, FeatureRange
@@ -69,6 +70,7 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
             current_metadata_offset=request.current_metadata_offset,
             want_fence=request.want_fence,
             want_shut_down=request.want_shut_down,
+            offline_log_dirs=tuple(request.offline_log_dirs),
         )
     )
     return {
@@ -121,6 +123,32 @@ def _members(partition: Message) -> tuple[IsrMember, ...]:
     return tuple(IsrMember(broker_id=each) for each in partition.new_isr)
 
 
+async def handle_assign_replicas(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    assignments = [
+        DirectoryAssignment(topic_id=topic.topic_id, partition=each.partition_index, directory=directory.id)
+        for directory in request.directories
+        for topic in directory.topics
+        for each in topic.partitions
+    ]
+    results = await controller_of(node).assign_replicas_to_dirs(
+        request.broker_id, request.broker_epoch, assignments
+    )
+    directories: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
+    for each in results:
+        partitions = directories.setdefault(each.directory, {}).setdefault(each.topic_id, [])
+        partitions.append({"partition_index": each.partition, "error_code": int(each.error)})
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "directories": [
+            {
+                "id": directory,
+                "topics": [{"topic_id": topic_id, "partitions": found} for topic_id, found in topics.items()],
+            }
+            for directory, topics in directories.items()
+        ],
+    }
+
+
 async def handle_allocate_producer_ids(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     block = await controller_of(node).allocate_producer_ids(request.broker_id, request.broker_epoch)
     return {
@@ -146,4 +174,5 @@ ROWS: Final = (
     ApiRow(63, "BrokerHeartbeat", 0, 1, CONTROLLER, handle_heartbeat, on_error=error_alone),
     ApiRow(64, "UnregisterBroker", 0, 0, EVERYWHERE, handle_unregister, forwarded=True),
     ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, handle_allocate_producer_ids, on_error=error_alone),
+    ApiRow(73, "AssignReplicasToDirs", 0, 0, CONTROLLER, handle_assign_replicas, on_error=error_alone),
 )

@@ -25,7 +25,7 @@ from metadata_quorum.decisions.elections import (
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import ResourceType
+from metadata_quorum.model import BrokerRegistration, ResourceType
 from metadata_quorum.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -177,9 +177,14 @@ def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decisi
 def fence_broker(image: MetadataImage, command: FenceBroker) -> Decision:
     """Out of every ISR, and new leaders for what it led."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    return fence(image, broker)
+
+
+def fence(image: MetadataImage, broker: BrokerRegistration) -> Decision:
+    """Fence whoever is not fenced yet."""
     if broker.fenced:
         return Decision()
-    decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=FENCED)])
+    decision = Decision([_change(broker.broker_id, broker.broker_epoch, fenced=FENCED)])
     decision.records += broker_leaves(image, broker.broker_id, unclean_restart=False)
     return decision
 

@@ -15,9 +15,10 @@ and the rules of eligible leader replicas (ELR, KIP-966):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -153,30 +154,53 @@ def _elect(
 def broker_leaves(image: MetadataImage, broker_id: int, *, unclean_restart: bool) -> Iterator[MetadataRecord]:
     """The broker is out of every ISR (after an unclean restart out of every ELR too) and leads nothing."""
     lost = frozenset([broker_id]) if unclean_restart else frozenset()
-
-    def acceptable(replica: int) -> bool:
-        return replica != broker_id and image.is_active(replica)
-
     for topic, partition_id, partition in image.each_partition():
         if broker_id in partition.isr or (unclean_restart and broker_id in partition.elr):
-            yield from _change(
-                image, topic, partition_id, partition,
-                isr=tuple(r for r in partition.isr if r != broker_id),
-                acceptable=acceptable, unclean_restarts=lost,
-            )  # fmt: skip
+            yield from _replica_leaves(image, topic, partition_id, partition, broker_id, lost)
+
+
+def directories_fail(
+    image: MetadataImage, broker_id: int, lost: Collection[UUID]
+) -> Iterator[MetadataRecord]:
+    """What the broker keeps in the lost directories is out of every ISR and leads nothing."""
+    for topic, partition_id, partition in image.each_partition():
+        if broker_id in partition.isr and partition.directory(broker_id) in lost:
+            yield from _replica_leaves(image, topic, partition_id, partition, broker_id)
+
+
+def _replica_leaves(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition_id: int,
+    partition: PartitionRegistration,
+    broker_id: int,
+    unclean_restarts: frozenset[int] = frozenset(),
+) -> Iterator[MetadataRecord]:
+    def acceptable(replica: int) -> bool:
+        return replica != broker_id and image.can_serve(replica, partition)
+
+    yield from _change(
+        image, topic, partition_id, partition,
+        isr=tuple(r for r in partition.isr if r != broker_id),
+        acceptable=acceptable, unclean_restarts=unclean_restarts,
+    )  # fmt: skip
 
 
 def broker_returns(image: MetadataImage, broker_id: int) -> Iterator[MetadataRecord]:
-    """Partitions without a leader may have one now."""
+    """Partitions without a leader may have one now. `image` still has the broker as fenced."""
+    broker = image.brokers[broker_id]
 
-    def acceptable(replica: int) -> bool:
-        return replica == broker_id or image.is_active(replica)
+    def acceptable(replica: int, partition: PartitionRegistration) -> bool:
+        if replica == broker_id:
+            return broker.has_online_dir(partition.directory(replica))
+        return image.can_serve(replica, partition)
 
     for topic, partition_id, partition in image.each_partition():
         if partition.leader == NO_LEADER:
             yield from _change(
-                image, topic, partition_id, partition, isr=partition.isr, acceptable=acceptable
-            )
+                image, topic, partition_id, partition,
+                isr=partition.isr, acceptable=partial(acceptable, partition=partition),
+            )  # fmt: skip
 
 
 def config_changed(after: MetadataImage, topics: set[str]) -> Iterator[MetadataRecord]:
@@ -188,8 +212,9 @@ def config_changed(after: MetadataImage, topics: set[str]) -> Iterator[MetadataR
     for topic, partition_id, partition in after.each_partition():
         if topic.name in topics and (partition.elr or partition.leader == NO_LEADER):
             yield from _change(
-                after, topic, partition_id, partition, isr=partition.isr, acceptable=after.is_active
-            )
+                after, topic, partition_id, partition,
+                isr=partition.isr, acceptable=partial(after.can_serve, partition=partition),
+            )  # fmt: skip
 
 
 def _change(
@@ -253,7 +278,7 @@ def _elect_one(
         return ErrorCode.ELECTION_NOT_NEEDED, "", None
     record = change_partition(
         topic.id, tp.partition, partition, rules_of(image, tp.topic),
-        isr=partition.isr, acceptable=image.is_active,
+        isr=partition.isr, acceptable=partial(image.can_serve, partition=partition),
         election=Election.PREFERRED if preferred else Election.UNCLEAN,
     )  # fmt: skip
     if record is None or record.leader in (NO_LEADER, NO_LEADER_CHANGE):

@@ -16,6 +16,7 @@ whether it drops its wish, waits for metadata or asks again:
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from metadata_quorum.commands import AlterPartitions, IsrChange, IsrMember
@@ -62,7 +63,7 @@ def _alter_one(
     record = change_partition(
         topic.id, change.partition, partition, rules_of(image, topic.name),
         isr=_in_order(partition, wanted),
-        acceptable=image.is_active,
+        acceptable=partial(image.can_serve, partition=partition),
         recovery_state=change.leader_recovery_state,
     )  # fmt: skip
     if record is not None:
@@ -107,12 +108,14 @@ def _verdict(
         (change.leader_recovery_state not in (RECOVERED, RECOVERING), ErrorCode.INVALID_REQUEST),
         (recovering and len(members) > 1, ErrorCode.INVALID_REQUEST),
         (recovering and partition.leader_recovery_state == RECOVERED, ErrorCode.INVALID_REQUEST),
-        (not all(_may_join(image, member) for member in change.isr), ErrorCode.INELIGIBLE_REPLICA),
+        (not all(_may_join(image, member, partition) for member in change.isr), ErrorCode.INELIGIBLE_REPLICA),
     )
     return next((code for failed, code in checks if failed), ErrorCode.NONE)
 
 
-def _may_join(image: MetadataImage, member: IsrMember) -> bool:
-    """Registered, active, and (unless -1) of the incarnation that the leader saw fetch (KIP-903)."""
-    broker = image.brokers.get(member.broker_id)
-    return broker is not None and broker.active and member.broker_epoch in (-1, broker.broker_epoch)
+def _may_join(image: MetadataImage, member: IsrMember, partition: PartitionRegistration) -> bool:
+    """Active, on a directory that is online (KIP-858), and (unless -1) of the incarnation that the
+    leader saw fetch (KIP-903)."""
+    if not image.can_serve(member.broker_id, partition):
+        return False
+    return member.broker_epoch in (-1, image.brokers[member.broker_id].broker_epoch)

@@ -1,0 +1,88 @@
+"""Log directories of brokers: which are online, and which of them holds a replica (KIP-858).
+
+    a directory fails   BrokerHeartbeat's OfflineLogDirs -> fail_log_dirs: what lies in it leaves its ISR
+    a replica is made   AssignReplicasToDirs -> assign_replicas: the controller knows where it lies
+
+A replica whose directory is not among the online ones of its broker may neither lead nor be in sync
+(`MetadataImage.can_serve`). A disk that was replaced has another id: its replicas come back once the
+broker has assigned them to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from metadata_quorum.commands import AssignReplicasToDirs, DirectoryAssignment, FailLogDirs
+from metadata_quorum.decisions.brokers import fence
+from metadata_quorum.decisions.decision import Decision, check_broker_epoch
+from metadata_quorum.decisions.elections import change_partition, directories_fail, rules_of
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_quorum.replies import DirectoryResult
+
+
+def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
+    """Directories go offline for as long as this registration lasts; without any the broker is fenced."""
+    broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    lost = [directory for directory in broker.log_dirs if directory in command.offline]
+    online = tuple(directory for directory in broker.log_dirs if directory not in lost)
+    if not lost:
+        return Decision()
+    if not online:
+        return fence(image, broker)
+    record = BrokerRegistrationChangeRecord(
+        broker_id=command.broker_id, broker_epoch=command.broker_epoch, log_dirs=online
+    )
+    decision = Decision([record])
+    decision.records += directories_fail(image, broker.broker_id, lost)
+    return decision
+
+
+def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Decision:
+    """Take what the broker says of its replicas, each for itself."""
+    check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    decision = Decision()
+    results = []
+    seen: set[tuple[UUID, int]] = set()
+    for wanted in command.assignments:
+        error, record = _assign_one(image, command.broker_id, wanted)
+        if (wanted.topic_id, wanted.partition) in seen:
+            error, record = ErrorCode.INVALID_REQUEST, None
+        seen.add((wanted.topic_id, wanted.partition))
+        results.append(DirectoryResult(wanted.topic_id, wanted.partition, wanted.directory, error))
+        if record is not None:
+            decision.records.append(record)
+    decision.reply = tuple(results)
+    return decision
+
+
+def _assign_one(
+    image: MetadataImage, broker_id: int, wanted: DirectoryAssignment
+) -> tuple[ErrorCode, PartitionChangeRecord | None]:
+    topic = image.topics_by_id.get(wanted.topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID, None
+    partition = topic.partitions.get(wanted.partition)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    if broker_id not in partition.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+    if partition.directory(broker_id) == wanted.directory:
+        return ErrorCode.NONE, None
+    directories = tuple(
+        wanted.directory if replica == broker_id else partition.directory(replica)
+        for replica in partition.replicas
+    )
+    placed = replace(partition, directories=directories)
+    is_online = image.brokers[broker_id].has_online_dir(wanted.directory)
+    change = change_partition(
+        topic.id, wanted.partition, placed, rules_of(image, topic.name),
+        isr=partition.isr if is_online else tuple(r for r in partition.isr if r != broker_id),
+        acceptable=partial(image.can_serve, partition=placed),
+    )  # fmt: skip
+    if change is None:
+        change = PartitionChangeRecord(topic_id=topic.id, partition_id=wanted.partition)
+    return ErrorCode.NONE, replace(change, directories=directories)

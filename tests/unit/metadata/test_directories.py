@@ -1,0 +1,128 @@
+"""Log directories: what fails with one of them, and who comes back on a new one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from metadata_quorum.commands import AssignReplicasToDirs
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import NO_LEADER
+from metadata_quorum.replies import DirectoryResult, IsrResult
+from tests.metadata_machine import Machine
+
+NEW = 8
+
+
+def directory(broker: int, number: int) -> UUID:
+    return UUID(int=1000 * broker + number)
+
+
+def ready(*, elr: bool = True) -> Machine:
+    """Three brokers with two directories each; partition 0 of `t` is in their first, 1 in their second."""
+    machine = Machine()
+    machine.claim(elr=elr)
+    for broker in (1, 2, 3):
+        machine.register(broker, log_dirs=(directory(broker, 0), directory(broker, 1)))
+        machine.unfence(broker)
+    machine.create_assigned("t", [(1, 2, 3), (1, 2, 3)])
+    for broker in (1, 2, 3):
+        for partition in (0, 1):
+            machine.assign_dir(broker, "t", directory(broker, partition), partition)
+    return machine
+
+
+@pytest.mark.row("L8")
+def test_only_what_lies_in_the_failed_directory_moves() -> None:
+    machine = ready()
+    before = machine.partition("t", 1)
+    machine.fail_dirs(1, directory(1, 0))
+    lost = machine.partition("t", 0)
+    assert (lost.leader, lost.isr) == (2, (2, 3))
+    assert machine.partition("t", 1) == before
+    assert not machine.image.brokers[1].fenced
+    assert machine.image.brokers[1].log_dirs == (directory(1, 1),)
+    end = machine.image.offset
+    machine.fail_dirs(1, directory(1, 0))  # every heartbeat names it again
+    assert machine.image.offset == end
+
+
+@pytest.mark.row("L8")
+def test_nobody_is_in_sync_or_leads_from_a_failed_directory() -> None:
+    machine = ready()
+    machine.fail_dirs(1, directory(1, 0))
+    (refused,) = machine.alter(2, machine.isr_change("t", (1, 2, 3)))
+    assert isinstance(refused, IsrResult)
+    assert refused.error is ErrorCode.INELIGIBLE_REPLICA
+    machine.fence(3)
+    machine.fence(2)
+    assert machine.partition("t", 0).leader == NO_LEADER
+    assert machine.partition("t", 1).leader == 1
+
+
+@pytest.mark.row("L8")
+@pytest.mark.parametrize("elr", [True, False])
+def test_a_healed_directory_is_back_with_the_next_registration(elr: bool) -> None:
+    machine = ready(elr=elr)
+    machine.fence(3)
+    machine.fence(2)
+    machine.fail_dirs(1, directory(1, 0))
+    assert machine.partition("t", 0).leader == NO_LEADER
+    machine.fence(1)
+    previous = machine.epoch(1)
+    dirs = (directory(1, 0), directory(1, 1))
+    machine.register(1, incarnation=2, previous=previous, log_dirs=dirs)
+    machine.unfence(1)
+    assert machine.partition("t", 0).leader == 1
+
+
+@pytest.mark.row("L8")
+def test_a_replaced_disk_serves_once_its_replicas_are_assigned_to_it() -> None:
+    machine = ready()
+    machine.fence(1)
+    machine.register(1, incarnation=2, log_dirs=(directory(1, NEW), directory(1, 1)))
+    machine.unfence(1)
+    (refused,) = machine.alter(2, machine.isr_change("t", (1, 2, 3)))
+    assert refused.error is ErrorCode.INELIGIBLE_REPLICA
+    machine.assign_dir(1, "t", directory(1, NEW))
+    assert machine.partition("t").directories == (directory(1, NEW), directory(2, 0), directory(3, 0))
+    (joined,) = machine.alter(2, machine.isr_change("t", (1, 2, 3)))
+    assert set(joined.isr) == {1, 2, 3}
+
+
+@pytest.mark.row("L8")
+def test_a_replica_told_to_lie_in_a_failed_directory_leaves_the_isr() -> None:
+    machine = ready()
+    machine.create_assigned("late", [(1, 2)])
+    machine.fail_dirs(1, directory(1, 0))  # before the controller knew that `late` is in it
+    assert machine.partition("late").leader == 1
+    machine.assign_dir(1, "late", directory(1, 0))
+    assert (machine.partition("late").leader, machine.partition("late").isr) == (2, (2,))
+
+
+@pytest.mark.row("L8")
+def test_without_any_directory_the_broker_is_fenced() -> None:
+    machine = ready()
+    machine.fail_dirs(1, directory(1, 0), directory(1, 1))
+    assert machine.image.brokers[1].fenced
+    assert {machine.partition("t", p).leader for p in (0, 1)} == {2}
+
+
+@pytest.mark.row("L8")
+def test_assignments_are_judged_for_themselves() -> None:
+    machine = ready()
+    machine.create_assigned("elsewhere", [(2, 3)])
+    (result,) = machine.assign_dir(1, "elsewhere", directory(1, 0))
+    assert isinstance(result, DirectoryResult)
+    assert result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (again,) = machine.assign_dir(1, "t", directory(1, 0))
+    assert again.error is ErrorCode.NONE
+    (unknown,) = machine.assign_dir(1, "t", directory(1, 0), 17)
+    assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    machine.fence(1)
+    stale = machine.epoch(1)
+    machine.register(1, incarnation=2)
+    with pytest.raises(BrokerError) as refused:
+        machine.run(AssignReplicasToDirs(broker_id=1, broker_epoch=stale, assignments=()))
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
