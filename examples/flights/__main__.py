@@ -42,7 +42,7 @@ from examples.flights.screen import (
     print_verdict,
 )
 from examples.flights.spark_run import SparkOutcome, SparkRun
-from examples.flights.stream import PARTITIONS, Outcome, Stream, StreamFailed, create_topics
+from examples.flights.stream import PARTITIONS, NoReader, Outcome, Stream, StreamFailed, create_topics
 from kraft.local_cluster import LocalCluster
 from kraft.loopback import free_ports
 from metadata_quorum.errors import FatalError
@@ -69,7 +69,7 @@ def run(cluster: LocalCluster, console: Console, options: argparse.Namespace) ->
             spark = SparkRun(spark_job(cluster, directory, len(flights)), len(flights), screen, watch.note)
             closing.callback(spark.close)
             spark.start()
-        stream = Stream(cluster, flights, watch, screen, spark.look if spark else lambda: None)
+        stream = Stream(cluster, flights, watch, screen, spark or NoReader())
         closing.callback(stream.close)
         with screen:
             outcome = stream.run(delays)

@@ -1,8 +1,8 @@
 """The result as a picture: bars on the terminal, and an SVG file that needs nothing else.
 
 Both are drawn from the rows that Spark wrote. In the SVG a line is a carrier, a column a week, and the colour
-how late its flights left; the bars beside it are the year. Dashed lines are the kills, on the day of the flights
-that were on their way.
+how late its flights left; the bars beside it are the year. Dashed lines are the kills, on the day of the
+flights that were on their way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from examples.flights.plan import DayDelay
 
-BAR_CELLS: Final = 40
+BAR_CELLS: Final = 28
 
 # Pixels.
 LEFT: Final = 210

@@ -2,8 +2,8 @@
 
 No flight comes late. They are sent in the order of their scheduled departures, and never one that departs
 `LEAD` after a flight that is not acknowledged yet; so the partitions' ends lie at most `LEAD` apart, however
-long a partition has no leader. Spark's limit per micro-batch is shared out in proportion to what each partition
-has to offer, which brings them no further apart. The watermark waits three times as long.
+long a partition has no leader. Spark's limit per micro-batch is shared out in proportion to what each
+partition has to offer, which brings them no further apart. The watermark waits three times as long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKER_AIRPORT: Final = "none"
 """The last record is no flight: it departs a year after all others, so that the last windows are closed, from
 an airport that there is not, so that the join drops it."""
 
-MICRO_BATCHES: Final = 12
+MICRO_BATCHES: Final = 8
 """At least so many for all flights."""
 
 

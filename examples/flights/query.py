@@ -6,9 +6,9 @@
 python -m examples.flights.query '{"bootstrap": ..., "directory": ..., "airports": ..., "per_batch": ...}'
 
 Two streaming queries of one DataFrame, each with its checkpoint and the guarantee of its sink: a row is in
-Parquet once, and in the topic once or, of a micro-batch that ran again, twice. Both write a row when its window
-is closed. The process tells the demo about its progress, a JSON object a line; it ends once all windows
-are closed, or with its standard input: with the demo, whatever ends that.
+Parquet once, and in the topic once or, of a micro-batch that ran again, twice. Both write a row when its
+window is closed. The process tells the demo about its progress, a JSON object a line; it ends once all
+windows are closed, or with its standard input: with the demo, whatever ends that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -44,6 +45,7 @@ SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # of few thousand groups
     "spark.sql.codegen.wholeStage": "false",  # compiling the plans would take longer than running them
@@ -98,17 +100,14 @@ def delays(spark: SparkSession, job: QueryJob) -> DataFrame:
 
 def start(spark: SparkSession, job: QueryJob) -> None:
     """Both queries, from their checkpoints where there are some."""
-    result = delays(spark, job)
+    rows = delays(spark, job)
     key = F.concat_ws("/", "day", "carrier", "airport")
-    result.select(key.alias("key"), F.to_json(F.struct("*")).alias("value")).writeStream.format(
-        "kraft"
-    ).queryName(TO_TOPIC).outputMode("append").options(
-        **{"kafka.bootstrap.servers": job.bootstrap, "topic": DELAYS},
-        checkpointLocation=job.path(f"checkpoint/{TO_TOPIC}"),
-    ).start()
-    result.writeStream.format("parquet").queryName(TO_PARQUET).outputMode("append").options(
-        path=job.path("parquet"), checkpointLocation=job.path(f"checkpoint/{TO_PARQUET}")
-    ).start()
+    records = rows.select(key.alias("key"), F.to_json(F.struct("*")).alias("value"))
+    to_topic = records.writeStream.format("kraft").option("kafka.bootstrap.servers", job.bootstrap)
+    to_parquet = rows.writeStream.format("parquet").option("path", job.path("parquet"))
+    for name, writer in ((TO_TOPIC, to_topic.option("topic", DELAYS)), (TO_PARQUET, to_parquet)):
+        checkpoint = job.path(f"checkpoint/{name}")
+        writer.queryName(name).outputMode("append").option("checkpointLocation", checkpoint).start()
 
 
 def _interval(length: timedelta) -> str:
@@ -125,7 +124,8 @@ class Reporter(StreamingQueryListener):
         self.failed = threading.Event()
 
     def tell(self, event: str, **more: Any) -> None:
-        print(json.dumps({"event": event, **more}), file=self._out, flush=True)
+        self._out.write(json.dumps({"event": event, **more}) + "\n")  # at once: Spark calls from threads
+        self._out.flush()
 
     def onQueryStarted(self, event: Any) -> None:
         pass
@@ -167,7 +167,11 @@ def main() -> int:
     spark = spark_session(job)
     reporter = Reporter(sys.stdout)
     spark.streams.addListener(reporter)
-    start(spark, job)
+    try:
+        start(spark, job)
+    except PySparkException as failure:
+        reporter.tell("failed", why=str(failure))
+        return 1
     reporter.tell("started")
     while not reporter.all_closed.is_set():
         demo_ended = bool(select.select([sys.stdin], [], [], POLL_S)[0])

@@ -1,7 +1,7 @@
 """What Spark wrote, held against the same computation over the source file, in plain Python.
 
-Of a micro-batch that ran again the second topic has the rows twice; its reader takes the latest record of a key.
-Parquet has each row once: its readers take the files that the sink's log has.
+Of a micro-batch that ran again the second topic has the rows twice; its reader takes the latest record of a
+key. Parquet has each row once: its readers take the files that the sink's log has.
 """
 
 from __future__ import annotations

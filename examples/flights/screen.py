@@ -89,11 +89,13 @@ class ProgressScreen:
             counts = ", ".join(f"{name} {count:,}" for name, count in self._done.items())
             self._console.print(f"{counts} of {self._total:,}", highlight=False)
 
-    def tell(self, text: str, mark: str) -> None:
-        """Something happened, where the count named `mark` is now."""
-        if "killed" in text:
-            self._marked.marks[mark].append(self._done[mark] / self._total)
+    def tell(self, text: str) -> None:
+        """Something happened."""
         self._console.print(text, highlight=False)
+
+    def mark(self, name: str) -> None:
+        """Something was killed, where the named count is now."""
+        self._marked.marks[name].append(self._done[name] / self._total)
 
 
 def print_delays(console: Console, delays: DelayMeans, carriers: Mapping[str, str]) -> None:
@@ -128,7 +130,8 @@ def print_account(
             "sent": f"{outcome.sent:,}",
             "acknowledged": f"{acks.records:,}",
             "read": f"{reads.records:,}, never read {reads.missing():,}",
-            "took": f"{outcome.seconds:.1f} s, {rate:.1f} MB/s, {flights_per_s:,.0f} flights/s",
+            "took": f"{outcome.seconds:.1f} s, {rate:.1f} MB/s, {flights_per_s:,.0f} flights/s"
+            + (f"; {outcome.waited_s:.1f} s more, waiting for Spark" if outcome.waited_s else ""),
             "killed": f"node {outcome.victim}, leader of partitions {led}",
             "longest gap between acks there": f"{acks.longest_gap_s * 1e3:,.0f} ms",
             "every replica back in sync": "yes" if outcome.isr_full else "NO",
@@ -144,8 +147,8 @@ def print_spark_account(console: Console, outcome: SparkOutcome, topic: SecondTo
     _print_lines(
         console,
         {
-            "read by Spark": f"{flights:,} flights in {running_s:.1f} s, {flights / running_s:,.0f}/s, by each of two"
-            " queries",
+            "read by Spark": f"{flights:,} flights in {running_s:.1f} s, {flights / running_s:,.0f}/s,"
+            " by each of two queries",
             "killed": f"after {outcome.killed_at:,} flights; went on {outcome.down_s:.1f} s later"
             f" with micro-batch {outcome.resumed_in_batch}",
             "topic delays": f"{topic.records:,} records, the latest of {len(topic.latest):,} keys;"

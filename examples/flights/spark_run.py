@@ -1,7 +1,7 @@
 """The query's process seen from the demo: started, followed, killed in mid-stream, started again.
 
 `look` is called from the demo's one loop and never waits: the process's lines are read as far as they are
-there.
+there, and a killed process is waited for by looking again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ from examples.flights.plan import DayDelay, QueryJob
 from examples.flights.stream import StreamFailed
 from kraft.local_cluster import signals_wait
 
-START_PATIENCE_S: Final = 120.0
-PROGRESS_PATIENCE_S: Final = 120.0
-"""How long a query that has something to do may tell nothing."""
+PROGRAM: Final = "examples.flights.query"
+QUERIES: Final = 2  # streaming queries in that program
+AHEAD: Final = 1 / 2
+KILLED_AFTER: Final = 1 / 3
+"""Of all flights."""
+PATIENCE_S: Final = 300.0
+"""How long it may tell nothing while it has something to do."""
 END_PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.02
 CHUNK: Final = 1 << 16  # bytes
-QUERY: Final = "examples.flights.query"
-QUERIES: Final = 2  # streaming queries in that process
+
+BUSY: Final = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, and fails the query where the machine is too busy."""
+BUSY_RESTARTS: Final = 3
 
 
 class Screen(Protocol):
@@ -39,7 +45,9 @@ class Screen(Protocol):
 
     def progress(self, **done: int) -> None: ...
 
-    def tell(self, text: str, mark: str) -> None: ...
+    def tell(self, text: str) -> None: ...
+
+    def mark(self, name: str) -> None: ...
 
 
 @dataclass
@@ -47,10 +55,10 @@ class SparkOutcome:
     """What became of the query."""
 
     killed_at: int | None = None
-    """Flights read by then."""
+    """Flights in finished micro-batches by then."""
     resumed_in_batch: int | None = None
     down_s: float = 0.0
-    """From the kill to the first micro-batch after it."""
+    """From the kill to the first micro-batch that was finished after it."""
     seconds: float = 0.0
     """From the first flight's way to the last one's arrival in Spark."""
     rows: list[DayDelay] = field(default_factory=list)
@@ -64,7 +72,7 @@ class SparkRun:
     """One query from its first start to its end."""
 
     def __init__(self, job: QueryJob, total: int, screen: Screen, note: Callable[[str], None]) -> None:
-        self._command = [sys.executable, "-m", QUERY, job.json()]
+        self._job = job
         self._log = Path(job.path("spark.log"))
         self._total = total
         self._screen = screen
@@ -72,34 +80,88 @@ class SparkRun:
         self._process: subprocess.Popen[bytes] | None = None
         self._dying: list[psutil.Process] = []
         self._unread = b""
+        self._started = False
+        self._busy_restarts = 0
         self._read: dict[str, int] = {}
         self._late = 0
-        self._told_at = time.monotonic()
-        self._killed_at = 0.0
-        self._started = False
-        self._began = 0.0
+        self._told_at = self._began = self._killed_at = time.monotonic()
         self.outcome = SparkOutcome()
 
-    # -- the process ------------------------------------------------------------------------------
+    @property
+    def read(self) -> int:
+        """Flights in finished micro-batches of both queries."""
+        return min(self._read.values()) if len(self._read) == QUERIES else 0
+
+    # -- the demo's way through it ----------------------------------------------------------------
 
     def start(self) -> None:
         """Start it and wait until the queries run."""
         self._spawn()
-        deadline = time.monotonic() + START_PATIENCE_S
-        while not self._started:
-            if time.monotonic() > deadline:
-                raise StreamFailed(f"Spark did not start within {START_PATIENCE_S:.0f} s: see {self._log}")
-            time.sleep(POLL_S)
-            self._take_lines()
+        self._look_until(lambda: self._started)
         self._began = time.monotonic()
+
+    def look(self) -> None:
+        """Take what it has told, and kill it when that is due."""
+        if self._process is None:
+            self._restart()
+            return
+        self._take_lines()
+        if time.monotonic() - self._told_at > PATIENCE_S and self.read < self._total:
+            raise StreamFailed(f"Spark told nothing for {PATIENCE_S:.0f} s: see {self._log}")
+        is_due = self.read >= KILLED_AFTER * self._total
+        if self.outcome.killed_at is None and is_due and self._is_in_micro_batch():
+            self.outcome.killed_at = self.read
+            self._killed_at = time.monotonic()
+            self._kill()
+            self._screen.mark("spark")
+            self._tell(f"Spark query killed in a micro-batch ({self.read:,} flights done)")
+
+    def may_send(self, number: int) -> bool:
+        """The stream goes only so far before it: there is one still when it is killed and comes back."""
+        return number < self.read + AHEAD * self._total
+
+    def wait_for_all(self) -> None:
+        """Until every flight is in a finished micro-batch."""
+        self._look_until(lambda: self.read >= self._total)
+
+    def wait_for_result(self) -> None:
+        """Until the last windows are closed and the rows are here."""
+        self._look_until(lambda: bool(self.outcome.rows))
+
+    def check(self, problems: Problems) -> None:
+        """What can be wrong besides the rows themselves."""
+        if self.outcome.killed_at is None:
+            problems.add("the Spark query was not killed")
+        elif not self.outcome.resumed_in_batch:
+            problems.add("the Spark query began anew instead of going on from its checkpoint")
+        if self._late:
+            problems.add(f"Spark dropped {self._late:,} rows as late")
 
     def close(self) -> None:
         """End it, whatever state it is in."""
         self._kill()
         psutil.wait_procs(self._dying, END_PATIENCE_S)
 
+    def _look_until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            self.look()
+            time.sleep(POLL_S)
+
+    # -- the process ------------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        with signals_wait(), self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", PROGRAM, self._job.json()],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for us; we end it
+            )  # fmt: skip
+        os.set_blocking(_output(self._process), False)
+        self._unread = b""
+        self._told_at = time.monotonic()
+
     def _kill(self) -> None:
-        """SIGKILL to the query, its JVM, and Spark's Python workers, which are a process group of their own."""
+        """SIGKILL to the query, its JVM, and Spark's Python workers (a process group of their own)."""
         if self._process is None:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -111,53 +173,26 @@ class SparkRun:
         self._process.communicate()
         self._process = None
 
-    def _spawn(self) -> None:
-        with signals_wait(), self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for us; we end it
-            )  # fmt: skip
-        os.set_blocking(self._out, False)
-        self._unread = b""
-        self._told_at = time.monotonic()
+    def _restart(self) -> None:
+        """As soon as nothing of the killed one is left."""
+        _, alive = psutil.wait_procs(self._dying, timeout=0)
+        if not alive:
+            self._spawn()
+            self._tell("Spark query started again from its checkpoint")
 
-    @property
-    def _out(self) -> int:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+    def _is_in_micro_batch(self) -> bool:
+        """Whether each query has planned one that is not done, as its checkpoint says."""
+        checkpoints = list(Path(self._job.path("checkpoint")).iterdir())
+        return all(_newest(each / "offsets") > _newest(each / "commits") for each in checkpoints)
 
     # -- what it tells ----------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Take what it has told, then look whether it is to be killed."""
-        if self._process is None:
-            self._restart()
-            return
-        self._take_lines()
-        if self.outcome.killed_at is None and 2 * self.read >= self._total:
-            self.outcome.killed_at = self.read
-            self._killed_at = time.monotonic()
-            self._kill()
-            self._tell(f"the Spark query killed (it had read {self.read:,} flights)")
-            return
-        late = time.monotonic() - self._told_at > PROGRESS_PATIENCE_S
-        if late and self.read < self._total:
-            raise StreamFailed(f"Spark told nothing for {PROGRESS_PATIENCE_S:.0f} s: see {self._log}")
-
-    @property
-    def read(self) -> int:
-        """Flights in finished micro-batches of both queries."""
-        return min(self._read.values()) if len(self._read) == QUERIES else 0
-
     def _take_lines(self) -> None:
-        while True:
+        while self._process is not None and not self.outcome.rows:
             try:
-                chunk = os.read(self._out, CHUNK)
+                chunk = os.read(_output(self._process), CHUNK)
             except BlockingIOError:
                 return
-            if not chunk and self.outcome.rows:
-                return  # that was all
             if not chunk:
                 raise StreamFailed(f"the Spark query ended by itself: see {self._log}")
             *lines, self._unread = (self._unread + chunk).split(b"\n")
@@ -176,7 +211,7 @@ class SparkRun:
                 self.outcome.files = told["files"]
                 self.outcome.files_ignored = told["on_disk"] - told["files"]
             case "failed":
-                raise StreamFailed(f"the Spark query failed: {told['why'].splitlines()[0]}")
+                self._failed(told["why"])
 
     def _progress(self, told: dict[str, Any]) -> None:
         self._read[told["query"]] = told["read"]
@@ -188,37 +223,23 @@ class SparkRun:
             self.outcome.seconds = time.monotonic() - self._began
         self._screen.progress(spark=min(self.read, self._total))
 
-    def _restart(self) -> None:
-        """As soon as nothing of the killed one is left, which nobody waits for."""
-        _, alive = psutil.wait_procs(self._dying, timeout=0)
-        if not alive:
-            self._spawn()
-            self._tell("the Spark query started again from its checkpoint")
+    def _failed(self, why: str) -> None:
+        if BUSY not in why or self._busy_restarts == BUSY_RESTARTS:
+            raise StreamFailed(f"the Spark query failed ({self._log}): {why.splitlines()[0]}")
+        self._busy_restarts += 1
+        self._kill()
+        self._tell("Spark query failed: the machine is too busy to start its workers")
 
     def _tell(self, text: str) -> None:
         self._note(text)
-        self._screen.tell(text, mark="spark")
+        self._screen.tell(text)
 
-    # -- the end ----------------------------------------------------------------------------------
 
-    def wait_for_all(self) -> None:
-        """Until every flight is in a finished micro-batch."""
-        while self.read < self._total:
-            self.look()
-            time.sleep(POLL_S)
+def _output(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None
+    return process.stdout.fileno()
 
-    def wait_for_result(self) -> SparkOutcome:
-        """Until the last windows are closed and the rows are here."""
-        while not self.outcome.rows:
-            self.look()
-            time.sleep(POLL_S)
-        return self.outcome
 
-    def check(self, problems: Problems) -> None:
-        """What can be wrong besides the rows themselves."""
-        if self.outcome.killed_at is None:
-            problems.add("the Spark query was not killed")
-        elif not self.outcome.resumed_in_batch:
-            problems.add("the Spark query began anew instead of going on from its checkpoint")
-        if self._late:
-            problems.add(f"Spark dropped {self._late:,} rows as late")
+def _newest(log: Path) -> int:
+    """The last micro-batch in a log of a checkpoint."""
+    return max((int(entry.name) for entry in log.glob("[0-9]*") if entry.name.isdigit()), default=-1)

@@ -1,14 +1,14 @@
 """The stream: one loop that produces, reads along, and kills and restarts a node on the way.
 
 Everything of the clients happens in this one loop, so there is nothing to lock; only isr.py polls beside it.
-Who else is to be looked after meanwhile (the Spark query) is called from it.
+Who reads along (the Spark query) is looked after from it, and not left far behind.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -49,7 +49,29 @@ class Screen(Protocol):
 
     def progress(self, **done: int) -> None: ...
 
-    def tell(self, text: str, mark: str) -> None: ...
+    def tell(self, text: str) -> None: ...
+
+    def mark(self, name: str) -> None: ...
+
+
+class Reader(Protocol):
+    """Who reads along."""
+
+    def look(self) -> None: ...
+
+    def may_send(self, number: int) -> bool:
+        """Whether it has come far enough for this flight to be sent."""
+        ...
+
+
+class NoReader:
+    """Nobody does."""
+
+    def look(self) -> None:
+        pass
+
+    def may_send(self, number: int) -> bool:
+        return True
 
 
 class StreamFailed(Exception):
@@ -63,6 +85,8 @@ class Outcome:
     sent: int
     bytes_sent: int
     seconds: float
+    """Without those in which everything was acknowledged and the reader waited for."""
+    waited_s: float
     victim: int
     killed_at: int
     """Flights acknowledged by then."""
@@ -119,14 +143,15 @@ class Stream:
         flights: Sequence[Flight],
         watch: IsrWatch,
         screen: Screen,
-        beside: Callable[[], None],
+        reader: Reader,
     ) -> None:
         self._cluster = cluster
         self._flights = flights
         self._watch = watch
         self._screen = screen
-        self._beside = beside
+        self._reader = reader
         self._sent = 0
+        self._waited_s = 0.0
         self._is_acked = bytearray(len(flights))
         self._oldest_unacked = 0
         self._victim: int | None = None
@@ -159,19 +184,21 @@ class Stream:
         self._delays = delays
         self._consumer.subscribe([FLIGHTS], on_assign=self._on_assign)
         self._wait_for_assignment()
-        started = time.monotonic()
+        started, started_flow = time.monotonic(), self._flow_time()
         for number, flight in enumerate(self._flights):
+            self._wait_for_turn(number, flight)
             self._send(number, flight)
             if number % PUMP_EVERY == 0:
                 self._pump()
         self._drain()
-        seconds = time.monotonic() - started
+        seconds = self._flow_time() - started_flow
         isr_full = self._wait_for_full_isr()
         self._check_end()
         return Outcome(
             sent=self._sent,
             bytes_sent=sum(len(flight.key) + len(flight.value) for flight in self._flights),
             seconds=seconds,
+            waited_s=self._waited_s,
             victim=-1 if self._victim is None else self._victim,
             killed_at=self._killed_at,
             led_by_victim=self._led_by_victim,
@@ -193,7 +220,7 @@ class Stream:
         if error is not None:
             self.acks.failed(str(error))
             return
-        self.acks.acked(message.partition() or 0, time.monotonic())
+        self.acks.acked(message.partition() or 0, self._flow_time())
         self._is_acked[number] = 1
         while self._oldest_unacked < len(self._is_acked) and self._is_acked[self._oldest_unacked]:
             self._oldest_unacked += 1
@@ -213,12 +240,26 @@ class Stream:
                 raise StreamFailed(f"the consumer got no partitions within {READY_TIMEOUT_S:.0f} s")
             self._read(timeout_s=0.1)
 
-    def _send(self, number: int, flight: Flight) -> None:
-        while flight.departs - self._flights[self._oldest_unacked].departs > LEAD_S:
+    def _flow_time(self) -> float:
+        """A clock that stands while everything is acknowledged and the reader is waited for: that is no gap
+        between acknowledgements."""
+        return time.monotonic() - self._waited_s
+
+    def _wait_for_turn(self, number: int, flight: Flight) -> None:
+        while not self._reader.may_send(number) or self._leads_too_far(flight):
             if self.problems.count:
                 raise StreamFailed(f"a flight was {self.problems.shown[0]}")
-            self._pump()
+            since, nothing_under_way = time.monotonic(), self.acks.records == self._sent
             self._producer.poll(0.01)
+            self._pump()
+            if nothing_under_way:
+                self._waited_s += time.monotonic() - since
+
+    def _leads_too_far(self, flight: Flight) -> bool:
+        """See plan.py."""
+        return flight.departs - self._flights[self._oldest_unacked].departs > LEAD_S
+
+    def _send(self, number: int, flight: Flight) -> None:
         on_delivery = partial(self._on_delivery, number)
         while True:
             try:
@@ -251,7 +292,7 @@ class Stream:
     def _look_around(self) -> None:
         self._screen.progress(sent=self._sent, acked=self.acks.records, read=self.reads.records)
         self._break_and_mend()
-        self._beside()
+        self._reader.look()
 
     def _break_and_mend(self) -> None:
         third = len(self._flights) // 3
@@ -261,6 +302,7 @@ class Stream:
             self._led_by_victim = tuple(led)
             self.acks.watch(led)
             self._cluster.kill(self._victim)
+            self._screen.mark("acked")
             self._tell(f"node {self._victim} killed (it led {len(led)} of {PARTITIONS} partitions)")
         elif self._victim is not None and not self._restarted and self.acks.records >= 2 * third:
             self._restarted = True
@@ -269,7 +311,7 @@ class Stream:
 
     def _tell(self, text: str) -> None:
         self._watch.note(text)
-        self._screen.tell(text, mark="acked")
+        self._screen.tell(text)
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
@@ -289,7 +331,7 @@ class Stream:
             if time.monotonic() > deadline:
                 return False
             self._read(timeout_s=0.1)
-            self._beside()
+            self._reader.look()
         return True
 
     def _check_end(self) -> None:
