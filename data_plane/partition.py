@@ -123,6 +123,7 @@ class Partition:
             registration,
             epoch_start_offset=epoch_start,
             eligible=self._host.eligible,
+            online=self._host.has_online_dir,
             min_insync=self.log.config.min_insync_replicas,
             lag_time_max=self._host.lag_time_max,
             now=now,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from data_plane.log.effects import Deletion
 from data_plane.replica import AlterPartitionItem
@@ -24,6 +25,9 @@ class PartitionHost(Protocol):
     @property
     def eligible(self) -> Mapping[int, int]:
         """Brokers that may be in an ISR, and their epochs."""
+
+    def has_online_dir(self, broker_id: int, directory: UUID) -> bool:
+        """Whether that broker can serve from that directory, as far as is known."""
 
     @property
     def lag_time_max(self) -> float:

@@ -36,7 +36,7 @@ from data_plane.replica import AlterPartitionItem
 from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import PartitionRegistration, ResourceType, TopicPartition
+from metadata_quorum.model import BrokerRegistration, PartitionRegistration, ResourceType, TopicPartition
 from metadata_quorum.supervision import supervised
 
 logger = logging.getLogger(__name__)
@@ -110,6 +110,7 @@ class Partitions:
         self._corrupt_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
         self._eligible: dict[int, int] = {}
+        self._brokers: Mapping[int, BrokerRegistration] = {}
         self._defaults = settings.log_defaults
         self._deadlines: dict[str, Deadline] = {}
         self._flushing: set[Partition] = set()
@@ -179,6 +180,10 @@ class Partitions:
     @property
     def eligible(self) -> Mapping[int, int]:
         return self._eligible
+
+    def has_online_dir(self, broker_id: int, directory: UUID) -> bool:
+        broker = self._brokers.get(broker_id)
+        return broker is None or broker.has_online_dir(directory)
 
     @property
     def lag_time_max(self) -> float:
@@ -310,6 +315,7 @@ class Partitions:
         now = self._loop.time()
         if delta.changed_configs:
             self._take_configs(delta, image)
+        self._brokers = image.brokers
         self._take_brokers(delta)
         for topic_id in delta.deleted_topics:
             for partition in [p for p in self if p.topic_id == topic_id]:

@@ -24,7 +24,7 @@ At most one change is in flight. How its answer is taken:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -35,6 +35,10 @@ from metadata_quorum.invariants import invariant
 from metadata_quorum.model import NO_EPOCH, LeaderRecoveryState, PartitionRegistration
 
 UNKNOWN_OFFSET: Final = -1
+
+
+OnlineDirectory = Callable[[int, UUID], bool]
+"""Whether a broker's log directory is online, as far as is known."""
 
 
 class FetchClock:
@@ -157,14 +161,17 @@ class LeaderState:
     """Leadership of one partition in one leader epoch.
 
     `eligible` maps the brokers that may be in an ISR (unfenced, not shutting down) to their epochs.
-    It belongs to the broker and changes under our eyes as metadata arrives.
+    It belongs to the broker and changes under our eyes as metadata arrives, and so does what `online`
+    says of their directories: a replica on a failed disk will not join, and must not be waited for.
     """
 
     __slots__ = (
+        "_directories",
         "_eligible",
         "_lag_time_max",
         "_local_id",
         "_min_insync",
+        "_online",
         "change",
         "epoch_start_offset",
         "followers",
@@ -181,12 +188,15 @@ class LeaderState:
         *,
         epoch_start_offset: int,
         eligible: Mapping[int, int],
+        online: OnlineDirectory = lambda broker_id, directory: True,
         min_insync: int,
         lag_time_max: float,
         now: float,
     ) -> None:
         self._local_id = local_id
         self._eligible = eligible
+        self._online = online
+        self._directories: dict[int, UUID] = {}
         self._lag_time_max = lag_time_max
         self._min_insync = min_insync
         self.leader_epoch = registration.leader_epoch
@@ -202,6 +212,9 @@ class LeaderState:
 
     def take_metadata(self, registration: PartitionRegistration, now: float) -> bool:
         """Take a committed state of this leader epoch; False where it is no news."""
+        if registration.partition_epoch >= self.partition_epoch:
+            # The answer to our own change does not tell these, and may have been quicker.
+            self._directories = {r: registration.directory(r) for r in registration.replicas}
         if registration.partition_epoch <= self.partition_epoch:
             return False
         invariant(registration.leader_epoch == self.leader_epoch, "one-leader-per-epoch", registration)
@@ -315,6 +328,9 @@ class LeaderState:
     def _may_join(self, follower: Follower) -> bool:
         epoch = self._eligible.get(follower.broker_id)
         if epoch is None or follower.broker_epoch is None:
+            return False
+        directory = self._directories.get(follower.broker_id)
+        if directory is not None and not self._online(follower.broker_id, directory):
             return False
         return follower.broker_epoch in (epoch, NO_EPOCH)
 

@@ -82,6 +82,9 @@ class Broker:
     def eligible(self) -> Mapping[int, int]:
         return self._eligible
 
+    def has_online_dir(self, broker_id: int, directory: UUID) -> bool:
+        return True
+
     @property
     def lag_time_max(self) -> float:
         return LAG_TIME_MAX

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 from data_plane.replica import (
@@ -67,6 +70,26 @@ def test_the_high_watermark_does_not_wait_for_one_that_may_not_join():
     fetched(state, 2, 10, 10)
     fetched(state, 3, 8, 8)
     assert state.high_watermark(0, 10, 100.0, 10) == 10
+
+
+@pytest.mark.row("L8")
+def test_the_high_watermark_does_not_wait_for_one_whose_directory_has_failed():
+    lost, replaced = UUID(int=1003), UUID(int=1004)
+    online = {replaced}
+    placed = PartitionRegistration((1, 2, 3), (1, 2), 1, 5, 9, directories=(replaced, replaced, lost))
+    state = LeaderState(
+        1, placed, epoch_start_offset=0, eligible={1: 11, 2: 12, 3: 13},
+        online=lambda broker_id, directory: directory in online,
+        min_insync=1, lag_time_max=LAG, now=100.0,
+    )  # fmt: skip
+    fetched(state, 2, 10, 10)
+    fetched(state, 3, 8, 8)
+    assert state.high_watermark(0, 10, 100.0, 10) == 10
+    fetched(state, 3, 10, 10)
+    assert state.expand(state.followers[3], 10) is None
+    # The answer to a change of ours had this partition epoch, and did not tell the directories.
+    state.take_metadata(replace(placed, directories=(replaced,) * 3), 100.0)
+    assert state.expand(state.followers[3], 10) is not None
 
 
 @pytest.mark.row("R4")
