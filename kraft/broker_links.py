@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.net.client import Address, PeerClient
+from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -24,10 +25,13 @@ FindBroker = Callable[[int], Address | None]
 class BrokerLinks:
     """See the module."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, find: FindBroker, client_id: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, find: FindBroker, client_id: str, way: Way = PLAINTEXT
+    ) -> None:
         self._loop = loop
         self._find = find
         self._client_id = client_id
+        self._way = way
         self._clients: dict[int, PeerClient] = {}
         self._connecting: dict[int, asyncio.Task[PeerClient]] = {}
 
@@ -65,9 +69,7 @@ class BrokerLinks:
             address = self._find(broker_id)
             if address is None:
                 raise ConnectionRefusedError(f"the address of broker {broker_id} is not known")
-            client = await PeerClient.connect(
-                self._loop, address, self._client_id, timeout_s=CONNECT_TIMEOUT_S
-            )
+            client = await dial(self._loop, address, self._client_id, self._way, timeout_s=CONNECT_TIMEOUT_S)
             self._clients[broker_id] = client
             return client
         finally:

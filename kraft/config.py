@@ -26,6 +26,8 @@ from metadata_quorum.model import Endpoint, SecurityProtocol
 
 logger = logging.getLogger(__name__)
 
+LISTENER_PREFIX: Final = "listener.name."
+
 
 class NodeAddress(NamedTuple):
     """Another node, and where one of its listeners is."""
@@ -92,12 +94,13 @@ class Config(ConfigKeys):
             row = ROWS.get(name)
             if row is not None:
                 values[row.attribute] = parse_value(row, text)
-            elif name not in NO_EFFECT:
+            elif not _is_for_listener(name) and name not in NO_EFFECT:
                 _warn_unknown(name)
         for row in ROWS.values():
             if row.default is Required.TOKEN and row.attribute not in values:
                 raise FatalError(ExitCode.BAD_CONFIG, f"{row.name} is not set: {row.rule.why}")
-        config = cls(**values, given={k: v for k, v in properties.items() if k in ROWS})
+        given = {k: v for k, v in properties.items() if k in ROWS or _is_for_listener(k)}
+        config = cls(**values, given=given)
         _check(config)
         return config
 
@@ -185,6 +188,10 @@ class Config(ConfigKeys):
             if SecurityProtocol(endpoint.security_protocol).name == self.security_inter_broker_protocol:
                 return endpoint.name
         return self.security_inter_broker_protocol
+
+    def protocol_of(self, listener: str) -> SecurityProtocol:
+        """How a listener speaks, another node's too."""
+        return self._protocols.get(listener, SecurityProtocol.PLAINTEXT)
 
     @cached_property
     def _protocols(self) -> dict[str, SecurityProtocol]:
@@ -389,14 +396,6 @@ def _check_listeners(config: Config) -> None:
             config.listeners,
             f"only a controller listens on {config.controller_listeners[0].name}",
         )
-    for endpoint in (*config.bound_listeners, *config.advertised_endpoints):
-        if endpoint.security_protocol != SecurityProtocol.PLAINTEXT:
-            protocol = SecurityProtocol(endpoint.security_protocol).name
-            reject(
-                "listeners",
-                config.listeners,
-                f"{endpoint.name} asks for {protocol}; only PLAINTEXT is served yet",
-            )
     if not config.is_broker:
         return
     if not config.broker_listeners:
@@ -416,6 +415,11 @@ def _check_listeners(config: Config) -> None:
         reject(
             "inter.broker.listener.name", config.inter_broker_listener, "is not among the broker's listeners"
         )
+
+
+def _is_for_listener(name: str) -> bool:
+    """listener.name.NAME.KEY: a key for one listener; listener_security.py reads them."""
+    return name.startswith(LISTENER_PREFIX)
 
 
 def _warn_unknown(name: str) -> None:

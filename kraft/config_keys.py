@@ -52,6 +52,8 @@ class KeyRule:
     choices: tuple[str, ...]
     update: Update
     why: str
+    secret: bool = False
+    """DescribeConfigs does not tell it."""
 
 
 def key(
@@ -62,9 +64,10 @@ def key(
     maximum: float | None = None,
     choices: Sequence[str] = (),
     update: Update = READ_ONLY,
+    secret: bool = False,
 ) -> Any:
     """One row of the table. Any: the annotation beside it is the type."""
-    rule = KeyRule(minimum, maximum, tuple(choices), update, why)
+    rule = KeyRule(minimum, maximum, tuple(choices), update, why, secret)
     return field(default=default, metadata={"rule": rule})
 
 
@@ -109,6 +112,44 @@ class ConfigKeys:
     )
     kraft_http_port: int | None = key(None, "port of the console and metrics on 127.0.0.1; none if not set",
                                       minimum=0, maximum=65535)  # fmt: skip
+
+    # -- TLS and SASL; each may be given for one listener as listener.name.NAME.KEY -------------
+    ssl_keystore_location: str | None = key(None, "PEM file with a private key and its certificates")
+    ssl_keystore_type: str = key(
+        "PEM", "only PEM is read, and it is the default; Kafka's is JKS", choices=("PEM",)
+    )
+    ssl_key_password: str | None = key(None, "of the private key, where that is encrypted", secret=True)
+    ssl_truststore_location: str | None = key(
+        None, "PEM file with the authorities that the other end's certificate must come from"
+    )
+    ssl_truststore_type: str = key("PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",))
+    ssl_client_auth: str = key(
+        "none", "whether a client must show a certificate", choices=("none", "requested", "required")
+    )
+    ssl_principal_mapping_rules: str = key(
+        "DEFAULT",
+        "RULE:PATTERN/REPLACEMENT/[LU],... from a certificate's subject to a user; DEFAULT takes it whole",
+    )
+    ssl_endpoint_identification_algorithm: str = key(
+        "https", "whether nodes check each other's host in the certificate; empty: they do not",
+        choices=("https", ""),
+    )  # fmt: skip
+    sasl_enabled_mechanisms: tuple[str, ...] = key(
+        (), "what clients may log in by; Kafka's default is GSSAPI, which is not here", choices=("PLAIN",)
+    )
+    sasl_mechanism_inter_broker_protocol: str | None = key(
+        None, "how brokers log in to each other; no default, where Kafka has GSSAPI", choices=("PLAIN",)
+    )
+    sasl_mechanism_controller_protocol: str | None = key(
+        None, "how nodes log in to controllers; no default, where Kafka has GSSAPI", choices=("PLAIN",)
+    )
+    sasl_jaas_config: str | None = key(
+        None, 'as listener.name.NAME.plain.sasl.jaas.config: MODULE required username="..." password="..." '
+        'user_NAME="PASSWORD"; the first two are for this node\'s own connections', secret=True,
+    )  # fmt: skip
+    connection_failed_authentication_delay_ms: int = key(
+        100, "a refused login is answered after this", minimum=0
+    )
 
     # -- connections --------------------------------------------------------------------------
     max_connections: int = key(

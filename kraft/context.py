@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kraft.api.metadata_fetch import MetadataReader
     from kraft.api.row import ApiRow
     from kraft.departures import Departures
+    from kraft.net.sasl import LoginRules
     from kraft.net.server import Peer
     from kraft.producer_ids import ProducerIds
     from kraft.txn_admission import Admission
@@ -78,6 +79,8 @@ class NodeContext:
     admission: Admission | None = None
     departures: Departures | None = None
     """Brokers that die or may have died, on a broker."""
+    logins: Mapping[str, LoginRules] = field(default_factory=dict)
+    """How clients log in, by listener; those that ask for no login are not in it."""
     raft: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
     """Of this broker's current registration, -1 where there is none."""

@@ -18,6 +18,7 @@ from typing import Final
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from kraft.net.client import Address, PeerClient
 from kraft.net.redial import Redial
+from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
@@ -44,6 +45,7 @@ class ControllerLinks:
         request_timeout_s: float,
         attempt_timeout_s: float,
         retry_backoff_s: float,
+        way: Way = PLAINTEXT,
     ) -> None:
         """`attempt_timeout_s` is the patience with one controller's answer to a request of our own (it
         may be paused, and another one active); a client's request in an envelope is given all the time."""
@@ -54,6 +56,7 @@ class ControllerLinks:
         self._request_timeout_s = request_timeout_s
         self._attempt_timeout_s = attempt_timeout_s
         self._retry_backoff_s = retry_backoff_s
+        self._way = way
         self._clients: dict[int, PeerClient] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.active: int = -1
@@ -99,9 +102,9 @@ class ControllerLinks:
         self.active = voter
         return answer
 
-    def address(self, voter: int) -> Address:
-        """Where a voter's controller listener is."""
-        return self._voters[voter]
+    async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> PeerClient:
+        """A connection to a voter for its caller alone. Raises `OSError`."""
+        return await dial(self._loop, self._voters[voter], client_id, self._way, timeout_s=timeout_s)
 
     async def request(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller, looking for it where it has moved. A request whose connection
@@ -165,10 +168,11 @@ class ControllerLinks:
             lost = asyncio.Event()
             began = self._loop.time()
             try:
-                client = await PeerClient.connect(
+                client = await dial(
                     self._loop,
                     address,
                     self._client_id,
+                    self._way,
                     timeout_s=CONNECT_TIMEOUT_S,
                     on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
                 )

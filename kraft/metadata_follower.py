@@ -110,9 +110,7 @@ class MetadataFollower:
             return client
         if client is not None:
             client.close()
-        self._client = await PeerClient.connect(
-            self._loop, self._links.address(voter), f"metadata-{self._node_id}", timeout_s=TIMEOUT_S
-        )
+        self._client = await self._links.connect_apart(voter, f"metadata-{self._node_id}", TIMEOUT_S)
         self._client_of = voter
         return self._client
 

@@ -29,6 +29,7 @@ from kraft.console.door import HttpPort
 from kraft.console.status import make_server
 from kraft.context import NodeContext, Role
 from kraft.controller_client import ControllerLinks
+from kraft.listener_security import NodeSecurity
 from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
@@ -37,6 +38,7 @@ from kraft.storage import Storage
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
+from metadata_quorum.model import Endpoint
 
 
 class Node:
@@ -65,6 +67,8 @@ class Node:
         self.context = NodeContext(
             config.node_id, storage.cluster_id, config, loop, random, now_ms, EMPTY_IMAGE, on_fatal=on_fatal
         )
+        self.security = NodeSecurity(config)
+        self.context.logins = self.security.logins
         self.controller_links = ControllerLinks(
             loop,
             {v.node_id: Address(v.host, v.port) for v in config.voters},
@@ -73,6 +77,7 @@ class Node:
             request_timeout_s=config.request_timeout_ms * settings.MS,
             attempt_timeout_s=config.controller_quorum_request_timeout_ms * settings.MS,
             retry_backoff_s=config.controller_quorum_retry_backoff_ms * settings.MS,
+            way=self.security.to_controllers,
         )
         self.controller_role = ControllerRole(self) if config.is_controller else None
         self.broker_role = BrokerRole(self, storage.directories) if config.is_broker else None
@@ -137,7 +142,7 @@ class Node:
         if self.broker_role is not None:
             self.broker_role.load()
         for endpoint in self.config.controller_listeners:
-            await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port)
+            await self._listen(endpoint)
         if self.controller_role is not None:
             self.controller_role.start(self.loop)
         self.controller_links.start()
@@ -150,8 +155,12 @@ class Node:
         await broker.publisher.started.wait()
         # Only now: before, every topic would look unknown to a client.
         for endpoint in self.config.broker_listeners:
-            await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port)
+            await self._listen(endpoint)
         await broker.lifecycle.running.wait()
+
+    async def _listen(self, endpoint: Endpoint) -> None:
+        door = self.security.doors[endpoint.name]
+        await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, door)
 
     async def stop(self) -> None:
         """Controlled shutdown, then everything in the order in which data flows."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from kraft.net.client import Address, PeerClient
+from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -48,6 +49,7 @@ class SocketLeader:
         client_id: str,
         timeout_s: float,
         on_lost: Callable[[], None],
+        way: Way = PLAINTEXT,
     ) -> None:
         """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
         (replica.socket.timeout.ms). `on_lost` is told when the leader's end breaks a connection off."""
@@ -57,6 +59,7 @@ class SocketLeader:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._on_lost = on_lost
+        self._way = way
         self._client: PeerClient | None = None
         self._connecting: asyncio.Task[PeerClient] | None = None
         self._closed = False
@@ -127,8 +130,13 @@ class SocketLeader:
             address = self._find()
             if address is None:
                 raise ConnectionRefusedError("the leader's address is not known yet")
-            self._client = await PeerClient.connect(
-                self._loop, address, self._client_id, timeout_s=CONNECT_TIMEOUT_S, on_lost=self._lost
+            self._client = await dial(
+                self._loop,
+                address,
+                self._client_id,
+                self._way,
+                timeout_s=CONNECT_TIMEOUT_S,
+                on_lost=self._lost,
             )
             return self._client
         finally:

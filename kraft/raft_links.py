@@ -20,15 +20,18 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
+from kraft.net.client import Address, PeerClient
 from kraft.net.redial import Redial
+from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
 from metadata_quorum.supervision import supervised
 
 CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
+CLIENT_ID: Final = "raft"
 WRITE_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -54,9 +57,10 @@ class RaftLinks:
         node_id: int,
         addresses: Mapping[int, tuple[str, int]],
         random: random.Random,
+        way: Way = PLAINTEXT,
     ) -> None:
         self._links = {
-            peer: _Link(peer, address, random, self._frame_encoder(cluster_id, node_id, peer))
+            peer: _Link(peer, Address(*address), random, self._frame_encoder(cluster_id, node_id, peer), way)
             for peer, address in addresses.items()
             if peer != node_id
         }
@@ -83,22 +87,23 @@ class RaftLinks:
             await link.close()
 
 
-class _Link(asyncio.Protocol):
+class _Link:
     """One voter: dialled for ever, at most one connection at a time."""
 
     def __init__(
         self,
         peer: int,
-        address: tuple[str, int],
+        address: Address,
         random: random.Random,
         encoded: Callable[[bytes], bytes],
+        way: Way,
     ) -> None:
         self.peer = peer
         self._address = address
         self._random = random
         self._encoded = encoded
+        self._way = way
         self._transport: asyncio.Transport | None = None
-        self._lost = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
         self._events: RaftEvents | None = None
@@ -110,17 +115,26 @@ class _Link(asyncio.Protocol):
     async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         redial = Redial(self._random)
         while True:
-            self._lost.clear()
+            lost = asyncio.Event()
             began = loop.time()
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    await loop.create_connection(lambda: self, *self._address)
-            except (OSError, TimeoutError) as error:
+                client = await dial(
+                    loop,
+                    self._address,
+                    CLIENT_ID,
+                    self._way,
+                    timeout_s=CONNECT_TIMEOUT_S,
+                    on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
+                )
+            except OSError as error:
                 if isinstance(error, ConnectionRefusedError) and self._events is not None:
                     self._events.refused(self.peer)
                 held_s = 0.0
             else:
-                await self._lost.wait()
+                if client.connected:
+                    self._connected(client)
+                    await lost.wait()
+                    self._disconnected(client)
                 held_s = loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
 
@@ -134,9 +148,8 @@ class _Link(asyncio.Protocol):
         transport.write(self._encoded(frame))
         return True
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
+    def _connected(self, client: PeerClient) -> None:
+        self._transport = transport = client.transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,13 +158,12 @@ class _Link(asyncio.Protocol):
         assert self._events is not None
         self._events.connected(self.peer)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _disconnected(self, client: PeerClient) -> None:
         self._transport = None
-        self._lost.set()
         assert self._events is not None
         if not self._closing:
-            silent = isinstance(exc, TimeoutError)
-            log.debug("raft link to %d is down: %r", self.peer, exc)
+            silent = isinstance(client.lost_by, TimeoutError)
+            log.debug("raft link to %d is down: %r", self.peer, client.lost_by)
             self._events.disconnected(self.peer, broken=not silent)
 
     async def close(self) -> None:

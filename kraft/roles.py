@@ -36,6 +36,7 @@ from kraft.directory_channel import BrokerDirectoryChannel
 from kraft.internal_topic import InternalTopic
 from kraft.isr_channel import BrokerIsrChannel
 from kraft.last_call import LastCalls
+from kraft.listener_security import NodeSecurity
 from kraft.net.client import Address
 from kraft.peers import SocketLeader
 from kraft.producer_ids import ProducerIds
@@ -68,6 +69,7 @@ class RoleHost(Protocol):
     config: Config
     context: NodeContext
     controller_links: ControllerLinks
+    security: NodeSecurity
     disk: Disk
     loop: asyncio.AbstractEventLoop
     random: Random
@@ -104,6 +106,7 @@ class ControllerRole:
             node_id=config.node_id,
             addresses={v.node_id: (v.host, v.port) for v in config.voters},
             random=node.random,
+            way=node.security.to_controllers,
         )
         voter = SyncObjRaft(
             config.node_id,
@@ -211,6 +214,7 @@ class BrokerRole:
             loop,
             lambda broker_id: address_of(config, context.image, broker_id),
             client_id=f"broker-{config.node_id}",
+            way=node.security.to_brokers,
         )
         guards = Guards()
         request_timeout_s = config.request_timeout_ms * settings.MS
@@ -319,6 +323,7 @@ class BrokerRole:
             client_id=f"broker-{config.node_id}-fetcher-{fetcher_id}",
             timeout_s=config.replica_socket_timeout_ms * settings.MS,
             on_lost=lambda: self.departures.lost(leader_id),
+            way=self._node.security.to_brokers,
         )
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:

@@ -155,7 +155,8 @@ def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicCo
 
 
 def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, Any]:
-    entry = _entry(row.name, chain, _KAFKA_TYPES[row.type], row.rule.why if documented else None)
+    kind = ConfigType.PASSWORD if row.rule.secret else _KAFKA_TYPES[row.type]
+    entry = _entry(row.name, chain, kind, row.rule.why if documented else None)
     return {**entry, "read_only": row.rule.update is Update.READ_ONLY}
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward
 from kraft.api.row import ApiRow, Response
+from kraft.api.sasl import BEFORE_LOGIN
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import Peer, Reply
@@ -185,6 +186,8 @@ class Dispatcher:
         row = rows.get(header.api_key)
         if row is None:
             raise ProtocolError(f"API {header.api_key} is not served on listener {peer.listener}")
+        if not peer.authenticated and header.api_key not in BEFORE_LOGIN:
+            raise ProtocolError(f"{row.name} before the client has logged in")
         ctx = RequestContext(
             header.api_key,
             header.version,

@@ -26,6 +26,7 @@ from kraft.api import (
     quorum,
     raft,
     reassignments,
+    sasl,
     topics,
     transactions,
     versions,
@@ -50,6 +51,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     quorum.ROWS,
     metadata_fetch.ROWS,
     forwarding.ROWS,
+    sasl.ROWS,
     versions.ROWS,
     raft.ROWS,
 )

@@ -86,6 +86,8 @@ class PeerClient(asyncio.BufferedProtocol):
         self._watch: asyncio.TimerHandle | None = None
         self._watched_until = FOREVER
         self._closed_by_us = False
+        self.lost_by: Exception | None = None
+        """What ended the connection, where that was an error."""
         self._versions: dict[int, tuple[int, int]] = {}
 
     @classmethod
@@ -104,6 +106,12 @@ class PeerClient(asyncio.BufferedProtocol):
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: client, address.host, address.port, ssl=tls)
         return client
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """For who writes frames of its own (after `connect`)."""
+        assert self._transport is not None
+        return self._transport
 
     @property
     def connected(self) -> bool:
@@ -213,6 +221,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost_by = exc
         self._reader.close()
         self._watch_until(FOREVER)
         self._end_waiting(

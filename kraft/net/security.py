@@ -1,17 +1,17 @@
 """TLS and SASL, the client's end: whom a connection trusts, and as whom it speaks.
 
-    client = await PeerClient.connect(loop, address, client_id, tls=tls_context(tls))
-    await client.negotiate()
-    await authenticate(client, login)
+    client = await dial(loop, address, client_id, Way(tls_context(tls), login), timeout_s=5)
 
 SCRAM (RFC 5802, RFC 7677) is a plain object that turns the server's messages into ours; PLAIN is one message.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import ssl
@@ -21,8 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraft.net.client import PeerClient
+from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
+from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
@@ -34,6 +37,8 @@ PLAIN: Final = "PLAIN"
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
 
+_AGREEMENT_S: Final = 5.0
+
 _NONCE_BYTES: Final = 24
 _FEWEST_ITERATIONS: Final = 4096
 _MOST_ITERATIONS: Final = 1 << 24
@@ -42,6 +47,51 @@ _MOST_ITERATIONS: Final = 1 << 24
 
 class AuthenticationFailed(Exception):
     """The two ends do not accept each other. Trying again is no use."""
+
+
+# ---- connections -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a connection is made: under TLS or not, with a login or without."""
+
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+
+
+PLAINTEXT: Final = Way()
+
+
+async def dial(
+    loop: asyncio.AbstractEventLoop,
+    address: Address,
+    client_id: str,
+    way: Way,
+    *,
+    timeout_s: float,
+    on_lost: OnLost | None = None,
+) -> PeerClient:
+    """A connection that may be spoken on. Raises `OSError`; a refused login is one, `ConnectionAbortedError`.
+    What has to be agreed on is given `_AGREEMENT_S` instead, where that is longer."""
+    if way is not PLAINTEXT:
+        timeout_s = max(timeout_s, _AGREEMENT_S)
+    client = await PeerClient.connect(
+        loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=way.tls
+    )
+    if way.login is None:
+        return client
+    try:
+        await client.negotiate(timeout_s=timeout_s)
+        await authenticate(client, way.login, timeout_s=timeout_s)
+    except (AuthenticationFailed, UnsupportedVersion, MalformedMessage) as error:
+        client.close()
+        log.warning("%s does not let us in: %s", address, error)
+        raise ConnectionAbortedError(str(error)) from None
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 # ---- TLS ---------------------------------------------------------------------------------------------

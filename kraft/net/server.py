@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""
 
+TLS_HANDSHAKE_S: Final = 10.0
+
 STALLED_FRAME_S: Final = 10.0
 """While other frames wait for the node's budget, one that got no byte for this long loses its place."""
 
@@ -44,11 +47,30 @@ class Peer:
     client_host: str
     client_port: int
     principal: str = "User:ANONYMOUS"
+    authenticated: bool = True
+    """False until it has logged in, where its listener asks for that."""
     state: dict[str, Any] = field(default_factory=dict)
     """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
     parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
 
+
+Certificate = Mapping[str, Any]
+"""As Python's ssl module tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a listener asks of its connections."""
+
+    tls: ssl.SSLContext | None = None
+    principal_of: Callable[[Certificate], str] | None = None
+    """Of the other end's certificate; `ValueError` where that is nobody's. None: it does not count."""
+    asks_login: bool = False
+    """Nobody is let in before `Peer.authenticated` is set."""
+
+
+OPEN: Final = Door()
 
 Reply = Buffers | asyncio.Future[Buffers]
 Serve = Callable[[Peer, memoryview], Reply]
@@ -96,10 +118,15 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
 
-    async def listen(self, listener: str, host: str | None, port: int) -> int:
+    async def listen(self, listener: str, host: str | None, port: int, door: Door = OPEN) -> int:
         """Serve a listener; returns its port (of interest where 0 was asked for)."""
         server = await self.loop.create_server(
-            lambda: ServerConnection(self, listener), host, port, backlog=1024
+            lambda: ServerConnection(self, listener, door),
+            host,
+            port,
+            backlog=1024,
+            ssl=door.tls,
+            ssl_handshake_timeout=None if door.tls is None else TLS_HANDSHAKE_S,
         )
         self._servers.append(server)
         if self._sweep is None:
@@ -138,9 +165,10 @@ class Server:
 class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Server, listener: str) -> None:
+    def __init__(self, server: Server, listener: str, door: Door) -> None:
         self._server = server
         self._listener = listener
+        self._door = door
         limits = server.limits.connection
         self._reader = FrameReader(limits.max_frame_bytes, server.scratch, server.budget)
         self._pipeline = Pipeline(limits, server.budget, server.is_exclusive, server.is_in_turn)
@@ -172,13 +200,19 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self._peer = Peer(self._listener, host, port)
+        self._peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         connections = self._server.connections
         connections[self] = None
         if len(connections) > self._server.limits.max_connections:
             log.warning("refusing %s: max.connections=%d", self.name, self._server.limits.max_connections)
             self.abort()
+        elif self._door.principal_of is not None and (certificate := transport.get_extra_info("peercert")):
+            try:
+                self._peer.principal = self._door.principal_of(certificate)
+            except ValueError as error:
+                log.warning("refusing %s: %s", self.name, error)
+                self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)

@@ -90,7 +90,6 @@ def test_a_broker_with_two_listeners():
         (COMBINED, {"listeners": "CONTROLLER://:9092"}, "a broker needs a listener"),
         (COMBINED, {"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, "each listener needs a port of its own"),
         (COMBINED, {"listeners": "PLAINTEXT:9092"}, "each listener is NAME://HOST:PORT"),
-        (COMBINED, {"listeners": "SSL://:9092,CONTROLLER://:9093"}, "SSL asks for SSL"),
         (BROKER, {"listeners": "X://:1"}, "does not say how X speaks"),
         (BROKER, {"advertised.listeners": "IN://0.0.0.0:1"}, "clients cannot connect to such an address"),
         (BROKER, {"inter.broker.listener.name": "CONTROLLER"}, "must not be the controllers' listener"),

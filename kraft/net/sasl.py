@@ -1,0 +1,50 @@
+"""SASL, the server's end: what a listener accepts, and a login under way.
+
+    SaslHandshake -> PlainExchange -> SaslAuthenticate -> step(message) -> answer; `user` is set
+
+The client's end is in security.py. Whatever is wrong is `AuthenticationFailed`, in words that do not tell
+whether it was the name or the password.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kraft.net.security import AuthenticationFailed
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """What a listener accepts."""
+
+    mechanisms: tuple[str, ...]
+    plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """PLAIN: user -> password."""
+    refusal_delay_s: float = 0.0
+
+
+class PlainExchange:
+    """RFC 4616: authorization id | NUL | user | NUL | password."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.user: str | None = None
+        """Who has proved to be; None until then."""
+
+    def step(self, message: bytes) -> bytes:
+        try:
+            wanted, user, password = message.decode().split("\0")
+        except ValueError:  # also for what is not UTF-8
+            raise AuthenticationFailed("Authentication failed: the PLAIN message is malformed") from None
+        known = self._passwords.get(user, "")
+        right = hmac.compare_digest(known.encode(), password.encode()) and user in self._passwords
+        if not right or not password:
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        if wanted not in ("", user):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self.user = user
+        return b""

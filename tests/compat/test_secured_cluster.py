@@ -1,0 +1,194 @@
+"""librdkafka against three nodes that speak SASL_SSL among themselves and to clients, and against one with
+mutual TLS: what is right works, what is wrong is refused with its own error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local_cluster import HOST, LocalCluster
+from kraft.net.client import Address
+from kraft.net.security import Tls, Way, dial, tls_context
+from tests.certificates import Authority
+from tests.rdkafka import read, send
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH")
+
+DESCRIBE_CLUSTER = 60
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@contextlib.contextmanager
+def secured(
+    directory: Path, ports: list[int], settings: Mapping[str, str], client: Mapping[str, Any]
+) -> Iterator[LocalCluster]:
+    """Up as `client` sees it."""
+    cluster = LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports, settings=settings)
+    with contextlib.closing(cluster):
+        for node_id in cluster.nodes:
+            cluster.start_node(node_id, wait=False)
+        wait_until(lambda: len(brokers(cluster, client)) == len(cluster.nodes), "all brokers are known")
+        yield cluster
+
+
+def brokers(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
+    with contextlib.suppress(KafkaException):
+        return set(
+            AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
+            .list_topics(timeout=2)
+            .brokers
+        )
+    return set()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.create(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture(scope="module")
+def anna(authority: Authority) -> dict[str, Any]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "anna",
+        "sasl.password": "her = secret",
+        "ssl.ca.location": str(authority.certificate),
+    }
+
+
+@pytest.fixture(scope="module")
+def sasl_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+    free_ports: Callable[[int], list[int]],
+    authority: Authority,
+    anna: dict[str, Any],
+) -> Iterator[LocalCluster]:
+    """SASL_SSL on every listener, the controllers' too."""
+    jaas = f'{PLAIN_MODULE} username="node" password="n0de" user_node="n0de"'
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.issue("node", "/O=kraft/CN=node")),
+        "ssl.truststore.location": str(authority.certificate),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f'{jaas} user_anna="her = secret";',
+        "listener.name.controller.plain.sasl.jaas.config": f"{jaas};",
+    }
+    with secured(tmp_path_factory.mktemp("sasl"), free_ports(9), settings, anna) as cluster:
+        yield cluster
+
+
+def create_topic(cluster: LocalCluster, client: Mapping[str, Any], name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
+    admin.create_topics([NewTopic(name, 3, 3)])[name].result(30)
+
+
+@pytest.mark.row("U4")
+def test_a_cluster_behind_tls_and_logins_survives_a_kill(
+    sasl_cluster: LocalCluster, anna: dict[str, Any]
+) -> None:
+    create_topic(sasl_cluster, anna, "kept")
+    values = [f"{i}".encode() for i in range(100)]
+    send(
+        sasl_cluster.bootstrap,
+        "kept",
+        ({"value": each, "partition": 0} for each in values),
+        acks="all",
+        **anna,
+    )
+    sasl_cluster.kill(1)
+    send(sasl_cluster.bootstrap, "kept", [{"value": b"after", "partition": 0}], acks="all", **anna)
+    found = read(sasl_cluster.bootstrap, "kept", len(values) + 1, **anna)
+    assert [each.value() for each in found] == [*values, b"after"]
+    sasl_cluster.start_node(1, wait=False)
+    wait_until(lambda: len(brokers(sasl_cluster, anna)) == 3, "the killed node is back")
+
+
+@pytest.mark.row("U4")
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"sasl.password": "guessed"}, KafkaError._AUTHENTICATION),
+        ({"sasl.username": "nobody"}, KafkaError._AUTHENTICATION),
+        ({"sasl.mechanism": "SCRAM-SHA-256"}, KafkaError._AUTHENTICATION),
+        ({"ssl.ca.location": None}, KafkaError._SSL),
+    ],
+)
+def test_who_may_not_in_is_told_so(
+    sasl_cluster: LocalCluster, anna: dict[str, Any], tmp_path: Path, wrong: dict[str, Any], error: int
+) -> None:
+    if "ssl.ca.location" in wrong:
+        wrong = {"ssl.ca.location": str(Authority.create(tmp_path, "stranger").certificate)}
+    assert error in refusals(sasl_cluster, {**anna, **wrong})
+
+
+@pytest.mark.row("U4")
+def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority: Authority) -> None:
+    async def describe_cluster() -> None:
+        node = sasl_cluster.nodes[2]
+        way = Way(tls_context(Tls(ca_path=str(authority.certificate))))
+        loop = asyncio.get_running_loop()
+        for port in (node.client_port, node.controller_port):
+            client = await dial(loop, Address(HOST, port), "test", way, timeout_s=10)
+            await client.negotiate()
+            endpoint_type = 1 if port == node.client_port else 2
+            with pytest.raises(ConnectionError):
+                await client.request(DESCRIBE_CLUSTER, 1, {"endpoint_type": endpoint_type})
+
+    asyncio.run(describe_cluster())
+
+
+def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
+    """The errors that a client hears of before it knows any broker."""
+    heard: set[int] = set()
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "log_level": 0,
+        "error_cb": lambda e: heard.add(e.code()),
+    }
+    admin = AdminClient(settings | client)
+
+    def refused() -> bool:
+        admin.poll(0.1)
+        return bool(heard - {KafkaError._ALL_BROKERS_DOWN})
+
+    wait_until(refused, "the client is refused")
+    return heard
+
+
+@pytest.mark.row("U4")
+def test_mutual_tls(tmp_path: Path, free_ports: Callable[[int], list[int]], authority: Authority) -> None:
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ssl.keystore.location": str(authority.issue("member", "/CN=member")),
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=(member|bert)$/$1/",
+    }
+    ca = {"security.protocol": "SSL", "ssl.ca.location": str(authority.certificate)}
+
+    def shows(name: str) -> dict[str, Any]:
+        pem = str(authority.issue(name, f"/CN={name}"))
+        return {**ca, "ssl.certificate.location": pem, "ssl.key.location": pem}
+
+    bert = shows("bert")
+    with secured(tmp_path, free_ports(3), settings, bert) as cluster:
+        send(cluster.bootstrap, "mutual", [{"value": b"x"}], **bert)
+        assert [each.value() for each in read(cluster.bootstrap, "mutual", 1, **bert)] == [b"x"]
+        assert not brokers(cluster, ca)  # shows no certificate
+        assert not brokers(cluster, shows("carl"))  # whom no rule fits
+        assert brokers(cluster, bert) == {1}
