@@ -27,7 +27,7 @@ $(READY): pyproject.toml requirements.lock
 	  $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
-demo: $(READY) ## three nodes, 336,776 flights, one of the nodes killed on the way
+demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the query are killed
 	$(BIN)/python -m examples.flights
 
 test: $(READY) ## everything that runs in minutes

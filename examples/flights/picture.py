@@ -113,7 +113,7 @@ def svg(lines: Sequence[Carrier], marks: Sequence[Mark]) -> str:
         *_title(lines),
         *_months(weeks),
         *(part for place, line in enumerate(lines) for part in _line(line, TOP + place * ROW, right)),
-        *(part for mark in marks for part in _mark(mark, TOP + len(lines) * ROW)),
+        *_marks(sorted(marks), TOP + len(lines) * ROW),
         *_legend(TOP + len(lines) * ROW + MARGIN),
     ]
     return (
@@ -161,10 +161,13 @@ def _line(line: Carrier, y: int, right: int) -> Iterator[str]:
     yield _text(right + MARGIN + length + 5, y + 16, f"{line.year.minutes:.1f} min")
 
 
-def _mark(mark: Mark, bottom: int) -> Iterator[str]:
-    x = LEFT + _column(mark.day)
-    yield f'<path d="M{x:.1f} {TOP - 22}V{bottom}" stroke="{INK}" stroke-dasharray="3 3"/>'
-    yield _text(x + 4, TOP - 20, f"✗ {mark.text}", 'font-size="11"')
+def _marks(marks: Sequence[Mark], bottom: int) -> Iterator[str]:
+    """The first has its text on its left, where the next one's does not run into it."""
+    for place, mark in enumerate(marks):
+        x = LEFT + _column(mark.day)
+        yield f'<path d="M{x:.1f} {TOP - 30}V{bottom}" stroke="{INK}" stroke-dasharray="3 3"/>'
+        side, anchor = (4, "start") if place else (-4, "end")
+        yield _text(x + side, TOP - 22, f"✗ {mark.text}", f'font-size="11" text-anchor="{anchor}"')
 
 
 def _legend(y: int) -> Iterator[str]:
