@@ -96,7 +96,6 @@ def create_topic(cluster: LocalCluster, client: Mapping[str, Any], name: str) ->
     admin.create_topics([NewTopic(name, 3, 3)])[name].result(30)
 
 
-@pytest.mark.row("U4")
 def test_a_cluster_behind_tls_and_logins_survives_a_kill(
     sasl_cluster: LocalCluster, anna: dict[str, Any]
 ) -> None:
@@ -117,7 +116,6 @@ def test_a_cluster_behind_tls_and_logins_survives_a_kill(
     wait_until(lambda: len(brokers(sasl_cluster, anna)) == 3, "the killed node is back")
 
 
-@pytest.mark.row("U4")
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
@@ -135,7 +133,6 @@ def test_who_may_not_in_is_told_so(
     assert error in refusals(sasl_cluster, {**anna, **wrong})
 
 
-@pytest.mark.row("U4")
 def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority: Authority) -> None:
     async def describe_cluster() -> None:
         node = sasl_cluster.nodes[2]
@@ -169,7 +166,6 @@ def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
     return heard
 
 
-@pytest.mark.row("U4")
 def test_mutual_tls(tmp_path: Path, free_ports: Callable[[int], list[int]], authority: Authority) -> None:
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
