@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kraft.local_cluster import LocalCluster
 from tests.spark.dying import FIRST_POINTS, OPTION, POINTS, Deaths
 from tests.spark.endless_query import to_parquet
-from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, records, stream
+from tests.spark.topics import LIMITED_STEPS, Collected, Record, Topics, expected, records, stream
 from tests.waiting import wait_until
 
 
@@ -39,13 +39,19 @@ class Run:
     def until_death(self, point: str, passes: int = 0) -> None:
         self.deaths.plan(point, passes)
         with pytest.raises(StreamingQueryException, match=f"planned death: {point}"):
+            self.again_and_again()
+
+    def again_and_again(self) -> None:
+        """A run in Spark 4.1 may only repeat what the last one left undone."""
+        while True:
             self.once()
 
-    def to_the_end(self) -> None:
-        """Until a run finds nothing new: Spark 4.1 makes one micro-batch in each."""
-        batches = -1
-        while batches < (batches := len(self.got.batches)):
+    def gives(self, wanted: list[Record]) -> bool:
+        """Whether that is what it gave in the end, without limits, in one more run, or two of Spark 4.1."""
+        self.options.pop("maxOffsetsPerTrigger", None)
+        for _ in range(1 if LIMITED_STEPS else 2):
             self.once()
+        return self.got.records() == wanted
 
     def once(self) -> None:
         query = stream(self.spark, self.options, self.checkpoint, self.output, source="kraft-dying")
@@ -66,8 +72,7 @@ def die_everywhere(run: Run, seed: int) -> None:
     for point in rng.sample(points, len(points)):
         run.fill(3)
         run.until_death(point, passes=rng.randrange(2) if LIMITED_STEPS else 0)
-    run.to_the_end()
-    assert run.got.records() == expected(range(run.rounds)), f"seed {seed}"
+    assert run.gives(expected(range(run.rounds))), f"seed {seed}: {run.got.batches}"
 
 
 @pytest.mark.row("S3")
@@ -93,8 +98,7 @@ def test_a_query_that_began_at_the_end_and_died_in_its_first_micro_batch(
     run.until_death("before-output")
     run.fill(3)
     run.until_death("before-output")
-    run.to_the_end()
-    assert run.got.records() == expected(range(2, 5))
+    assert run.gives(expected(range(2, 5))), run.got.batches
 
 
 @pytest.mark.row("S3")
