@@ -22,6 +22,10 @@ BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b")
 
 
+def _directory(broker: int, number: int) -> UUID:
+    return UUID(int=1000 * broker + number)
+
+
 class Chaos:
     """Draws commands from a seed and watches the invariants."""
 
@@ -37,6 +41,7 @@ class Chaos:
         broker, topic = self.random.choice(BROKERS), self.random.choice(TOPICS)
         actions = (
             self._create, self._delete, self._register, self._fence, self._unfence, self._unfence,
+            self._fail_dir, self._assign_dir, self._assign_dir,
             self._shut_down, self._alter, self._alter, self._elect, self._config, self._grow, self._claim,
         )  # fmt: skip
         try:
@@ -63,7 +68,18 @@ class Chaos:
     def _register(self, broker: int, topic: str) -> None:
         known = self.machine.image.brokers.get(broker)
         previous = known.broker_epoch if known and self.random.random() < 0.5 else -1
-        self.machine.register(broker, incarnation=self.machine.index, previous=previous)
+        dirs = [_directory(broker, n) for n in self.random.sample(range(3), 2)]  # a disk may be a new one
+        self.machine.register(broker, incarnation=self.machine.index, previous=previous, log_dirs=dirs)
+
+    def _fail_dir(self, broker: int, topic: str) -> None:
+        if broker in self.machine.image.brokers:
+            self.machine.fail_dirs(broker, _directory(broker, self.random.randrange(3)))
+
+    def _assign_dir(self, broker: int, topic: str) -> None:
+        image = self.machine.image
+        if broker in image.brokers and topic in image.topics_by_name:
+            directory = _directory(broker, self.random.randrange(3))
+            self.machine.assign_dir(broker, topic, directory, self.random.randrange(2))
 
     def _epoch(self, broker: int) -> int:
         known = self.machine.image.brokers.get(broker)
@@ -126,9 +142,9 @@ class Chaos:
             if not self.elr:
                 assert p.isr, f"the last member stays {name}"
             if p.leader != NO_LEADER:
-                assert after.is_active(p.leader), f"P4 {name}"
+                assert after.can_serve(p.leader, p), f"P4 {name}"
             if self.elr or len(p.isr) > 1:
-                assert all(after.is_active(b) for b in p.isr), f"P4 {name}"
+                assert all(after.can_serve(b, p) for b in p.isr), f"P4 {name}"
 
 
 @pytest.mark.row("Q3", "Q4", "Q5")
@@ -136,7 +152,7 @@ class Chaos:
 @settings(max_examples=60)
 def test_random_commands_keep_the_invariants(seed: int, elr: bool) -> None:
     chaos = Chaos(seed, elr=elr)
-    for _ in range(60):
+    for _ in range(120):
         chaos.step()
 
 
