@@ -10,7 +10,6 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kraft.local_cluster import LocalCluster
-from spark_connector import register
 from tests.spark.dying import DyingSource
 from tests.spark.session import builder
 from tests.spark.topics import LIMITED_STEPS, Topics
@@ -30,7 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = builder().config("spark.local.dir", str(work)).config("spark.sql.warehouse.dir", str(work / "sql"))
     session = made.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    register(session)
+    # "kraft" is not registered here: that pyspark_kraft is there has to be enough.
     session.dataSource.register(DyingSource)
     gateway = SparkContext._gateway
     assert gateway is not None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from spark_connector.java import java_environment
 
+ROOT = str(Path(__file__).parents[2])
+"""Spark's Python finds tests and pyspark_kraft here."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "640m",
+    "spark.python.authenticate.socketTimeout": "120s",  # a busy machine takes its time to start a Python
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for a minute
@@ -24,6 +28,7 @@ SETTINGS = {
 def builder() -> SparkSession.Builder:
     """Sets this process's environment too: Spark's Python is ours, and some Java is found."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java_environment()}
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     made = SparkSession.builder.master("local[2]").appName("kraft")
     for key, value in SETTINGS.items():
         made = made.config(key, value)

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_connector.progress import offsets_behind_latest
 from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
 from tests.waiting import wait_until
 
@@ -39,6 +40,9 @@ def test_available_now_in_limited_steps(spark: SparkSession, topics: Topics, che
     assert got.records() == sorted(expected(range(10)) + expected(range(10, 40), 1))
     # Of 40 : 10 : 10 records 20 are 13 : 3 : 3, and so on; never more than 20.
     assert [len(each) for each in got.batches.values()] == [13 + 3 + 3, 13 + 3 + 3, 12 + 3 + 3, 2 + 1 + 1]
+    assert [
+        offsets_behind_latest(each.sources[0])["maxOffsetsBehindLatest"] for each in query.recentProgress
+    ][:4] == [27, 14, 2, 0]
     told = source_of(query)
     assert told["endOffset"] == told["latestOffset"] == ends(name, 40, 10, 10)
     # What comes later is for the next run.
