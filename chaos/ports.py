@@ -1,24 +1,30 @@
-"""Free ports for one run: taken in several goes, and never the same twice."""
+"""Free ports for one run: never the same twice, and kept from others until the run ends."""
 
 from __future__ import annotations
 
+import contextlib
 import random
-from typing import Final
+import socket
+from types import TracebackType
+from typing import Final, Self
 
-from kraft.loopback import FIRST_PORT, LAST_PORT, free_ports
+from kraft.loopback import FIRST_PORT, HOST, LAST_PORT, free_ports
 
 PARTS: Final = 16
 
 
 class Ports:
-    """A `TakePorts` of which what was taken stays taken, though nobody may listen there yet, or just now.
+    """A `TakePorts`, and a context in which what was taken stays taken.
 
-    `part`: runs that go on at the same time take theirs from different parts of the range, so that the
-    port of a node that is down does not go to another run.
+    While a node is down nobody listens at its ports, and whoever looks for free ones would find them. So each
+    is bound here, too, without listening: that does not keep the node from listening there (both ends ask for
+    SO_REUSEADDR), and callers are refused as they would be without us.
+
+    `part`: runs that go on at the same time take theirs from different parts of the range.
     """
 
     def __init__(self, part: int | None = None) -> None:
-        self._taken: set[int] = set()
+        self._held: dict[int, socket.socket] = {}
         self._first, self._last = FIRST_PORT, LAST_PORT
         if part is not None:
             size = (LAST_PORT - FIRST_PORT) // PARTS
@@ -28,7 +34,29 @@ class Ports:
     def __call__(self, count: int) -> list[int]:
         ports: list[int] = []
         while len(ports) < count:
-            found = free_ports(count - len(ports), random.SystemRandom(), self._first, self._last)
-            ports += [port for port in found if port not in self._taken]
-            self._taken.update(found)
+            for port in free_ports(count - len(ports), random.SystemRandom(), self._first, self._last):
+                holder = socket.socket()
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    holder.bind((HOST, port))
+                except OSError:  # somebody else was quicker
+                    holder.close()
+                    continue
+                self._held[port] = holder
+                ports.append(port)
         return ports
+
+    def close(self) -> None:
+        """Give them back."""
+        with contextlib.ExitStack() as closing:
+            for holder in self._held.values():
+                closing.callback(holder.close)
+        self._held.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

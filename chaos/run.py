@@ -27,7 +27,6 @@ from chaos.faults import Ground
 from chaos.healing import Whole, await_whole
 from chaos.history import Header, HistoryWriter
 from chaos.live.cluster import ChaosCluster
-from chaos.live.wiring import TakePorts
 from chaos.observer import Observer, addresses_of
 from chaos.play import Player
 from chaos.ports import Ports
@@ -65,7 +64,7 @@ class Plan:
     steps: Schedule | None = None
     """In place of the scenario's own."""
     plant: str | None = None
-    take_ports: TakePorts = field(default_factory=Ports)
+    ports: Ports = field(default_factory=Ports)
     say: Say = lambda _: None
 
     @property
@@ -156,11 +155,13 @@ def run_against(plan: Plan, bootstrap: str) -> Verdict:
 def _on_own_cluster(plan: Plan) -> Healing:
     scenario, steps = plan.scenario, plan.schedule
     (plan.directory / SCHEDULE).write_text(schedule.text_of(steps))
-    cluster = ChaosCluster.create(
-        plan.directory / NODES, nodes=scenario.nodes, clients=scenario.clients,
-        settings=scenario.settings, plant=plan.plant, take_ports=plan.take_ports,
-    )  # fmt: skip
-    with cluster:
+    with (
+        plan.ports,
+        ChaosCluster.create(
+            plan.directory / NODES, nodes=scenario.nodes, clients=scenario.clients,
+            settings=scenario.settings, plant=plan.plant, take_ports=plan.ports,
+        ) as cluster,
+    ):  # fmt: skip
         plan.say(f"starting {scenario.nodes} nodes, and the links between them")
         cluster.start()
         now_ns = _clock()

@@ -48,7 +48,7 @@ def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Out
         directory=directory,
         seed=seed,
         seconds=seconds,
-        take_ports=Ports(part=seed),
+        ports=Ports(part=seed),
     )
     try:
         verdict = run(plan)

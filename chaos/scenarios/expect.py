@@ -83,7 +83,7 @@ def nobody_ended_itself(evidence: Evidence) -> Finding:
             for span in evidence.spans(prefix)
             if found is not None and span.fault.split()[1] == found[1] and span.start <= event.time
         ]
-        if not on_disk or found is None or int(found[2]) == ExitCode.INVARIANT_BROKEN:
+        if not on_disk or found is None or int(found[2]) != ExitCode.DISK_FAILED:
             unexpected.append(detail)
     detail = "; ".join(unexpected) or (f"{len(ended)} by their failed disks" if ended else "none did")
     return Finding("no node ended on its own", not unexpected, detail)

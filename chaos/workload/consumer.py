@@ -41,6 +41,8 @@ class ReadingClient:
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
         self._consumer = Consumer(settings, logger=SILENT)
+        self.is_dead = False
+        """After a fatal error, such as being fenced by its successor, it reads nothing any more."""
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
         """Read these, each from its place, or from the beginning where it has none."""
@@ -51,18 +53,24 @@ class ReadingClient:
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read what the group shares out. Not on a client that was told partitions, nor the reverse: a
         revocation that is still on its way would take the new partitions too."""
-        self._consumer.subscribe(
-            list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance,
-            on_lost=self._note_rebalance,
-        )  # fmt: skip
+        try:
+            self._consumer.subscribe(
+                list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance,
+                on_lost=self._note_rebalance,
+            )  # fmt: skip
+        except KafkaException as problem:  # it is dead, and nobody has polled since
+            self._note_fatal(problem)
 
     def poll(self, timeout_s: float, places: MutableMapping[str, int]) -> dict[str, list[tuple[int, int]]]:
         """What has come, at most for so long; `places` move on."""
         found: dict[str, list[tuple[int, int]]] = {}
-        first = self._consumer.poll(timeout_s)
-        if first is None:
+        try:
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._consumer.consume(MOST_MESSAGES - 1, 0)]
+        except KafkaException as problem:
+            self._note_fatal(problem)
             return found
-        for message in [first, *self._consumer.consume(MOST_MESSAGES - 1, 0)]:
+        for message in messages:
             error = message.error()
             if error is not None:
                 self._note_error(error)
@@ -107,7 +115,14 @@ class ReadingClient:
         self._rebalanced.update(f"{each.topic}-{each.partition}" for each in partitions)
 
     def _note_error(self, error: KafkaError) -> None:
+        self.is_dead |= error.fatal() or error.code() == KafkaError._FATAL
         self._errors.append(error.str())
+
+    def _note_fatal(self, raised: KafkaException) -> None:
+        """Raises it again where it is not."""
+        self._note_error(raised.args[0])
+        if not self.is_dead:
+            raise raised
 
 
 def _parts(key: str) -> tuple[str, int]:

@@ -90,10 +90,14 @@ class Worker:
         is_known = self._note_send(start, dispatch)
         if not is_known or sender.is_dead:
             self._throw_away()
-            if isinstance(self._reading, AssignStep):
-                self.assign(self._reading)
-            elif self._reading is not None:
-                self._subscribe(self._reading)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """With a new client, as the last one did."""
+        if isinstance(self._reading, AssignStep):
+            self.assign(self._reading)
+        elif self._reading is not None:
+            self._subscribe(self._reading)
 
     def poll(self, timeout_s: float, *, final: bool = False) -> None:
         reader = self._reader
@@ -105,6 +109,10 @@ class Worker:
         self._note(
             "poll", start, outcome, (Poll(found),), error, final=final, rebalanced=reader.take_rebalanced()
         )
+        if reader.is_dead:
+            self._discarded.take(reader.end)
+            self._reader = None
+            self._read_on()
 
     def assign(self, step: AssignStep, *, final: bool = False) -> None:
         start = self._now_ns()

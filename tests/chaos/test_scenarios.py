@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from chaos import events, seeds
 from chaos.cli import app

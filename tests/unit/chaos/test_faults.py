@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos import events, faults, roles, schedule
+from chaos.checker.anomalies import KINDS
 from chaos.events import EventLog
 from chaos.evidence import Evidence
 from chaos.faults import Ground
 from chaos.history import Header, HistoryWriter
 from chaos.live.link_faults import BadFault, LinkFault
+from chaos.live.planted import PLANTS
+from chaos.play import Player
 from chaos.run_files import EVENTS, HISTORY
 from chaos.scenarios import SCENARIOS, everything
 from chaos.schedule import BadSchedule, Step
+from kraft.cli.trouble import Trouble
 
 NODES = (1, 2, 3)
 CLIENTS = 2
@@ -225,12 +229,93 @@ def test_seeds_differ() -> None:
     assert kinds == set(everything.WEIGHTS)
 
 
+def test_the_page_tells_of_everything() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "CHAOS.md").read_text()
+    names = [*SCENARIOS, *PLANTS, *faults.NODE_FAULTS, *(kind.name for kind in KINDS)]
+    assert [name for name in names if name not in page and name != "await"] == []
+
+
 def test_every_scenario_can_be_read() -> None:
     for scenario in SCENARIOS.values():
         nodes = range(1, scenario.nodes + 1)
         for step in scenario.schedule(random.Random(1), scenario.seconds or 0):
             faults.parse(roles.fill_with(step.fault, nodes), nodes, scenario.clients)
         assert scenario.story.endswith(".")
+
+
+# Playing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Hanging(NotedLinks):
+    """Toxiproxy, which hangs when it shall remove something."""
+
+    def remove(self, fault: LinkFault) -> None:
+        raise Trouble("Toxiproxy did not do it")
+
+
+@dataclass
+class Stage:
+    """A cluster of live nodes, on which only links can be broken."""
+
+    links: NotedLinks = field(default_factory=NotedLinks)
+    nodes: Sequence[int] = NODES
+    clients: int = CLIENTS
+
+    @property
+    def wiring(self) -> Stage:
+        return self
+
+    @property
+    def local(self) -> Stage:
+        return self
+
+    def node(self, node: int) -> Stage:
+        return self
+
+    def process(self) -> Stage:
+        return self
+
+    def reap(self) -> list[tuple[str, int]]:
+        return []
+
+    def renew_links(self) -> None:
+        self.links = NotedLinks()
+
+
+def played(stage: Stage, seen: Seen, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
+    log = EventLog(directory / EVENTS, lambda: 0)
+    ground = Ground.of(cast(Any, stage), random.Random(1))
+    player = Player(ground, cast(Any, seen), log, "group", role_patience_s=0.05)
+    player.play(schedule.parse(text), 0.0)
+    log.close()
+    return player, log.events
+
+
+def test_what_is_played_is_on_record(tmp_path: Path) -> None:
+    stage = Stage()
+    _, happened = played(stage, Seen(), "at 0 for 0.1: cut 2>leader(a-0)\nat 0.05: mute 3", tmp_path)
+    assert [(event.kind, event.fault, event.detail) for event in happened] == [
+        ("begin", "cut 2>1", "leader(a-0) is 1"),
+        ("begin", "mute 3", None),
+        ("end", "cut 2>1", None),
+    ]
+    assert sorted(stage.links.now.values()) == ["cut 3>1", "cut 3>2"]
+
+
+def test_a_role_that_nobody_takes_is_skipped_and_told(tmp_path: Path) -> None:
+    _, happened = played(Stage(), Seen(leads=None), "at 0 for 1: mute leader(a-0)\nat 0: mute 3", tmp_path)
+    assert [(event.fault, event.detail) for event in happened] == [
+        (events.SKIPPED, "mute leader(a-0): nobody is leader(a-0)"),
+        ("mute 3", None),
+    ]
+
+
+def test_links_that_hang_are_renewed_and_what_was_wrong_stays_wrong(tmp_path: Path) -> None:
+    stage = Stage(Hanging())
+    _, happened = played(stage, Seen(), "at 0: mute 3\nat 0 for 0.05: cut 1>2", tmp_path)
+    assert events.LINKS_RENEWED in [event.fault for event in happened]
+    assert sorted(stage.links.now.values()) == ["cut 3>1", "cut 3>2"]
 
 
 # The record -------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class Rig:
         self.fatal = False
         self.stuck_readers = 0
         self.made: list[str] = []
+        self.readers: list[Reader] = []
         self.ended: list[object] = []
         making: Any = Making(
             lambda: Sender(self), lambda: Reader(self, "reader"), lambda i: Reader(self, f"{i}")
@@ -90,12 +91,15 @@ class Sender:
 
 
 class Reader:
+    is_dead = False
+
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig = rig
         self.keys: list[str] = []
         self.is_stuck = rig.stuck_readers > 0
         rig.stuck_readers -= 1
         rig.made.append(name)
+        rig.readers.append(self)
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
         self.keys = list(keys)
@@ -173,6 +177,22 @@ def test_a_producer_that_refuses_everything_is_replaced_although_the_outcome_is_
     rig.worker.do(SendStep((("t-0", 2),)))
     assert rig.told() == [(2, "send", "fail"), (2, "send", "ok")]
     assert rig.made == ["sender", "sender"]
+
+
+def test_a_consumer_that_is_fenced_is_replaced_by_one_that_reads_on_where_it_stood():
+    rig = Rig()
+    rig.log = {"t-0": [5, 7]}
+    rig.worker.do(SubscribeStep(("t",), ("t-0",)))
+    rig.worker.do(PollStep())
+    rig.readers[-1].is_dead = True
+    rig.worker.do(PollStep())
+    rig.log["t-0"].append(9)
+    rig.worker.do(PollStep())
+    assert [operation.f for operation in rig.record] == ["subscribe", "poll", "poll", "subscribe", "poll"]
+    assert rig.record[-1].ops == (Poll({"t-0": [(2, 9)]}),)
+    assert rig.made == ["None", "None"]
+    rig.discarded.wait(10)
+    assert rig.ended == [rig.readers[0]]
 
 
 def test_a_change_between_assigned_and_subscribed_takes_another_consumer():
