@@ -9,6 +9,7 @@ history, report, schedule and the nodes' directories. Without a count it goes on
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import itertools
 import os
 import shutil
@@ -17,7 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +33,9 @@ from chaos.scenarios import SCENARIOS
 from kraft.cli.trouble import plain_trouble
 from kraft.process import outlive
 
+HANG_S = 300.0
+"""What a run may take beyond its faults: the bounds of healing and of the final read, several times over."""
+
 
 class Outcome(NamedTuple):
     seed: int
@@ -43,6 +48,19 @@ def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Out
     directory = keep / f"seed-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
     start = time.monotonic()
+    with _stacks_of(directory).open("w") as stacks:
+        faulthandler.dump_traceback_later((seconds or 0) + HANG_S, exit=True, file=stacks)
+        outcome = _outcome(scenario, seed, seconds, directory, start)
+        faulthandler.cancel_dump_traceback_later()
+    _stacks_of(directory).unlink()
+    return outcome
+
+
+def _stacks_of(directory: Path) -> Path:
+    return directory.with_suffix(".stacks")
+
+
+def _outcome(scenario: str, seed: int, seconds: float | None, directory: Path, start: float) -> Outcome:
     plan = Plan(
         scenario=SCENARIOS[scenario],
         directory=directory,
@@ -81,14 +99,12 @@ def run_seeds(
     """The seeds that failed."""
     failed: list[int] = []
     keep.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(
-        jobs, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),), max_tasks_per_child=1
-    ) as pool:
+    with ThreadPoolExecutor(jobs) as threads:
         running: set[Future[Outcome]] = set()
         try:
             while True:
                 for seed in itertools.islice(seeds, jobs - len(running)):
-                    running.add(pool.submit(run_seed, scenario, seed, seconds, keep))
+                    running.add(threads.submit(_run_apart, scenario, seed, seconds, keep))
                 if not running:
                     return failed
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -98,7 +114,19 @@ def run_seeds(
                     if not outcome.ok:
                         failed.append(outcome.seed)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
+    """In a process of its own: the client library may stop all of Python (confluent-kafka's rebalance
+    callback asks librdkafka's own thread while it holds the interpreter's lock, and was seen to wait for
+    ever), which only ending the process mends."""
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
+        try:
+            return pool.submit(run_seed, scenario, seed, seconds, keep).result()
+        except BrokenProcessPool:
+            directory = keep / f"seed-{seed}"
+            return Outcome(seed, False, f"hung, and was ended; see {_stacks_of(directory)} and {directory}")
 
 
 def _end_with(parent: int) -> None:
