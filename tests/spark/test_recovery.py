@@ -75,6 +75,7 @@ def die_everywhere(run: Run, seed: int) -> None:
     assert run.gives(expected(range(run.rounds))), f"seed {seed}: {run.got.batches}"
 
 
+@pytest.mark.timeout(400)  # many starts of queries, or of a JVM, on a machine that may be busy
 @pytest.mark.row("S3")
 def test_a_query_that_dies_at_every_point(spark: SparkSession, topics: Topics, tmp_path: Path):
     die_everywhere(Run(spark, topics, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="5"), seed=1)
@@ -101,6 +102,7 @@ def test_a_query_that_began_at_the_end_and_died_in_its_first_micro_batch(
     assert run.gives(expected(range(2, 5))), run.got.batches
 
 
+@pytest.mark.timeout(400)  # many starts of queries, or of a JVM, on a machine that may be busy
 @pytest.mark.row("S3")
 def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Path):
     name, files, checkpoint = topics.make(), str(tmp_path / "files"), str(tmp_path / "checkpoint")
