@@ -33,12 +33,10 @@ class MarkedBar(ProgressColumn):
     def render(self, task: Task) -> Text:
         filled = int(BAR_WIDTH * task.completed / (task.total or 1))
         crosses = {int(BAR_WIDTH * at) for at in self.marks[task.description]}
-        bar = Text()
-        for place in range(BAR_WIDTH):
-            if place in crosses:
-                bar.append("✗", "bold red")
-            else:
-                bar.append("━", "green" if place < filled else "grey30")
+        bar = Text("".join("✗" if place in crosses else "━" for place in range(BAR_WIDTH)), "grey30")
+        bar.stylize("green", 0, filled)
+        for place in crosses:
+            bar.stylize("bold red", place, place + 1)
         return bar
 
 

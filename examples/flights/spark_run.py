@@ -37,7 +37,7 @@ CHUNK: Final = 1 << 16  # bytes
 
 BUSY: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, and fails the query where the machine is too busy."""
-BUSY_RESTARTS: Final = 3
+BUSY_RESTARTS: Final = 10
 
 
 class Screen(Protocol):

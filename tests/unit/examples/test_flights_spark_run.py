@@ -13,7 +13,7 @@ import pytest
 from examples.flights import spark_run
 from examples.flights.audit import Problems
 from examples.flights.plan import QueryJob
-from examples.flights.spark_run import BUSY, BUSY_RESTARTS, SparkRun
+from examples.flights.spark_run import BUSY, SparkRun
 from examples.flights.stream import StreamFailed
 from tests.waiting import wait_until
 
@@ -70,6 +70,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(spark_run, "PROGRAM", "tests.unit.examples.told_lines")
+    monkeypatch.setattr(spark_run, "BUSY_RESTARTS", 2)
     stage = Stage(tmp_path)
     before = set(psutil.Process().children(recursive=True))
     yield stage
@@ -131,15 +132,15 @@ def test_a_query_that_began_anew(stage: Stage):
 
 
 def test_a_busy_machine_is_forgiven_some_times(stage: Stage):
-    for _ in range(BUSY_RESTARTS):
+    for _ in range(2):
         stage.next_start({"event": "failed", "why": f"SparkException: ...\n{BUSY}."})
     stage.next_start(STARTED)
     stage.run.start()
-    assert len([text for text in stage.screen.told if "too busy" in text]) == BUSY_RESTARTS
+    assert len([text for text in stage.screen.told if "too busy" in text]) == 2
 
 
 def test_a_machine_that_stays_busy(stage: Stage):
-    for _ in range(BUSY_RESTARTS + 1):
+    for _ in range(3):
         stage.next_start({"event": "failed", "why": f"SparkException: {BUSY}"})
     with pytest.raises(StreamFailed, match="failed"):
         stage.run.start()
