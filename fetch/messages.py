@@ -8,12 +8,14 @@ A partition is named by topic id, by topic name, or both (`uses_topic_ids` says 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from data_plane.log.segment import LogSlice
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import NO_EPOCH, ZERO_UUID
+
+if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
+    from data_plane.log.segment import LogSlice
 
 CONSUMER: Final = -1
 """The replica id of a fetch that is no follower's."""

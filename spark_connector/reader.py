@@ -36,6 +36,8 @@ from spark_connector.errors import DataLossError, SourceError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 
 DEFAULT_TIMEOUT_S: Final = 120.0
+FIRST_FETCH_BYTES: Final = 1024 * 1024
+"""Many queries want a few rows only, and see them sooner so."""
 LOSS_PATIENCE_S: Final = 10.0
 """How long a range's end may be missing, or its topic, before it counts as lost: a new leader learns the
 high watermark a little later, and one that is cut off knows an old one."""
@@ -112,7 +114,7 @@ class _Answers:
         self._end = end
         self._fail_on_data_loss = fail_on_data_loss
         self._timeout_s = timeout_s
-        self._fetch_bytes = source.settings.fetch_bytes
+        self._fetch_bytes = min(FIRST_FETCH_BYTES, source.settings.fetch_bytes)
         self._leader: Leader | None = None
         self._topic_id: UUID | None = None  # of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
@@ -136,6 +138,7 @@ class _Answers:
                 self._topic_id = self._leader.topic_id
                 self._failures = _Failures()
                 first, self._position = self._position, batches[-1].header.next_offset
+                self._fetch_bytes = max(self._fetch_bytes, self._source.settings.fetch_bytes)
                 if self._position < self._end:
                     self._send()
                 yield first, batches, answer.aborted_transactions

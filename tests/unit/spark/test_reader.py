@@ -14,7 +14,7 @@ from spark_connector.connections import close_clusters
 from spark_connector.connections import cluster as connected
 from spark_connector.errors import DataLossError
 from spark_connector.offsets import TopicPartition
-from spark_connector.reader import read_range
+from spark_connector.reader import FIRST_FETCH_BYTES, read_range
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,15 @@ def test_a_range(shared_cluster: LocalCluster) -> None:
     assert (
         values_of(shared_cluster.bootstrap, "ranges", 0, 1_000, max_partition_fetch_bytes="100") == expected
     )
+
+
+def test_the_first_answer_is_small_the_next_ones_are_not(shared_cluster: LocalCluster) -> None:
+    create_topic(shared_cluster.bootstrap, "large")
+    produce(shared_cluster.bootstrap, "large", [bytes(50_000)] * 60)
+    properties = {"bootstrap.servers": shared_cluster.bootstrap}
+    sizes = [batch.nbytes for batch in read_range(properties, "large", 0, 0, 60)]
+    assert len(sizes) == 2
+    assert sizes[0] <= FIRST_FETCH_BYTES < sizes[1]
 
 
 def test_offsets_of_all_partitions(shared_cluster: LocalCluster) -> None:
