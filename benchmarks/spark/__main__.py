@@ -28,13 +28,12 @@ from benchmarks.machine import machine
 from benchmarks.ours import KraftCluster
 from benchmarks.spark import lines
 from benchmarks.spark.data import SHAPES, Filled, fill
-from benchmarks.spark.measures import FULL, MEASURES, QUICK, Round, Scale, WrongAnswer, memory
+from benchmarks.spark.measures import FULL, MEASURES, QUICK, Round, Scale, WrongAnswer, memory, start
 from benchmarks.spark.processes import DriverFailed, driver
 from benchmarks.spark.systems import System, beside_the_jar, newest
 from spark_connector.java import JavaNotFound, java_environment
 
 RESULTS = Path("bench-results")
-START_TIMEOUT_S = 120.0
 
 console = Console(width=None if sys.stdout.isatty() else 170)
 
@@ -60,12 +59,12 @@ def fill_topics(cluster: Cluster, scale: Scale) -> dict[str, Filled]:
 
 
 def measure(round_: Round, names: Sequence[str]) -> list[str]:
-    """One round of one system; what failed."""
+    """One round of one system; what failed. Without its driver there is nothing more to measure."""
     failures = []
-    for name in names:
+    for name, each in (("start", start), *((name, MEASURES[name]) for name in names), ("memory", memory)):
         began = time.monotonic()
         try:
-            MEASURES[name](round_)
+            each(round_)
         except (WrongAnswer, DriverFailed, TimeoutError) as failure:
             failures.append(f"{round_.system.name}: {name}: {failure}")
             console.print(f"  {failures[-1]}", style="red", markup=False)
@@ -73,7 +72,6 @@ def measure(round_: Round, names: Sequence[str]) -> list[str]:
                 break
             continue
         console.print(f"  {round_.system.name}: {name} ({time.monotonic() - began:.0f} s)")
-    memory(round_)
     return failures
 
 
@@ -132,7 +130,6 @@ def main(
                     work.mkdir()
                     with driver(system, work) as process:
                         round_ = Round(number, system, process, cluster, topics, scale, work, note)
-                        round_.record("start", process.started(START_TIMEOUT_S)["seconds"])
                         failures += measure(round_, names)
                     for name, values in round_.samples.items():
                         samples[system.name].setdefault(name, []).extend(values)

@@ -56,9 +56,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("idle.brokers", "idle stream: brokers", "% of a core"),
     Metric("first-row.cold", "first row of a session", "s", "≤ 1.2 x"),
     Metric("first-row.later", "first row, later", "s", "≤ 1.2 x"),
+    Metric("first-row.least", "first row, later, of a Python source that does nothing", "s"),
     Metric("start", "start of the session", "s"),
     Metric("worker-rss", "Python worker, peak RSS", "MB", "≤ 256 MB"),
-    Metric("rss", "all processes of the client, peak RSS", "MB"),
+    Metric("memory", "all processes of the client at the end", "MB"),
 )
 
 

@@ -84,12 +84,22 @@ class Round:
         }
 
 
+def start(round_: Round) -> None:
+    """From the driver's own start of the session until that is there."""
+    round_.record("start", round_.driver.started(JOB_TIMEOUT_S)["seconds"])
+
+
 def first_row(round_: Round) -> None:
     """The first query of a session, whose processes have to be started, and later ones."""
     options = round_.options(round_.topics[SMALL.name].topic)
     for number in range(1 + round_.scale.first_rows):
         answer = round_.driver.run("first_row", JOB_TIMEOUT_S, options=options)
         round_.record("first-row.later" if number else "first-row.cold", answer["seconds"])
+    if round_.system.in_python:
+        for number in range(1 + round_.scale.first_rows):
+            answer = round_.driver.run("least", JOB_TIMEOUT_S)
+            if number:
+                round_.record("first-row.least", answer["seconds"])
 
 
 def batch(round_: Round) -> None:
@@ -152,10 +162,10 @@ def copy(round_: Round) -> None:
 
 
 def memory(round_: Round) -> None:
-    """The most of all that came before."""
-    if round_.driver.worker_rss:
+    """After all that came before."""
+    if round_.system.in_python:
         round_.record("worker-rss", round_.driver.worker_rss / MB)
-    round_.record("rss", round_.driver.rss / MB)
+    round_.record("memory", round_.driver.memory() / MB)
 
 
 # By the name that --only takes, in the order of running.

@@ -70,10 +70,9 @@ class DriverProcess:
         """The most memory that one of Spark's Python processes was seen to hold."""
         return self._watch.worker_rss
 
-    @property
-    def rss(self) -> int:
-        """The most that all were seen to hold together."""
-        return self._watch.rss
+    def memory(self) -> int:
+        """What all hold together now, each shared page counted once."""
+        return sum(_memory(process) for process in _tree(self._root))
 
     def end(self) -> None:
         """It stops its session when its input ends; what is left after a while is killed."""
@@ -132,12 +131,19 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
+def _memory(process: psutil.Process) -> int:
+    try:
+        found = process.memory_full_info()
+    except psutil.NoSuchProcess:
+        return 0
+    return int(getattr(found, "pss", found.uss))  # only Linux knows who shares
+
+
 class _Watch:
-    """Looks at the memory of a tree, again and again."""
+    """Looks at the memory of the Python processes of a tree, again and again."""
 
     def __init__(self, root: psutil.Process) -> None:
         self.worker_rss = 0
-        self.rss = 0
         self._root = root
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, daemon=True)
@@ -149,13 +155,7 @@ class _Watch:
 
     def _look_on(self) -> None:
         while not self._over.wait(WATCH_INTERVAL_S):
-            total = 0
-            for process in _tree(self._root):
-                try:
-                    rss, name = process.memory_info().rss, process.name()
-                except psutil.NoSuchProcess:
-                    continue
-                total += rss
-                if process != self._root and name.startswith("python"):
-                    self.worker_rss = max(self.worker_rss, rss)
-            self.rss = max(self.rss, total)
+            for process in _tree(self._root)[1:]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if process.name().startswith("python"):
+                        self.worker_rss = max(self.worker_rss, process.memory_info().rss)

@@ -50,6 +50,10 @@ class System:
     """A directory to find it in; None for the one that is installed."""
     jars: tuple[Path, ...] = ()
 
+    @property
+    def in_python(self) -> bool:
+        return not self.jars
+
     def environment(self) -> dict[str, str]:
         path = [str(self.pyspark)] if self.pyspark else []
         return {"PYTHONPATH": os.pathsep.join([*path, *filter(None, [os.environ.get("PYTHONPATH")])])}
