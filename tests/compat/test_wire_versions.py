@@ -242,6 +242,15 @@ class Questions:
     def _AllocateProducerIds(self, version: int) -> dict[str, Any]:
         return {"broker_id": 77, "broker_epoch": 1}
 
+    def _SaslHandshake(self, version: int) -> dict[str, Any]:
+        return {"mechanism": "PLAIN"}
+
+    def _SaslAuthenticate(self, version: int) -> dict[str, Any]:
+        return {"auth_bytes": b"\0user\0password"}
+
+    def _AssignReplicasToDirs(self, version: int) -> dict[str, Any]:
+        return {"broker_id": 77, "broker_epoch": 1, "directories": []}
+
     def _DescribeTopicPartitions(self, version: int) -> dict[str, Any]:
         return {"topics": [{"name": self.topic}]}
 
@@ -252,6 +261,9 @@ ELSEWHERE = {
     "UnregisterBroker": ErrorCode.BROKER_ID_NOT_REGISTERED,
     "AllocateProducerIds": ErrorCode.STALE_BROKER_EPOCH,
     "AlterPartition": ErrorCode.STALE_BROKER_EPOCH,
+    "AssignReplicasToDirs": ErrorCode.STALE_BROKER_EPOCH,
+    "SaslHandshake": ErrorCode.ILLEGAL_SASL_STATE,
+    "SaslAuthenticate": ErrorCode.ILLEGAL_SASL_STATE,
     "AddOffsetsToTxn": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     "EndTxn": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     "TxnOffsetCommit": ErrorCode.INVALID_PRODUCER_ID_MAPPING,
