@@ -34,6 +34,7 @@ def test_every_flight_arrives_although_a_leader_dies() -> None:
     assert "Spark's part was not run" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two starts of Spark, on whatever else the machine does
 @pytest.mark.row("S1", "S3", "S5")
 def test_spark_gives_what_the_file_does_although_it_and_a_leader_die(tmp_path: Path) -> None:
