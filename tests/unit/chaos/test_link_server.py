@@ -25,7 +25,7 @@ chmod +x "$GOBIN/server"
 """
 GO_WITHOUT_A_NETWORK = """#!/bin/sh
 echo "go: downloading" >&2
-echo "dial tcp: lookup proxy.golang.org: no such host" >&2
+echo "dial tcp: lookup modules.example: no such host" >&2
 exit 1
 """
 
