@@ -14,6 +14,9 @@ import pytest
 
 from kraft.local_cluster import LocalCluster
 
+NO_SWEEP = {"log.retention.check.interval.ms": str(24 * 3600 * 1000)}
+"""Tests send records with times of 1970, which a sweep would rightly delete from under them."""
+
 
 @contextlib.contextmanager
 def running_cluster(
@@ -40,5 +43,5 @@ def shared_cluster(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
     """Three combined nodes for all tests of this worker."""
-    with running_cluster(tmp_path_factory.mktemp("shared"), free_ports(9)) as running:
+    with running_cluster(tmp_path_factory.mktemp("shared"), free_ports(9), NO_SWEEP) as running:
         yield running
