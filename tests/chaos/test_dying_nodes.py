@@ -114,7 +114,7 @@ def test_all_nodes_killed_at_once_come_back_with_everything(
     load.check(cluster.bootstrap)
 
 
-@pytest.mark.row("R8")
+@pytest.mark.row("Q6", "R8")
 def test_a_rolling_restart_fails_no_write(cluster: LocalCluster, admin: AdminClient) -> None:
     topic = new_topic(admin, "rolled")
     with Load(cluster.bootstrap, topic, PARTITIONS) as load:
