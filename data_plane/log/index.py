@@ -10,7 +10,8 @@ for it starts. Entries are in order, so both are searched by halving.
 Kafka maps these files and fills them to their maximum beforehand. Ours hold exactly their
 entries: those not written yet stay in memory (they are derived from the log, and recovery makes
 them again), and lookups read a few pages with the caller's read function, so that a cold index
-answers "not cached" where a mapped one would stall the node in a page fault.
+answers "not cached" where a mapped one would stall the node in a page fault. A file is open only while
+it is read or written: a node of 10,000 replicas would run out of handles otherwise.
 
 Way of the data: segment -> here on an append every `index.interval.bytes`; read when a fetch asks
 for an offset that is not among the latest.
@@ -57,14 +58,13 @@ class _Index(Generic[Entry]):
 
     layout: struct.Struct
 
-    __slots__ = ("_disk", "_file", "_pending", "_written", "base_offset", "last", "max_entries", "path")
+    __slots__ = ("_disk", "_pending", "_written", "base_offset", "last", "max_entries", "path")
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.layout.size
         self._disk = disk
-        self._file: File | None = None
         self._pending = bytearray()
         self._written: int | None = None  # entries in the file; None before it is looked at
         self.last: Entry | None = None
@@ -82,15 +82,18 @@ class _Index(Generic[Entry]):
         return self._entries_in_file() + len(self._pending) // self.layout.size
 
     def open(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
-        return self._file
+        """The file, made if it is not there; it closes when nothing (a running flush) holds it any more."""
+        file = self._disk.open(self.path, create=True)
+        if self._written is None:
+            self._written = file.size() // self.layout.size
+        return file
 
     def write_pending(self) -> None:
         """Bring the file up to date (in the page cache)."""
         if self._pending:
+            file = self.open()
             written = self._entries_in_file()
-            self.open().append((self._pending,))
+            file.append((self._pending,))
             self._written = written + len(self._pending) // self.layout.size
             self._pending = bytearray()
 
@@ -109,8 +112,11 @@ class _Index(Generic[Entry]):
         size = self.layout.size
         if pending and self.layout.unpack_from(pending, 0)[0] <= key:
             return _floor(self._decode(pending), key)
-        read = self.open().read_cached if cached_only else self.open().read
         low, high = 0, self._entries_in_file()
+        if not high:
+            return None
+        file = self.open()
+        read = file.read_cached if cached_only else file.read
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             data = read(middle * size, size)
@@ -120,7 +126,7 @@ class _Index(Generic[Entry]):
                 low = middle
             else:
                 high = middle
-        return _floor(self._read(low, high - low, read), key) if high > low else None
+        return _floor(self._read(low, high - low, read), key)
 
     def entries(self) -> list[Entry]:
         """All of them, in order."""
@@ -129,23 +135,17 @@ class _Index(Generic[Entry]):
     def truncate_entries(self, count: int) -> None:
         """Keep the first `count` entries."""
         self.write_pending()
-        if count < self._entries_in_file():
-            self.open().truncate(count * self.layout.size)
+        file = self.open()
+        if count * self.layout.size < file.size():  # also where a crash has torn its only entry
+            file.truncate(count * self.layout.size)
             self._written = count
             self.last = None
             self.load_last()
 
-    def close(self) -> None:
-        self.write_pending()
-        self.drop()
-
-    def drop(self) -> None:
-        """Forget the open file; it closes when nothing (a running flush) holds it any more."""
-        self._file = None
-
     def _entries_in_file(self) -> int:
         if self._written is None:
-            self._written = self.open().size() // self.layout.size
+            self.open()
+        assert self._written is not None
         return self._written
 
     def _read(self, first: int, count: int, read: Callable[[int, int], Buffer | None]) -> list[Entry]:
@@ -194,15 +194,16 @@ class OffsetIndex(_Index[OffsetEntry]):
         Raises NotCachedError where there is none, or a lookup would have to wait.
         """
         pending = self._decode(self._pending)
+        read = self.open().read_cached
         low, high = 0, self._entries_in_file()
         while low < high:
             middle = (low + high) // 2
-            if self._read(middle, 1, self.open().read_cached)[0].position < position:
+            if self._read(middle, 1, read)[0].position < position:
                 low = middle + 1
             else:
                 high = middle
         if low < self._entries_in_file():
-            return self.base_offset + self._read(low, 1, self.open().read_cached)[0].offset + 1
+            return self.base_offset + self._read(low, 1, read)[0].offset + 1
         i = bisect_left(pending, position, key=lambda e: e.position)
         if i == len(pending):
             raise NotCachedError

@@ -469,8 +469,6 @@ class Log:
             self._deletions.append(Deletion(self.disk, renamed, due_ms, 0))
 
     def _set_aside(self, segment: Segment, due_ms: int) -> None:
-        segment.offset_index.drop()
-        segment.time_index.drop()
         segment.rename(self.disk, files.DELETED)
         self._new_files = True
         self._deletions.append(Deletion(self.disk, segment.paths, due_ms, segment.size))

@@ -168,8 +168,6 @@ def _remove_leftovers(disk: Disk, directory: str) -> None:
 
 
 def _remove_segment(disk: Disk, segment: Segment) -> None:
-    segment.offset_index.drop()
-    segment.time_index.drop()
     segment.file.close()
     for path in (segment.path, segment.offset_index.path, segment.time_index.path):
         disk.remove(path)
@@ -246,7 +244,6 @@ def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bas
         for index, entry in ((segment.offset_index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
             present = disk.exists(index.path)
             intact = intact and present and index.open().size() % entry.size == 0
-            index.drop()  # a file handle for each old segment would be too many
         if not intact and segment.size:
             position, end, damage = scan(segment, None)
             if damage is not None:

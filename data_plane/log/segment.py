@@ -173,7 +173,6 @@ class Segment:
             self._max_timestamp = -1
             for index in (self.offset_index, self.time_index):
                 index.open()
-                index.drop()
 
     @property
     def paths(self) -> tuple[str, str, str]:
@@ -369,8 +368,8 @@ class Segment:
         """No more appends: give the time index its last entry and bring the index files up to date."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
-        self.offset_index.close()
-        self.time_index.close()
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
 
     def files_to_sync(self) -> tuple[File, File, File]:
         """With the index files brought up to date in the page cache."""
@@ -379,6 +378,6 @@ class Segment:
         return self.file, self.offset_index.open(), self.time_index.open()
 
     def close(self) -> None:
-        self.offset_index.close()
-        self.time_index.close()
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
         self.file.close()

@@ -127,6 +127,29 @@ def test_indexes_are_rebuilt(tmp_path):
     assert any(p.stat().st_size for p in tmp_path.glob("*.index"))
 
 
+def test_an_index_torn_in_its_only_entry_begins_anew(tmp_path):
+    filled(tmp_path, count=2)
+    (index,) = tmp_path.glob("*.index")
+    index.write_bytes(b"\0\0\1")
+    log = open_log(tmp_path, SMALL)
+    for i in range(10):
+        lead(log, b"%d" % i * 10)
+    log.close()
+    assert verify(OsDisk(), str(index)) == []
+
+
+def test_of_a_quiet_log_only_the_segments_are_open(tmp_path):
+    filled(tmp_path)
+    log = open_log(tmp_path, SMALL)
+    read_all(log)
+    mine = [
+        path.name
+        for path in map(Path.resolve, Path("/proc/self/fd").iterdir())
+        if path.is_relative_to(tmp_path)
+    ]
+    assert sorted(mine) == sorted(Path(segment.path).name for segment in log.segments)
+
+
 def test_a_missing_index_of_an_old_segment_is_made_again(tmp_path):
     log = open_log(tmp_path, SMALL)
     for i in range(30):
