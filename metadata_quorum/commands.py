@@ -15,26 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 
 from metadata_quorum.flexible import (
+    Bool,
     Buffer,
     Int8,
     Int16,
     Int32,
     Int32s,
     Int64,
+    NullableInt32s,
     NullableString,
     Reader,
     Schema,
     String,
+    Tag,
     Uuid,
     Uuids,
     decode_with,
     write_uvarint,
     write_varint,
 )
-from metadata_quorum.records import EndpointField, FeatureField
+from metadata_quorum.records import (
+    AccessControlEntryRecord,
+    EndpointField,
+    FeatureField,
+    UserScramCredentialRecord,
+)
 
 
 class Command:
@@ -88,6 +96,8 @@ class ClaimLeadership(Command):
     voters: Int32s
     bootstrap_features: tuple[FeatureLevel, ...] = ()
     bootstrap_min_insync_replicas: Int32 = 1
+    bootstrap_users: Annotated[tuple[UserScramCredentialRecord, ...], Tag(0)] = ()
+    """Who may log in before anybody could be asked to let them."""
 
 
 @_row(2)
@@ -306,6 +316,24 @@ class AssignReplicasToDirs(Command):
     assignments: tuple[DirectoryAssignment, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """Other replicas for a partition; none calls off what is under way."""
+
+    topic: String
+    partition: Int32
+    replicas: NullableInt32s = None
+
+
+@_row(33)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments(Command):
+    """Each partition is judged for itself."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: Bool = True
+
+
 # -- configuration, producer ids ------------------------------------------------------
 
 CONFIG_SET: Final = 0
@@ -364,6 +392,55 @@ class AllocateProducerIds(Command):
 
     broker_id: Int32
     broker_epoch: Int64
+
+
+# -- security ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramDeletion:
+    """Take a user's credential away."""
+
+    name: String
+    mechanism: Int8
+
+
+@_row(60)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterUserScram(Command):
+    """Each user is judged for itself."""
+
+    deletions: tuple[ScramDeletion, ...] = ()
+    upsertions: tuple[UserScramCredentialRecord, ...] = ()
+
+
+@_row(61)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAcls(Command):
+    """Each is judged for itself; one that is there already stays as it is, under its own id."""
+
+    acls: tuple[AccessControlEntryRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Which access control entries are meant: null or ANY stands for all."""
+
+    resource_type: Int8
+    resource_name: NullableString
+    pattern_type: Int8
+    principal: NullableString
+    host: NullableString
+    operation: Int8
+    permission_type: Int8
+
+
+@_row(62)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAcls(Command):
+    """All that any of the filters matches."""
+
+    filters: tuple[AclFilter, ...]
 
 
 # -- bytes ------------------------------------------------------------------------------

@@ -32,7 +32,11 @@ from metadata_quorum.model import (
     TopicPartition,
 )
 from metadata_quorum.raft.port import Applied, Outcome, Raft
-from metadata_quorum.records import endpoint_fields, feature_fields
+from metadata_quorum.records import (
+    UserScramCredentialRecord,
+    endpoint_fields,
+    feature_fields,
+)
 from metadata_quorum.replies import (
     BrokerRegistered,
     ConfigResult,
@@ -41,6 +45,7 @@ from metadata_quorum.replies import (
     HeartbeatReply,
     IsrResult,
     ProducerIdBlock,
+    ReassignmentResult,
     Refused,
     TopicResult,
 )
@@ -82,6 +87,8 @@ class ControllerConfig:
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
     features: Mapping[str, int] = field(default_factory=lambda: BOOTSTRAP_FEATURES)
+    bootstrap_users: tuple[UserScramCredentialRecord, ...] = ()
+    """Users that a new cluster begins with."""
 
 
 class Controller:
@@ -119,6 +126,12 @@ class Controller:
         return self._state_machine.image
 
     @property
+    def active_image(self) -> MetadataImage:
+        """As the active controller has it; all others refuse."""
+        self._check_active()
+        return self.image
+
+    @property
     def is_active(self) -> bool:
         return self._term >= 0
 
@@ -153,6 +166,7 @@ class Controller:
                 c.FeatureLevel(name=name, level=level) for name, level in self.config.features.items()
             ),
             bootstrap_min_insync_replicas=self.config.min_insync_replicas,
+            bootstrap_users=self.config.bootstrap_users,
         )
 
         def claimed(applied: Applied) -> None:
@@ -443,6 +457,15 @@ class Controller:
             return tuple(r for r in results if r.error is not ErrorCode.ELECTION_NOT_NEEDED)
         return results
 
+    async def alter_reassignments(
+        self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None
+    ) -> tuple[ReassignmentResult, ...]:
+        """One result per partition, in order."""
+        command = c.AlterReassignments(
+            reassignments=tuple(wanted), allow_replication_factor_change=may_resize
+        )
+        return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
+
     def _arm_balance(self) -> None:
         interval = self.config.leader_imbalance_check_interval_seconds
         self._balance_timer = self._loop.call_later(interval, self._balance_leaders)
@@ -497,6 +520,10 @@ class Controller:
 
     def _stamped(self, command: c.Command) -> bytes:
         return c.encode(c.Proposal(self._term, self._now_ms(), command))
+
+    async def propose(self, command: c.Command) -> Any:
+        """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""
+        return await self._propose(command)
 
     async def _run(self, command: c.Command, validate_only: bool, timeout_ms: int | None) -> object:
         """Propose, or only judge against what is committed now."""

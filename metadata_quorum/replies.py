@@ -11,6 +11,7 @@ from uuid import UUID
 
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.records import AccessControlEntryRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ class ElectionResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignmentResult:
+    """One partition of AlterPartitionReassignments."""
+
+    topic: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigResult:
     """One resource of AlterConfigs or IncrementalAlterConfigs."""
 
@@ -96,6 +107,24 @@ class ConfigResult:
     resource_name: str
     error: ErrorCode = ErrorCode.NONE
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserResult:
+    """One user of AlterUserScramCredentials."""
+
+    user: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AclResult:
+    """One entry of CreateAcls, or one filter of DeleteAcls with what it deleted."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    deleted: tuple[AccessControlEntryRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

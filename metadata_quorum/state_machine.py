@@ -23,7 +23,18 @@ from typing import Any, Final, Protocol
 
 from metadata_quorum import commands as c
 from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.decisions import brokers, configs, directories, elections, isr, producer_ids, topics
+from metadata_quorum.decisions import (
+    acls,
+    brokers,
+    configs,
+    directories,
+    elections,
+    isr,
+    producer_ids,
+    reassignments,
+    scram,
+    topics,
+)
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
@@ -56,9 +67,13 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
     c.CreatePartitions: topics.create_partitions,
     c.AlterPartitions: isr.alter_partitions,
     c.ElectLeaders: elections.elect_leaders,
+    c.AlterReassignments: reassignments.alter_reassignments,
     c.IncrementalAlterConfigs: configs.incremental_alter_configs,
     c.AlterConfigs: configs.alter_configs,
     c.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    c.AlterUserScram: scram.alter_user_scram,
+    c.CreateAcls: acls.create_acls,
+    c.DeleteAcls: acls.delete_acls,
 }
 
 

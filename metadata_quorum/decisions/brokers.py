@@ -47,6 +47,7 @@ def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
         return decision
     levels = {f.name: f.level for f in command.bootstrap_features}
     decision.records += [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    decision.records += command.bootstrap_users
     if levels.get(ELR_FEATURE, 0) >= 1:
         # ELR is judged by committed values only, so the cluster's default must be one.
         decision.records.append(
