@@ -363,7 +363,7 @@ class Partitions:
             partition = None
         if self.broker_id not in registration.replicas:
             if partition is not None:
-                self._remove(partition, changes)
+                self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if partition is None:
             self._suspect(tp, registration)
@@ -436,9 +436,15 @@ class Partitions:
                 return None
         return None
 
-    def _remove(self, partition: Partition, changes: RoleChanges) -> None:
+    def _remove(
+        self,
+        partition: Partition,
+        changes: RoleChanges,
+        error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ) -> None:
+        """The replica goes, with its files; `error` is for those who wait for it."""
         partition.removed = True
-        partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.stop(error)
         del self._by_name[partition.tp]
         del self._by_id[partition.topic_id, partition.tp.partition]
         directory = self._dir_of.pop(partition)

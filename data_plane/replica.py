@@ -212,13 +212,19 @@ class LeaderState:
 
     def take_metadata(self, registration: PartitionRegistration, now: float) -> bool:
         """Take a committed state of this leader epoch; False where it is no news."""
-        if registration.partition_epoch >= self.partition_epoch:
-            # The answer to our own change does not tell these, and may have been quicker.
-            self._directories = {r: registration.directory(r) for r in registration.replicas}
-        if registration.partition_epoch <= self.partition_epoch:
+        if registration.partition_epoch < self.partition_epoch:
             return False
         invariant(registration.leader_epoch == self.leader_epoch, "one-leader-per-epoch", registration)
         invariant(self._local_id in registration.isr, "leader-in-isr", registration)
+        # The answer to our own change does not tell these, and may have been quicker.
+        self._directories = {r: registration.directory(r) for r in registration.replicas}
+        self._take_replicas(registration, now)
+        if registration.partition_epoch == self.partition_epoch:
+            return False
+        self._commit(registration.isr, registration.partition_epoch)
+        return True
+
+    def _take_replicas(self, registration: PartitionRegistration, now: float) -> None:
         for broker_id in self.followers.keys() - set(registration.replicas):
             del self.followers[broker_id]
         for broker_id in registration.replicas:
@@ -227,8 +233,6 @@ class LeaderState:
                 follower.forget(now if broker_id in registration.isr else float("-inf"))
                 self.followers[broker_id] = follower
         self.replicas = registration.replicas
-        self._commit(registration.isr, registration.partition_epoch)
-        return True
 
     def take_answer(self, change: IsrChange, answer: AlterPartitionResult) -> IsrOutcome:
         """The controller's answer to `change`."""

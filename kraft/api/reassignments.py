@@ -1,21 +1,58 @@
-"""ListPartitionReassignments: which partitions are on their way to other replicas."""
+"""AlterPartitionReassignments and ListPartitionReassignments: partitions on their way to other replicas.
+
+Both are for the active controller: who asks what is under way must see what was just begun.
+"""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final
 
+from kraft.api.brokers import controller_of
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
+from metadata_quorum.commands import Reassignment
+
+
+async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = [
+        Reassignment(
+            topic=topic.name,
+            partition=each.partition_index,
+            replicas=None if each.replicas is None else tuple(each.replicas),
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    results = await controller_of(node).alter_reassignments(
+        wanted, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
+    )
+    topics = []
+    for name, answers in groupby(results, key=lambda result: result.topic):
+        partitions: list[dict[str, Any]] = [
+            {
+                "partition_index": each.partition,
+                "error_code": int(each.error),
+                "error_message": each.message or None,
+            }
+            for each in answers
+        ]
+        topics.append({"name": name, "partitions": partitions})
+    return {
+        "allow_replication_factor_change": request.allow_replication_factor_change,
+        "error_code": 0,
+        "error_message": None,
+        "responses": topics,
+    }
 
 
 def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    """Answered from this node's own image: what is committed is not the controller's secret."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for topic, number, partition in node.image.each_partition():
+    for topic, number, partition in controller_of(node).active_image.each_partition():
         if partition.reassigning and (wanted is None or (topic.name, number) in wanted):
             topics.setdefault(topic.name, []).append(
                 {
@@ -32,4 +69,7 @@ def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Res
     }
 
 
-ROWS: Final = (ApiRow(46, "ListPartitionReassignments", 0, 0, EVERYWHERE, handle_list),)
+ROWS: Final = (
+    ApiRow(45, "AlterPartitionReassignments", 0, 1, EVERYWHERE, handle_alter, forwarded=True),
+    ApiRow(46, "ListPartitionReassignments", 0, 0, EVERYWHERE, handle_list, forwarded=True),
+)

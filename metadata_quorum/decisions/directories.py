@@ -78,11 +78,9 @@ def _assign_one(
     )
     placed = replace(partition, directories=directories)
     is_online = image.brokers[broker_id].has_online_dir(wanted.directory)
-    change = change_partition(
-        topic.id, wanted.partition, placed, rules_of(image, topic.name),
+    return ErrorCode.NONE, change_partition(
+        topic.id, wanted.partition, partition, rules_of(image, topic.name),
         isr=partition.isr if is_online else tuple(r for r in partition.isr if r != broker_id),
         acceptable=partial(image.can_serve, partition=placed),
+        placed=placed,
     )  # fmt: skip
-    if change is None:
-        change = PartitionChangeRecord(topic_id=topic.id, partition_id=wanted.partition)
-    return ErrorCode.NONE, replace(change, directories=directories)

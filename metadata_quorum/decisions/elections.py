@@ -16,14 +16,15 @@ and the rules of eligible leader replicas (ELR, KIP-966):
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from metadata_quorum.commands import ELECTION_PREFERRED, ElectLeaders
 from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.replicas import completed
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import MetadataImage, TopicImage
 from metadata_quorum.model import (
@@ -35,6 +36,8 @@ from metadata_quorum.model import (
 )
 from metadata_quorum.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
 from metadata_quorum.replies import ElectionResult
+
+V = TypeVar("V")
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -86,16 +89,21 @@ def change_partition(
     *,
     isr: tuple[int, ...],
     acceptable: Callable[[int], bool],
+    placed: PartitionRegistration | None = None,
     election: Election = Election.ONLINE,
     unclean_restarts: frozenset[int] = frozenset(),
     recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
     """The record that brings `before` to the wanted ISR and a leader; None where nothing changes.
 
-    `unclean_restarts` lost what was not on their disks and are no longer eligible.
+    `placed` is `before` with its replicas or directories as they are wanted. A reassignment whose target
+    the ISR contains ends with this record. `unclean_restarts` lost what was not on their disks and are no
+    longer eligible.
     """
-    eligible = frozenset((*before.isr, *before.elr) if rules.elr_enabled else ()) - unclean_restarts
-    outcome = _elect(before, rules, isr, eligible.difference(isr), acceptable, election)
+    placed, isr = completed(before if placed is None else placed, isr)
+    known = frozenset((*before.isr, *before.elr) if rules.elr_enabled else ())
+    eligible = known.intersection(placed.replicas) - unclean_restarts
+    outcome = _elect(placed, rules, isr, eligible.difference(isr), acceptable, election)
     recovery = before.leader_recovery_state if recovery_state is None else recovery_state
     isr = outcome.isr
     elr: tuple[int, ...] = ()
@@ -104,25 +112,52 @@ def change_partition(
         recovery = RECOVERING
     elif not rules.elr_enabled:
         isr = isr or before.isr
-    elif len(isr) < min(rules.min_insync_replicas, len(before.replicas)):
-        elr = tuple(r for r in before.replicas if r in eligible and r not in isr)
+    elif len(isr) < min(rules.min_insync_replicas, len(placed.replicas)):
+        elr = tuple(r for r in placed.replicas if r in eligible and r not in isr)
         shut = not isr and before.isr and before.leader != NO_LEADER
         last_known = (before.leader,) if shut else before.last_known_elr
+    after = replace(
+        placed,
+        isr=isr,
+        leader=outcome.leader,
+        leader_recovery_state=recovery,
+        elr=elr,
+        last_known_elr=tuple(r for r in last_known if r in placed.replicas),
+    )
+    return _change_between(topic_id, partition_id, before, after)
+
+
+def _change_between(
+    topic_id: UUID, partition_id: int, before: PartitionRegistration, after: PartitionRegistration
+) -> PartitionChangeRecord | None:
+    """What leads from one state to the other; None where they are the same."""
+
+    def news(old: tuple[V, ...], new: tuple[V, ...]) -> tuple[V, ...] | None:
+        return None if old == new else new
+
+    # Those who leave must hear at once that nothing they say counts any longer: a new leader epoch.
+    leads_anew = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
+    recovers = after.leader_recovery_state != before.leader_recovery_state
+    replicas = news(before.replicas, after.replicas)
     change = PartitionChangeRecord(
         partition_id=partition_id,
         topic_id=topic_id,
-        isr=isr if isr != before.isr else None,
-        leader=outcome.leader if outcome.leader != before.leader else NO_LEADER_CHANGE,
-        leader_recovery_state=int(recovery) if recovery != before.leader_recovery_state else -1,
-        eligible_leader_replicas=elr if elr != before.elr else None,
-        last_known_elr=last_known if last_known != before.last_known_elr else None,
+        isr=news(before.isr, after.isr),
+        leader=after.leader if leads_anew else NO_LEADER_CHANGE,
+        replicas=replicas,
+        removing_replicas=news(before.removing_replicas, after.removing_replicas),
+        adding_replicas=news(before.adding_replicas, after.adding_replicas),
+        leader_recovery_state=int(after.leader_recovery_state) if recovers else -1,
+        eligible_leader_replicas=news(before.elr, after.elr),
+        last_known_elr=news(before.last_known_elr, after.last_known_elr),
+        directories=news(before.directories, after.directories) if replicas is None else after.directories,
     )
     nothing = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
     return None if change == nothing else change
 
 
 def _elect(
-    before: PartitionRegistration,
+    placed: PartitionRegistration,
     rules: Rules,
     isr: tuple[int, ...],
     elr: frozenset[int],
@@ -132,20 +167,20 @@ def _elect(
     def cleanly(leader: int) -> _Outcome:
         return _Outcome(leader, isr if leader in isr else (leader,))
 
-    preferred = before.preferred_replica
+    preferred = placed.preferred_replica
     if election is Election.PREFERRED and preferred in isr and acceptable(preferred):
         return cleanly(preferred)
-    if before.leader in isr and acceptable(before.leader):
-        return cleanly(before.leader)
+    if placed.leader in isr and acceptable(placed.leader):
+        return cleanly(placed.leader)
     for eligible in (isr, elr):
-        for replica in before.replicas:
+        for replica in placed.replicas:
             if replica in eligible and acceptable(replica):
                 return cleanly(replica)
-    last_known = before.last_known_elr
+    last_known = tuple(r for r in placed.last_known_elr if r in placed.replicas)
     if rules.elr_enabled and not isr and not elr and len(last_known) == 1 and acceptable(last_known[0]):
         return _Outcome(last_known[0], last_known, unclean=True)
     if election is Election.UNCLEAN:
-        for replica in before.replicas:
+        for replica in placed.replicas:
             if acceptable(replica):
                 return _Outcome(replica, (replica,), unclean=True)
     return _Outcome(NO_LEADER, isr)

@@ -236,11 +236,11 @@ def _new_partition(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(_directory(image, replica) for replica in replicas),
+        directories=tuple(known_directory(image, replica) for replica in replicas),
     )
 
 
-def _directory(image: MetadataImage, broker_id: int) -> UUID:
+def known_directory(image: MetadataImage, broker_id: int) -> UUID:
     """Where a broker with a single log directory will put it; others choose for themselves."""
     log_dirs = image.brokers[broker_id].log_dirs
     return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIR
@@ -300,7 +300,8 @@ def _grow_one(image: MetadataImage, topic: NewPartitions) -> list[MetadataRecord
         )
     more = topic.count - present
     _check_total(more)
-    replication_factor = len(known.partitions[0].replicas)
+    first = known.partitions[0]
+    replication_factor = len(set(first.replicas).difference(first.removing_replicas))
     if topic.assignments:
         replicas = _grown_replicas(image, topic.assignments, more, replication_factor)
     else:

@@ -197,6 +197,10 @@ class Questions:
     def _ElectLeaders(self, version: int) -> dict[str, Any]:
         return {"topic_partitions": [{"topic": self.topic, "partitions": [0]}], "timeout_ms": 30_000}
 
+    def _AlterPartitionReassignments(self, version: int) -> dict[str, Any]:
+        partitions = [{"partition_index": 0, "replicas": None}]
+        return {"topics": [{"name": self.topic, "partitions": partitions}], "timeout_ms": 30_000}
+
     def _ListPartitionReassignments(self, version: int) -> dict[str, Any]:
         return {"topics": None, "timeout_ms": 30_000}
 
@@ -275,6 +279,7 @@ ELSEWHERE = {
 """Answers that are refusals, because the asker is a stranger."""
 
 EXCUSES = {
+    "AlterPartitionReassignments": ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     "DeleteGroups": ErrorCode.GROUP_ID_NOT_FOUND,
     "ElectLeaders": ErrorCode.ELECTION_NOT_NEEDED,
     "FetchSnapshot": ErrorCode.SNAPSHOT_NOT_FOUND,

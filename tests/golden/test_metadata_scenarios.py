@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -20,7 +21,14 @@ from tests.metadata_machine import Machine
 
 SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
 
-ROWS = {"elections": ("Q5", "R10"), "elr": ("Q5", "R10"), "isr": ("Q4", "R9"), "brokers": ("Q2", "Q4")}
+ROWS = {
+    "elections": ("Q5", "R10"),
+    "elr": ("Q5", "R10"),
+    "isr": ("Q4", "R9"),
+    "brokers": ("Q2", "Q4"),
+    "reassignment": ("Q11",),
+    "reassignment-cancelled": ("Q11",),
+}
 
 
 class Scenario:
@@ -29,6 +37,7 @@ class Scenario:
     def __init__(self) -> None:
         self.machine = Machine()
         self.lines: list[str] = []
+        self.replicas: dict[tuple[UUID, int], tuple[int, ...]] = {}
         self.machine.machine.subscribe(self._note)
 
     def run(self, text: str) -> list[str]:
@@ -52,6 +61,11 @@ class Scenario:
         for topic_id, partitions in delta.changed_partitions.items():
             for number, p in partitions.items():
                 line = f"{image.topics_by_id[topic_id].name}-{number} leader {p.leader} isr {_ids(p.isr)}"
+                if p.replicas != self.replicas.get((topic_id, number), p.replicas) or p.reassigning:
+                    line += f" replicas {_ids(p.replicas)}"
+                if p.reassigning:
+                    line += f" adding {_ids(p.adding_replicas)} removing {_ids(p.removing_replicas)}"
+                self.replicas[topic_id, number] = p.replicas
                 if p.elr or p.last_known_elr:
                     line += f" elr {_ids(p.elr)} last {_ids(p.last_known_elr)}"
                 line += f" leader-epoch {p.leader_epoch} partition-epoch {p.partition_epoch}"
@@ -106,6 +120,25 @@ class Scenario:
                 name = name.replace("-", "_")
                 fields[name] += int(amount)
         return _errors(self.machine.alter(int(broker), c.IsrChange(**fields)))
+
+    def do_reassign(self, topic: str, replicas: str, *how: str) -> list[str] | None:
+        """Partition 0 to `replicas`; `cancel` calls it off. `same-size`: with as many as there are."""
+        target = None if replicas == "cancel" else tuple(int(b) for b in replicas.split(",") if b != "-")
+        wanted = c.Reassignment(topic=topic, partition=0, replicas=target)
+        return _errors(
+            self.machine.run(
+                c.AlterReassignments(
+                    reassignments=(wanted,), allow_replication_factor_change="same-size" not in how
+                )
+            )
+        )
+
+    def do_delete(self, topic: str) -> None:
+        self.machine.run(c.DeleteTopics(topic_ids=(self.machine.image.topics_by_name[topic].id,)))
+
+    def do_grow(self, topic: str, count: str) -> list[str] | None:
+        growth = c.NewPartitions(name=topic, count=int(count))
+        return _errors(self.machine.run(c.CreatePartitions(topics=(growth,))))
 
     def do_elect(self, kind: str, topic: str) -> list[str] | None:
         election = c.ELECTION_PREFERRED if kind == "preferred" else c.ELECTION_UNCLEAN

@@ -13,7 +13,7 @@ from metadata_quorum import commands as c
 from metadata_quorum.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.model import NO_LEADER, ResourceType
+from metadata_quorum.model import NO_LEADER, LeaderRecoveryState, PartitionRegistration, ResourceType
 from metadata_quorum.records import decode
 from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
 from tests.metadata_machine import Machine
@@ -42,6 +42,7 @@ class Chaos:
         actions = (
             self._create, self._delete, self._register, self._fence, self._unfence, self._unfence,
             self._fail_dir, self._assign_dir, self._assign_dir,
+            self._reassign, self._reassign, self._join,
             self._shut_down, self._alter, self._alter, self._elect, self._config, self._grow, self._claim,
         )  # fmt: skip
         try:
@@ -109,6 +110,28 @@ class Chaos:
             c.AlterPartitions(broker_id=asker, broker_epoch=self._epoch(asker), changes=(change,))
         )
 
+    def _join(self, broker: int, topic: str) -> None:
+        """The leader asks for all who may join: what ends reassignments."""
+        known = self.machine.image.topics_by_name.get(topic)
+        if known is None:
+            return
+        number = self.random.choice(list(known.partitions))
+        partition = known.partitions[number]
+        if partition.leader != NO_LEADER:
+            members = [r for r in partition.replicas if self.machine.image.can_serve(r, partition)]
+            self.machine.alter(partition.leader, self.machine.isr_change(topic, members, number))
+
+    def _reassign(self, broker: int, topic: str) -> None:
+        number = self.random.randrange(3)
+        target = tuple(self.random.sample(BROKERS, self.random.randint(1, 4)))
+        replicas = None if self.random.random() < 0.3 else target
+        wanted = c.Reassignment(topic=topic, partition=number, replicas=replicas)
+        self.machine.run(
+            c.AlterReassignments(
+                reassignments=(wanted,), allow_replication_factor_change=self.random.random() < 0.7
+            )
+        )
+
     def _elect(self, broker: int, topic: str) -> None:
         names = tuple(c.PartitionName(topic=topic, partition=p) for p in range(3))
         self.machine.run(c.ElectLeaders(election_type=self.random.randint(0, 1), partitions=names))
@@ -135,8 +158,13 @@ class Chaos:
             old = None if known is None else known.partitions.get(number)
             if old is not None and old != p:
                 assert p.partition_epoch > old.partition_epoch, f"P2 {name}"
-                assert (p.leader_epoch > old.leader_epoch) == (p.leader != old.leader), f"P2 {name}"
+                smaller = not set(old.replicas) <= set(p.replicas)
+                moved = p.leader != old.leader or smaller
+                assert (p.leader_epoch > old.leader_epoch) == moved, f"P2 {name}"
+                self._check_move(old, p)
             assert p.leader in (NO_LEADER, *p.isr), f"P3 {name}"
+            assert len(p.replicas) == len(p.directories), f"P3 {name}"
+            assert set(p.adding_replicas) | set(p.removing_replicas) <= set(p.replicas), f"P3 {name}"
             assert set(p.isr) <= set(p.replicas), f"P3 {name}"
             assert not set(p.isr) & set(p.elr), f"P3 {name}"
             if not self.elr:
@@ -146,8 +174,20 @@ class Chaos:
             if self.elr or len(p.isr) > 1:
                 assert all(after.can_serve(b, p) for b in p.isr), f"P4 {name}"
 
+    def _check_move(self, old: PartitionRegistration, new: PartitionRegistration) -> None:
+        """A replica goes only when all that stay are in sync, or when the move is called off; and of
+        those who certainly have everything somebody stays."""
+        gone = set(old.replicas) - set(new.replicas)
+        if gone:
+            called_off = gone == set(old.adding_replicas)
+            assert called_off or set(new.isr) == set(new.replicas), f"{old} -> {new}"
+            assert not new.reassigning, f"{old} -> {new}"
+            clean = new.leader_recovery_state == LeaderRecoveryState.RECOVERED
+            trusted = {*old.isr, *old.elr}
+            assert not clean or trusted & {*new.isr, *new.elr}, f"{old} -> {new}"
 
-@pytest.mark.row("Q3", "Q4", "Q5")
+
+@pytest.mark.row("Q3", "Q4", "Q5", "Q11")
 @given(st.integers(0, 2**32), st.booleans())
 @settings(max_examples=60)
 def test_random_commands_keep_the_invariants(seed: int, elr: bool) -> None:

@@ -1,0 +1,120 @@
+"""AlterPartitionReassignments: move a partition to other replicas, or call that off.
+
+Every partition is judged for itself, with the codes of Kafka's controller:
+
+    topic or partition unknown                       UNKNOWN_TOPIC_OR_PARTITION
+    no replicas, one twice, or an unknown broker     INVALID_REPLICA_ASSIGNMENT
+    another number of replicas where that is barred  INVALID_REPLICATION_FACTOR
+    nothing to call off                              NO_REASSIGNMENT_IN_PROGRESS
+    called off, but only newcomers have everything   INVALID_REPLICA_ASSIGNMENT (unless unclean election may)
+
+A target that is in sync already is reached with the same record; all others are reached with the change
+of the ISR that completes them (elections.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from metadata_quorum.commands import AlterReassignments, Reassignment
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.elections import Election, change_partition, rules_of
+from metadata_quorum.decisions.replicas import reverted, toward
+from metadata_quorum.decisions.topics import known_directory
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage, TopicImage
+from metadata_quorum.model import NO_LEADER, PartitionRegistration, TopicPartition
+from metadata_quorum.records import PartitionChangeRecord
+from metadata_quorum.replies import ReassignmentResult
+
+
+def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> Decision:
+    """Begin, change and call off reassignments."""
+    decision = Decision()
+    results = []
+    seen: set[TopicPartition] = set()
+    for wanted in command.reassignments:
+        tp = TopicPartition(wanted.topic, wanted.partition)
+        error, message, record = ErrorCode.NONE, "", None
+        try:
+            if tp in seen:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named more than once.")
+            seen.add(tp)
+            record = _alter_one(image, wanted, command.allow_replication_factor_change)
+        except BrokerError as e:
+            error, message = e.code, e.message
+        results.append(ReassignmentResult(*tp, error, message))
+        if record is not None:
+            decision.records.append(record)
+    decision.reply = tuple(results)
+    return decision
+
+
+def _alter_one(image: MetadataImage, wanted: Reassignment, may_resize: bool) -> PartitionChangeRecord | None:
+    topic = image.topics_by_name.get(wanted.topic)
+    if topic is None:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wanted.topic}."
+        )
+    partition = topic.partitions.get(wanted.partition)
+    if partition is None:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Unable to find partition {wanted.topic}:{wanted.partition}.",
+        )
+    if wanted.replicas is None:
+        return _call_off(image, topic, wanted.partition, partition)
+    _check_target(image, wanted.replicas)
+    if not may_resize:
+        _check_size(partition, wanted.replicas)
+    placed = toward(partition, wanted.replicas, partial(known_directory, image))
+    return change_partition(
+        topic.id, wanted.partition, partition, rules_of(image, topic.name),
+        isr=partition.isr, acceptable=partial(image.can_serve, partition=placed), placed=placed,
+    )  # fmt: skip
+
+
+def _check_target(image: MetadataImage, replicas: tuple[int, ...]) -> None:
+    problem = ""
+    unknown = [replica for replica in replicas if replica not in image.brokers]
+    if not replicas:
+        problem = "The manual partition assignment includes an empty replica list."
+    elif len(set(replicas)) != len(replicas):
+        problem = "The manual partition assignment includes a replica more than once."
+    elif unknown:
+        problem = (
+            f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
+        )
+    if problem:
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _check_size(partition: PartitionRegistration, replicas: tuple[int, ...]) -> None:
+    size = len(set(partition.replicas).difference(partition.removing_replicas))
+    if len(replicas) != size:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {size} to {len(replicas)}",
+        )
+
+
+def _call_off(
+    image: MetadataImage, topic: TopicImage, partition_id: int, partition: PartitionRegistration
+) -> PartitionChangeRecord | None:
+    if not partition.reassigning:
+        raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    placed = reverted(partition)
+    rules = rules_of(image, topic.name)
+    isr = tuple(replica for replica in partition.isr if replica in placed.replicas)
+    change = change_partition(
+        topic.id, partition_id, partition, rules,
+        isr=isr, acceptable=partial(image.can_serve, partition=placed), placed=placed,
+        election=Election.UNCLEAN if rules.unclean_allowed else Election.ONLINE,
+    )  # fmt: skip
+    if not isr and (change is None or change.leader == NO_LEADER):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require "
+            "an unclean leader election.",
+        )
+    return change
