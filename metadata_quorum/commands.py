@@ -26,7 +26,6 @@ from metadata_quorum.flexible import (
     Int32s,
     Int64,
     NullableInt32s,
-    NullableInt32s,
     NullableString,
     Reader,
     Schema,
@@ -315,24 +314,6 @@ class AssignReplicasToDirs(Command):
     broker_id: Int32
     broker_epoch: Int64
     assignments: tuple[DirectoryAssignment, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reassignment:
-    """Other replicas for a partition; none calls off what is under way."""
-
-    topic: String
-    partition: Int32
-    replicas: NullableInt32s = None
-
-
-@_row(33)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReassignments(Command):
-    """Each partition is judged for itself."""
-
-    reassignments: tuple[Reassignment, ...]
-    allow_replication_factor_change: Bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,12 +132,6 @@ class Controller:
         return self.image
 
     @property
-    def active_image(self) -> MetadataImage:
-        """As the active controller has it; all others refuse."""
-        self._check_active()
-        return self.image
-
-    @property
     def is_active(self) -> bool:
         return self._term >= 0
 
@@ -462,15 +456,6 @@ class Controller:
         if partitions is None:
             return tuple(r for r in results if r.error is not ErrorCode.ELECTION_NOT_NEEDED)
         return results
-
-    async def alter_reassignments(
-        self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None
-    ) -> tuple[ReassignmentResult, ...]:
-        """One result per partition, in order."""
-        command = c.AlterReassignments(
-            reassignments=tuple(wanted), allow_replication_factor_change=may_resize
-        )
-        return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
 
     async def alter_reassignments(
         self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None

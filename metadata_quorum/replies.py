@@ -100,16 +100,6 @@ class ReassignmentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignmentResult:
-    """One partition of AlterPartitionReassignments."""
-
-    topic: str
-    partition: int
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ConfigResult:
     """One resource of AlterConfigs or IncrementalAlterConfigs."""
 

@@ -68,7 +68,6 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
     c.AlterPartitions: isr.alter_partitions,
     c.ElectLeaders: elections.elect_leaders,
     c.AlterReassignments: reassignments.alter_reassignments,
-    c.AlterReassignments: reassignments.alter_reassignments,
     c.IncrementalAlterConfigs: configs.incremental_alter_configs,
     c.AlterConfigs: configs.alter_configs,
     c.AllocateProducerIds: producer_ids.allocate_producer_ids,
