@@ -26,6 +26,9 @@ DAY: Final = 24 * HOUR
 """Milliseconds, all four."""
 
 
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
 class Update(Enum):
     """How a key may change while the node runs; the words of Kafka's documentation."""
 
@@ -135,18 +138,22 @@ class ConfigKeys:
         choices=("https", ""),
     )  # fmt: skip
     sasl_enabled_mechanisms: tuple[str, ...] = key(
-        (), "what clients may log in by; Kafka's default is GSSAPI, which is not here", choices=("PLAIN",)
+        (), "what clients may log in by; Kafka's default is GSSAPI, which is not here", choices=SASL_MECHANISMS
     )
     sasl_mechanism_inter_broker_protocol: str | None = key(
-        None, "how brokers log in to each other; no default, where Kafka has GSSAPI", choices=("PLAIN",)
+        None, "how brokers log in to each other; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
     )
     sasl_mechanism_controller_protocol: str | None = key(
-        None, "how nodes log in to controllers; no default, where Kafka has GSSAPI", choices=("PLAIN",)
+        None, "how nodes log in to controllers; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
     )
     sasl_jaas_config: str | None = key(
-        None, 'as listener.name.NAME.plain.sasl.jaas.config: MODULE required username="..." password="..." '
-        'user_NAME="PASSWORD"; the first two are for this node\'s own connections', secret=True,
+        None, 'as listener.name.NAME.MECHANISM.sasl.jaas.config: MODULE required username="..." password="..." '
+        'user_NAME="PASSWORD"; the first two are for this node\'s own connections, the others the users of PLAIN',
+        secret=True,
     )  # fmt: skip
+    connections_max_reauth_ms: int = key(
+        0, "a client that logged in must do so again within this, or it is let go; 0: never", minimum=0
+    )
     connection_failed_authentication_delay_ms: int = key(
         100, "a refused login is answered after this", minimum=0
     )
@@ -369,6 +376,10 @@ class ConfigKeys:
     transaction_partition_verification_enable: bool = key(
         True, "a leader asks the coordinator before it lets the first batch of a transaction in"
     )
+    add_partitions_to_txn_retry_backoff_ms: int = key(
+        20, "a leader asks again after it while the producer's last transaction is still ending", minimum=1
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = key(100, "and gives up after it")
     transaction_state_log_num_partitions: int = key(50, "partitions of __transaction_state", minimum=1)
     transaction_state_log_replication_factor: int = key(3, "copies of __transaction_state", minimum=1)
     transaction_state_log_min_isr: int = key(2, "in-sync copies that a decision needs", minimum=1)

@@ -44,7 +44,7 @@ from kraft.publisher import Publisher
 from kraft.raft_driver import RaftDriver
 from kraft.raft_links import RaftLinks
 from kraft.storage import random_uuid
-from kraft.txn_admission import Admission
+from kraft.txn_admission import Admission, Repetition
 from kraft.txn_leader import Guards, MarkerWriter
 from kraft.txn_markers import MarkerChannel
 from metadata_quorum.controller import Controller
@@ -245,6 +245,10 @@ class BrokerRole:
             guards,
             verifies=config.transaction_partition_verification_enable,
             timeout_s=request_timeout_s,
+            repetition=Repetition(
+                every_s=config.add_partitions_to_txn_retry_backoff_ms / 1000,
+                for_s=config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
+            ),
         )
         self.publisher = Publisher(
             context,

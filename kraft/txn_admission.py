@@ -5,12 +5,16 @@
 
 Without this a batch that comes late, or from a producer that does not know its transaction is over,
 would open one that nobody ends, and read_committed would stand still there (KIP-890). A producer of
-transaction.version 2 names no partitions beforehand: for it the leader adds them with the same question.
+transaction.version 2 names no partitions beforehand: for it the leader adds them with the same question,
+and repeats it for a moment where the coordinator is still ending the transaction before. Clients begin
+the next one as soon as EndTxn is answered, and some wait for seconds after a refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from data_plane.coordinator.groups.service import partition_of_group
@@ -18,7 +22,7 @@ from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
 from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
 from kraft.broker_links import BrokerLinks
-from kraft.txn_leader import Guards
+from kraft.txn_leader import Guard, Guards
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage
 from metadata_quorum.model import NO_LEADER, TopicPartition
@@ -39,6 +43,14 @@ ASK_AGAIN: Final = frozenset(
 Outcomes = dict[TopicPartition, ErrorCode]
 
 
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """Of the question while the answer is CONCURRENT_TRANSACTIONS."""
+
+    every_s: float  # add.partitions.to.txn.retry.backoff.ms
+    for_s: float  # add.partitions.to.txn.retry.backoff.max.ms
+
+
 class Admission:
     """One per broker."""
 
@@ -52,6 +64,7 @@ class Admission:
         *,
         verifies: bool,
         timeout_s: float,
+        repetition: Repetition,
     ) -> None:
         """`verifies`: transaction.partition.verification.enable, for producers that name their partitions."""
         self._node_id = node_id
@@ -59,13 +72,28 @@ class Admission:
         self._here = here
         self._links = links
         self._timeout_s = timeout_s
+        self._repetition = repetition
         self.guards = guards
         self.verifies = verifies
 
     async def ask(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, add: bool
+        self, transactional_id: str, producer: Producer, guarded: Mapping[TopicPartition, Guard], *, add: bool
     ) -> Outcomes:
         """For each partition, whether the producer's open transaction has it now."""
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + self._repetition.for_s
+        while True:
+            for tp, guard in guarded.items():
+                self.guards.renew(tp, producer.producer_id, guard)
+            outcomes = await self._ask_once(transactional_id, producer, guarded, add)
+            is_ending = add and ErrorCode.CONCURRENT_TRANSACTIONS in outcomes.values()
+            if not is_ending or now_s() >= deadline_s:
+                return outcomes
+            await asyncio.sleep(self._repetition.every_s)
+
+    async def _ask_once(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], add: bool
+    ) -> Outcomes:
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._node_id:

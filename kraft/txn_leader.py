@@ -46,6 +46,13 @@ class Guards:
         self._open.setdefault((tp, producer_id), []).append(guard)
         return guard
 
+    def renew(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
+        """The coordinator is asked anew: what came before does not count."""
+        guard.holds = True
+        guards = self._open.setdefault((tp, producer_id), [])
+        if guard not in guards:
+            guards.append(guard)
+
     def end(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
         """The batch is appended, or will not be."""
         guards = self._open.get((tp, producer_id), [])

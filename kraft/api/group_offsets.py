@@ -165,7 +165,7 @@ async def _commit_in_transaction(
         asks = admission.verifies or ctx.version >= _FIRST_TO_ADD
         if asks and not log.producers.has_open_transaction(*producer):
             add = ctx.version >= _FIRST_TO_ADD
-            told = await admission.ask(request.transactional_id, producer, [place], add=add)
+            told = await admission.ask(request.transactional_id, producer, {place: guard}, add=add)
             if told[place] is not ErrorCode.NONE:
                 raise BrokerError(_as_group_coordinator(told[place], ctx.version))
             if not guard.holds:  # a marker has come between: asked again, it is another transaction

@@ -103,7 +103,7 @@ class Turn:
             outcomes = await admission.ask(
                 self._request.transactional_id,
                 producer,
-                [asked.partition.tp for asked in own],
+                {asked.partition.tp: asked.guard for asked in own},
                 add=self._version >= FIRST_TO_ADD,
             )
             for asked in own:

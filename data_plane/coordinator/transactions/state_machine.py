@@ -206,8 +206,8 @@ class TransactionTable:
             _refuse_unless_same_end(known, commit)
             return Decision(replies=[(ticket, _producer_of(known))])
         known = self._owned(transactional_id, producer)
-        if known.state in PREPARED:
-            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        if known.state in PREPARED:  # an end of the producer's next transaction, into which nothing came yet
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is not ONGOING:
             if commit:
                 raise BrokerError(ErrorCode.INVALID_TXN_STATE)

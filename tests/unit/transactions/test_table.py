@@ -94,6 +94,20 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
 
 
 @pytest.mark.row("P4")
+def test_an_empty_transaction_aborted_while_the_last_one_is_ending_is_told_to_wait() -> None:
+    """franz-go does so at once after a commit; Kafka's PRODUCER_FENCED would end it."""
+    driver = TableDriver()
+    first = begun(driver)
+    driver.add("x", first, [T0], V2)
+    second = driver.end("x", first, commit=True, version=V2)
+    assert isinstance(second, Producer)
+    assert driver.end("x", second, commit=False, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
+    driver.complete("x")
+    third = Producer(second.producer_id, second.epoch + 1)
+    assert driver.end("x", second, commit=False, version=V2) == third
+
+
+@pytest.mark.row("P4")
 def test_a_new_incarnation_fences_the_old_one() -> None:
     driver = TableDriver()
     old = begun(driver)
