@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 from metadata_quorum.flexible import (
     Bool,
     Buffer,
+    Float64,
     Int8,
     Int16,
     Int32,
@@ -41,6 +42,7 @@ from metadata_quorum.records import (
     AccessControlEntryRecord,
     EndpointField,
     FeatureField,
+    QuotaEntity,
     UserScramCredentialRecord,
 )
 
@@ -441,6 +443,34 @@ class DeleteAcls(Command):
     """All that any of the filters matches."""
 
     filters: tuple[AclFilter, ...]
+
+
+# -- quotas -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaOperation:
+    """Set one quota, or take it away."""
+
+    key: String
+    value: Float64 = 0.0
+    remove: Bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAlteration:
+    """Operations on one entity; all of them or none."""
+
+    entity: tuple[QuotaEntity, ...]
+    operations: tuple[QuotaOperation, ...]
+
+
+@_row(70)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas(Command):
+    """Each entity is judged for itself."""
+
+    alterations: tuple[QuotaAlteration, ...]
 
 
 # -- bytes ------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from metadata_quorum.replies import (
     HeartbeatReply,
     IsrResult,
     ProducerIdBlock,
+    QuotaResult,
     ReassignmentResult,
     Refused,
     TopicResult,
@@ -509,6 +510,13 @@ class Controller:
         """A block of ids that nobody else has."""
         command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
         return cast(ProducerIdBlock, await self._propose(command))
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[c.QuotaAlteration], *, validate_only: bool = False
+    ) -> tuple[QuotaResult, ...]:
+        """One result per entity."""
+        reply = await self._run(c.AlterClientQuotas(alterations=tuple(alterations)), validate_only, None)
+        return cast(tuple[QuotaResult, ...], reply)
 
     # -- proposing -------------------------------------------------------------------------
 

@@ -133,3 +133,12 @@ class ProducerIdBlock:
 
     first: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaResult:
+    """One entity of AlterClientQuotas."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""

@@ -26,6 +26,7 @@ from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.decisions import (
     acls,
     brokers,
+    client_quotas,
     configs,
     directories,
     elections,
@@ -71,6 +72,7 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
     c.IncrementalAlterConfigs: configs.incremental_alter_configs,
     c.AlterConfigs: configs.alter_configs,
     c.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    c.AlterClientQuotas: client_quotas.alter_client_quotas,
     c.AlterUserScram: scram.alter_user_scram,
     c.CreateAcls: acls.create_acls,
     c.DeleteAcls: acls.delete_acls,

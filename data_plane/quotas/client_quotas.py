@@ -1,0 +1,122 @@
+"""What every client has used lately, judged by what it may use.
+
+    api/produce, api/fetch, dispatch, api/topics, net/server -> here: so many bytes, so much time, ...
+        -> seconds to pause, which the answer tells and for which the connection is not read (KIP-219)
+
+A node has one while any quota is set. Pure: `now` is the loop's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from data_plane.quotas.limits import Client, Limit, Limits, Quota, QuotaEntity, limits_of
+from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
+
+PERCENT: Final = 100.0
+"""A request_percentage of 100 is the whole of one thread; we have one."""
+
+SWEEP_FROM: Final = 1024
+"""Meters that are kept before the idle ones are looked for."""
+
+Key = tuple[Quota, str | None, str | None]
+
+
+class ClientQuotas:
+    """See the module."""
+
+    def __init__(self, window: QuotaWindow, mutation_window: QuotaWindow) -> None:
+        """`mutation_window` is controller.quota.window.*"""
+        self._window = window
+        self._mutation_window = mutation_window
+        self._limits = limits_of({})
+        self._rates: dict[Key, SampledRate] = {}
+        self._buckets: dict[Key, TokenBucket] = {}
+        self._sweep_at = SWEEP_FROM
+
+    def take(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """The quotas are these from now on. What was counted counts on."""
+        self._limits = limits_of(quotas)
+
+    def limits(self, kind: Quota) -> Limits:
+        return self._limits[kind]
+
+    # -- bytes and time: a mean rate -------------------------------------------------------------
+
+    def used(self, kind: Quota, client: Client, amount: float, now: float) -> float:
+        """Count, and tell how long the client must pause."""
+        limit = self._limits[kind].of_client(client)
+        if limit is None:
+            return 0.0
+        rate = self._rate(kind, limit, now)
+        rate.record(amount, now)
+        pause_s = rate.excess_s(limit.value, now)
+        # One sample's length is the most that a client is kept waiting for its time.
+        return min(pause_s, self._window.sample_s) if kind is Quota.REQUEST_TIME else pause_s
+
+    def give_back(self, kind: Quota, client: Client, amount: float, now: float) -> None:
+        """What was counted is not handed out after all."""
+        limit = self._limits[kind].of_client(client)
+        if limit is not None:
+            self._rate(kind, limit, now).record(-amount, now)
+
+    def most_at_once(self, kind: Quota, client: Client) -> float | None:
+        """More in one answer would be over the limit even after a long silence; None: there is no limit."""
+        limit = self._limits[kind].of_client(client)
+        return None if limit is None else limit.value * self._window.whole_s
+
+    # -- changes of the cluster's metadata: a credit ----------------------------------------------
+
+    def mutated(self, client: Client, count: int, now: float, *, strict: bool) -> tuple[bool, float]:
+        """Count so many partitions created or deleted. Whether it may be done, and how long to pause.
+        `strict`: the client understands a refusal, and what it owes must be back before it may go on."""
+        limit = self._limits[Quota.MUTATIONS].of_client(client)
+        if limit is None:
+            return True, 0.0
+        bucket = self._bucket(limit, now)
+        owed_s = bucket.excess_s(limit.value, now)
+        if strict and owed_s > 0:
+            return False, owed_s
+        bucket.record(count, limit.value, now)
+        return True, 0.0 if strict else bucket.excess_s(limit.value, now)
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def connected(self, address: str, now: float) -> float:
+        """Count a new connection; how long it must be kept out, after which it is closed."""
+        limit = self._limits[Quota.CONNECTIONS].of_address(address)
+        if limit is None:
+            return 0.0
+        rate = self._rate(Quota.CONNECTIONS, Limit((address, None), limit), now)
+        rate.record(1, now)
+        pause_s = min(rate.excess_s(limit, now), self._window.sample_s)
+        if pause_s > 0:
+            rate.record(-1, now)  # it is not let in
+        return pause_s
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _rate(self, kind: Quota, limit: Limit, now: float) -> SampledRate:
+        key = (kind, *limit.shared_by)
+        rate = self._rates.get(key)
+        if rate is None:
+            self._make_room(now)
+            rate = self._rates[key] = SampledRate(self._window)
+        return rate
+
+    def _bucket(self, limit: Limit, now: float) -> TokenBucket:
+        key = (Quota.MUTATIONS, *limit.shared_by)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._make_room(now)
+            bucket = self._buckets[key] = TokenBucket(self._mutation_window)
+        return bucket
+
+    def _make_room(self, now: float) -> None:
+        """Client ids come and go: forget those whose meters say nothing any more."""
+        if len(self._rates) + len(self._buckets) < self._sweep_at:
+            return
+        self._rates = {key: rate for key, rate in self._rates.items() if not rate.idle(now)}
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.idle(now)}
+        self._sweep_at = max(SWEEP_FROM, 2 * (len(self._rates) + len(self._buckets)))

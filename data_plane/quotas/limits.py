@@ -1,0 +1,90 @@
+"""Which quota holds for a client: the most specific of what was set, in Apache Kafka's order.
+
+    1  user and client id              4  default user and client id        7  client id
+    2  user, default client id         5  default user, default client id   8  default client id
+    3  user                            6  default user
+
+Each kind of quota is looked up for itself. All who come under one limit by their user share it (3, 6),
+so do all of one client id (7, 8); with both named (1, 2, 4, 5) every pair has its own.
+Read from the metadata image; used by client_quotas.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Coordinates sorted by their kind; a name of None stands for all who have no quota of their own."""
+
+
+class Quota(StrEnum):
+    """What may be limited, by the names of the metadata log."""
+
+    PRODUCED_BYTES = "producer_byte_rate"
+    FETCHED_BYTES = "consumer_byte_rate"
+    REQUEST_TIME = "request_percentage"
+    MUTATIONS = "controller_mutation_rate"
+    CONNECTIONS = "connection_creation_rate"
+
+
+class Client(NamedTuple):
+    """Who asks: the name of its principal, and what it calls itself."""
+
+    user: str
+    client_id: str
+
+
+class Limit(NamedTuple):
+    """What holds for a client, and with whom it shares it."""
+
+    shared_by: tuple[str | None, str | None]
+    """User and client id, of which one may not matter."""
+    value: float
+
+
+class Limits:
+    """What was set for one kind of quota."""
+
+    __slots__ = ("_by_entity",)
+
+    def __init__(self, by_entity: Mapping[QuotaEntity, float]) -> None:
+        self._by_entity = by_entity
+
+    def __bool__(self) -> bool:
+        return bool(self._by_entity)
+
+    def of_client(self, client: Client) -> Limit | None:
+        """None: as much as it likes."""
+        for entity, shared_by in _by_precedence(client):
+            value = self._by_entity.get(entity)
+            if value is not None:
+                return Limit(shared_by, value)
+        return None
+
+    def of_address(self, address: str) -> float | None:
+        own = self._by_entity.get(((IP, address),))
+        return self._by_entity.get(((IP, None),)) if own is None else own
+
+
+def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[Quota, Limits]:
+    """The metadata image's quotas, kind by kind; all kinds are there."""
+    return {
+        kind: Limits({entity: values[kind] for entity, values in quotas.items() if kind in values})
+        for kind in Quota
+    }
+
+
+def _by_precedence(client: Client) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
+    user, client_id = client
+    for of_user in (user, None):
+        for of_client in (client_id, None):
+            yield ((CLIENT_ID, of_client), (USER, of_user)), (user, client_id)
+        yield ((USER, of_user),), (user, None)
+    for of_client in (client_id, None):
+        yield ((CLIENT_ID, of_client),), (None, client_id)
