@@ -32,7 +32,10 @@ Outcome = Literal["ok", "fail", "info"]
 """ok: it happened. fail: it surely did not, and never will. info: nobody knows; such an operation retires its
 process number, for it may still take effect at any later time."""
 
-Function = Literal["send", "poll", "txn", "assign", "subscribe", "crash"]
+Function = Literal["send", "poll", "txn", "init", "ends", "assign", "subscribe", "crash"]
+"""txn: a transaction, ok where it committed, fail where it surely did not. init: a producer took over a
+transactional id. ends: where partitions end for each isolation level, when every transaction had to be
+over."""
 
 
 class TopicMode(NamedTuple):
@@ -64,6 +67,7 @@ class Transaction(NamedTuple):
     id: str
     group: str | None = None
     consumed: Mapping[str, Sequence[int]] = {}  # key -> (from, to): offsets from ≤ offset < to
+    commit_asked: int | None = None  # ns; None: nobody ever asked for it, so it surely did not commit
 
 
 class Operation(NamedTuple):
@@ -78,6 +82,8 @@ class Operation(NamedTuple):
     keys: Sequence[str] = ()  # of assign and subscribe: what the process reads from now on
     rebalanced: Sequence[str] = ()  # keys that were given to or taken from the process during this operation
     txn: Transaction | None = None
+    uncommitted: bool = False  # its polls were of isolation.level=read_uncommitted
+    ends: Mapping[str, Sequence[int]] = {}  # of ends: key -> (last stable offset, high watermark)
 
 
 class Header(NamedTuple):
@@ -173,7 +179,7 @@ def _header_line(header: Header) -> str:
 
 
 def _operation_line(operation: Operation) -> str:
-    process, f, start, end, outcome, ops, error, final, keys, rebalanced, txn = operation
+    process, f, start, end, outcome, ops, error, final, keys, rebalanced, txn, uncommitted, ends = operation
     fields: dict[str, Any] = {"process": process, "f": f, "start": start, "end": end, "outcome": outcome}
     if ops:
         fields["ops"] = [_micro(micro) for micro in ops]
@@ -187,6 +193,10 @@ def _operation_line(operation: Operation) -> str:
         fields["rebalanced"] = list(rebalanced)
     if txn is not None:
         fields["txn"] = txn._asdict()
+    if uncommitted:
+        fields["uncommitted"] = True
+    if ends:
+        fields["ends"] = {key: list(both) for key, both in ends.items()}
     return _line(fields)
 
 
@@ -224,6 +234,8 @@ def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
             get("keys", ()),
             get("rebalanced", ()),
             Transaction(**fields["txn"]) if get("txn") is not None else None,
+            get("uncommitted", False),
+            get("ends", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path.name}, line {number}: not an operation: {error!r}") from None

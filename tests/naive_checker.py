@@ -36,6 +36,11 @@ TABLE = {
     "int-nonmonotonic-poll": "NNNN",
     "G1c": "NNNN",
     "double-consume": "NNNN",
+    "lost-input": "NNNN",
+    "intermediate-read": "NNNN",
+    "torn-transaction": "NNNN",
+    "zombie-write": "NNNN",
+    "hanging-transaction": "NNNN",
 }
 
 
@@ -53,6 +58,8 @@ def judge(history: History) -> list[Found]:
             judge.order_of_polls,
             judge.cycles,
             judge.consumption,
+            judge.transactions,
+            judge.ends,
         )
         for kind, key, *rest in rule()
     ]
@@ -66,6 +73,7 @@ class Judge:
         self.keys = sorted(
             {send.key for op in self.ops for send in sends(op)}
             | {key for op in self.ops for key, *_ in polled(op)}
+            | {key for op in self.ops for key in op.ends}
         )
 
     def tolerated(self, kind: str, keys: str) -> bool:
@@ -80,8 +88,14 @@ class Judge:
         return [(i, send) for i, op in enumerate(self.ops) for send in sends(op) if send.key == key]
 
     def seen(self, key: str) -> list[tuple[int, int, int]]:
-        """(operation, offset, value) of every poll."""
+        """(operation, offset, value) of every poll of what is committed."""
+        return [each for each in self.seen_by_anyone(key) if not self.reads_uncommitted(each[0], key)]
+
+    def seen_by_anyone(self, key: str) -> list[tuple[int, int, int]]:
         return [(i, at, value) for i, op in enumerate(self.ops) for k, at, value in polled(op) if k == key]
+
+    def reads_uncommitted(self, i: int, key: str) -> bool:
+        return self.ops[i].uncommitted and self.mode(key).transactional
 
     def ok_read(self, key: str) -> set[int]:
         return {value for i, _, value in self.seen(key) if self.ops[i].outcome == "ok"}
@@ -100,10 +114,10 @@ class Judge:
     def committed(self, i: int, send: Send) -> bool:
         return self.visible(i) or self.acknowledged(i, send)
 
-    def log(self, key: str) -> list[set[int]]:
+    def log(self, key: str, uncommitted: bool = False) -> list[set[int]]:
         """The version order: by index, the values that stand there."""
         at: dict[int, set[int]] = {}
-        for _, offset, value in self.seen(key):
+        for _, offset, value in self.seen_by_anyone(key) if uncommitted else self.seen(key):
             at.setdefault(offset, set()).add(value)
         if self.mode(key).acks == -1:
             for i, send in self.sent(key):
@@ -119,9 +133,9 @@ class Judge:
 
     def offsets(self) -> Iterator[Found]:
         for key in self.keys:
-            seen = self.seen(key)
-            for offset in {offset for _, offset, _ in seen}:
-                if len({value for _, o, value in seen if o == offset}) > 1:
+            seen, by_anyone = self.seen(key), self.seen_by_anyone(key)
+            for offset in {offset for _, offset, _ in by_anyone}:
+                if len({value for _, o, value in by_anyone if o == offset}) > 1:
                     yield "inconsistent-offsets", key, offset
             if self.mode(key).acks == 0:
                 continue
@@ -159,7 +173,8 @@ class Judge:
                 yield from (("vanished-read", key, *pair) for pair in pairs - found)
             if not self.history.torn:
                 values = {send.value for _, send in self.sent(key)}
-                yield from (("phantom", key, *pair) for pair in pairs if pair[1] not in values)
+                by_anyone = {(offset, value) for _, offset, value in self.seen_by_anyone(key)}
+                yield from (("phantom", key, *pair) for pair in by_anyone if pair[1] not in values)
 
     def finally_read(self, key: str) -> bool:
         """A process of the final phase was assigned the partition, and polled before its next assignment."""
@@ -180,7 +195,7 @@ class Judge:
             for i, send in self.sent(key):
                 if self.ops[i].outcome == "fail" and send.value in self.ok_read(key):
                     yield "G1a", key, send.value
-                if any(value == send.value for j, _, value in self.seen(key) if j == i):
+                if any(value == send.value for j, _, value in self.seen_by_anyone(key) if j == i):
                     yield "precommitted-read", key, send.value
 
     def duplicates(self) -> Iterator[Found]:
@@ -211,7 +226,7 @@ class Judge:
             if op.f in ("assign", "subscribe", "crash"):
                 continue
             for key in {key for key, *_ in polled(op)} - set(op.rebalanced):
-                log, offsets = self.log(key), self.offsets_of
+                log, offsets = self.log(key, self.reads_uncommitted(i, key)), self.offsets_of
                 assert len(log) == len(offsets)
                 mine = [offset for k, offset, _ in polled(op) if k == key]
                 for before, after in pairwise(mine):
@@ -254,7 +269,7 @@ class Judge:
             for key in self.keys
             for i, send in self.sent(key)
             for j, _, value in self.seen(key)
-            if value == send.value and i != j
+            if value == send.value and i != j and not self.ops[j].uncommitted
         }
         after = {
             (i, j)
@@ -283,7 +298,9 @@ class Judge:
             self.log(key)
             found = set()
             for (i, a), (j, b) in combinations(enumerate(self.ops), 2):
-                if not (a.txn and b.txn and a.txn.group and a.txn.group == b.txn.group):
+                if not (
+                    a.f == b.f == "txn" and a.txn and b.txn and a.txn.group and a.txn.group == b.txn.group
+                ):
                     continue
                 if not (self.visible(i) and self.visible(j)):
                     continue
@@ -292,6 +309,49 @@ class Judge:
                         found.add((a.txn.group, offset, j))
             for group, offset, j in found:
                 yield "double-consume", key, group, offset, j
+            if any(op.final for op in self.ops):
+                for group in {op.txn.group for op in self.ops if op.f == "txn" and op.txn and op.txn.group}:
+                    by_group = [
+                        op
+                        for i, op in enumerate(self.ops)
+                        if op.f == "txn" and op.txn and op.txn.group == group and self.visible(i)
+                    ]
+                    done = [o for o in self.offsets_of if any(inside(o, op, key) for op in by_group)]
+                    for offset in self.offsets_of:
+                        if offset not in done and offset < max(done, default=-1):
+                            yield "lost-input", key, group, offset
+
+    def transactions(self) -> Iterator[Found]:
+        for i, op in enumerate(self.ops):
+            if op.f != "txn" or op.txn is None:
+                continue
+            unread = {send.key for send in sends(op) if send.value not in self.ok_read(send.key)}
+            if any(each.final for each in self.ops) and self.some_are_read(op) and unread:
+                yield "torn-transaction", ", ".join(sorted(unread)), i
+            asked = op.txn.commit_asked
+            if asked is None:
+                continue
+            for send in sends(op):
+                polls = [
+                    j for j, _, v in self.seen(send.key) if v == send.value and self.ops[j].outcome == "ok"
+                ]
+                if self.mode(send.key).transactional and polls and self.ops[polls[0]].end < asked:
+                    yield "intermediate-read", send.key, send.value
+            if self.visible(i) and any(
+                other.f == "init" and other.outcome == "ok" and other.txn and other.txn.id == op.txn.id
+                and op.start < other.start and other.end < asked
+                for other in self.ops
+            ):  # fmt: skip
+                yield "zombie-write", ", ".join(sorted({send.key for send in sends(op)})), i
+
+    def some_are_read(self, op: Operation) -> bool:
+        return any(send.value in self.ok_read(send.key) for send in sends(op))
+
+    def ends(self) -> Iterator[Found]:
+        told = [op.ends for op in self.ops if op.f == "ends"]
+        for key, (stable, high) in (told[-1] if told else {}).items():
+            if stable < high:
+                yield "hanging-transaction", key, stable
 
 
 def inside(offset: int, op: Operation, key: str) -> bool:

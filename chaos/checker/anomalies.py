@@ -1,10 +1,10 @@
 """The table of anomalies: what each one is, and where it is tolerated.
 
-The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read* and
-*double-consume* are ours. A *version order* is what all clients together say about one partition's log: the
-offsets that anyone polled, and, at acks=all, those told with sends that are known to be committed. Holes are
-left out (markers of transactions, aborted records), so that neighbours in the log have neighbouring
-*indexes*. docs/CHAOS.md shows this table.
+The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read* and those of
+transactions from *double-consume* on are ours. A *version order* is what all clients together say about one
+partition's log: the offsets that anyone polled, and, at acks=all, those told with sends that are known to be
+committed. Holes are left out (markers of transactions, aborted records), so that neighbours in the log have
+neighbouring *indexes*. docs/CHAOS.md shows this table.
 """
 
 from __future__ import annotations
@@ -151,6 +151,32 @@ DOUBLE_CONSUME = Kind(
     "One input record was consumed by two committed transactions of a group.",
     never,
 )
+LOST_INPUT = Kind(
+    "lost-input",
+    "A group consumed beyond an input record that no committed transaction of it has consumed.",
+    never,
+)
+INTERMEDIATE_READ = Kind(
+    "intermediate-read",
+    "A read_committed poll returned a value of a transaction whose commit nobody had asked for yet.",
+    never,
+)
+TORN_TRANSACTION = Kind(
+    "torn-transaction",
+    "Of one transaction some values were read, and others never were, not even in the final phase.",
+    never,
+)
+ZOMBIE_WRITE = Kind(
+    "zombie-write",
+    "A transaction committed although another producer had taken over its transactional id before the "
+    "commit was asked for.",
+    never,
+)
+HANGING_TRANSACTION = Kind(
+    "hanging-transaction",
+    "A partition's last stable offset stays below its high watermark after every transaction had to be over.",
+    never,
+)
 
 KINDS = (
     INCONSISTENT_OFFSETS,
@@ -172,6 +198,11 @@ KINDS = (
     INT_NONMONOTONIC_POLL,
     G1C,
     DOUBLE_CONSUME,
+    LOST_INPUT,
+    INTERMEDIATE_READ,
+    TORN_TRANSACTION,
+    ZOMBIE_WRITE,
+    HANGING_TRANSACTION,
 )
 
 MODES = {

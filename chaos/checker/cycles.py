@@ -107,12 +107,14 @@ def _surely_acyclic(seen: Observations) -> bool:
         if operation.start < latest.get(operation.process, operation.start):
             return False
         latest[operation.process] = operation.end
-    moment = [o.start if o.f == "send" else o.end for o in operations]
+    moment = [o.end if polls_of(o) else o.start for o in operations]
     return all(moment[writer] < moment[reader] for writer, reader in _write_read_edges(seen))
 
 
 def _write_read_edges(seen: Observations) -> Iterator[tuple[int, int]]:
     for index, operation in enumerate(seen.operations):
+        if operation.uncommitted:
+            continue  # it depends on nothing that may still be undone
         last_writer = index
         for poll in polls_of(operation):
             for key, pairs in poll.messages.items():

@@ -50,6 +50,9 @@ class Partition:
 class Observations:
     operations: Sequence[Operation]
     partitions: dict[str, Partition]
+    uncommitted: dict[str, Partition]
+    """Of topics written in transactions, what readers of isolation.level=read_uncommitted saw: what is
+    open or aborted too. Nothing of it is in `partitions`."""
     senders: dict[int, Sent]  # value -> its send
     proven: set[int]  # operations of unknown outcome that must have happened: something they sent was read
     final_keys: set[str]  # partitions that the final phase was assigned and then polled, found empty or not
@@ -74,6 +77,7 @@ class Observations:
 def observe(history: History) -> Observations:
     topics = history.header.topics
     partitions: dict[str, Partition] = {}
+    uncommitted: dict[str, Partition] = {}
     senders: dict[int, Sent] = {}
     final_keys: set[str] = set()
     assigned: dict[int, Sequence[str]] = {}  # process of the final phase -> what it is about to read
@@ -90,8 +94,13 @@ def observe(history: History) -> Observations:
                 continue
             for key, pairs in micro.messages.items():
                 messages += len(pairs)
-                _note_poll(pairs, index, operation, _partition(partitions, topics, key))
-    observations = Observations(history.operations, partitions, senders, set(), final_keys, messages)
+                partition = _partition(partitions, topics, key)
+                if operation.uncommitted and partition.mode.transactional:
+                    partition = _partition(uncommitted, topics, key)
+                _note_poll(pairs, index, operation, partition)
+    observations = Observations(
+        history.operations, partitions, uncommitted, senders, set(), final_keys, messages
+    )
     for partition in partitions.values():
         for value in partition.read:
             sent = observations.sender(partition.key, value)

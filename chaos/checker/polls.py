@@ -30,7 +30,10 @@ class Place(NamedTuple):
     op: int
 
 
-def check_polls(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+def check_polls(
+    seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
+) -> None:
+    """`uncommitted`: what is there for those who read uncommitted, where it differs."""
     places: dict[int, dict[str, Place]] = {}  # process -> key -> where its last operation stopped reading
     for index, operation in enumerate(seen.operations):
         if operation.f in ("assign", "subscribe", "crash"):
@@ -40,6 +43,7 @@ def check_polls(seen: Observations, orders: VersionOrders, findings: Findings) -
         for key in operation.rebalanced:
             mine.pop(key, None)
         reached: dict[str, Place] = {}
+        visible = {**orders, **uncommitted} if operation.uncommitted else orders
         for poll in polls_of(operation):
             for key, pairs in poll.messages.items():
                 if not pairs or key in operation.rebalanced:
@@ -47,9 +51,11 @@ def check_polls(seen: Observations, orders: VersionOrders, findings: Findings) -
                 begin = Place(pairs[0][0], index)
                 before = reached.get(key) or mine.get(key)
                 if before is not None:
-                    _judge(operation, key, before, begin, orders[key], findings)
+                    _judge(operation, key, before, begin, visible[key], findings)
                 for last, following in _jumps(pairs):
-                    _judge(operation, key, Place(last, index), Place(following, index), orders[key], findings)
+                    _judge(
+                        operation, key, Place(last, index), Place(following, index), visible[key], findings
+                    )
                 reached[key] = Place(pairs[-1][0], index)
         if operation.outcome == "ok":
             mine.update(reached)

@@ -1,9 +1,12 @@
-"""Reads that should not have been: of what failed, of what is not committed yet, of what nobody sent."""
+"""Reads that should not have been: of what failed, of what is not committed yet, of what nobody sent.
+
+Whoever reads uncommitted (isolation.level=read_uncommitted) may see what is open or aborted, but nothing
+that nobody sent."""
 
 from __future__ import annotations
 
 from chaos.checker.anomalies import G1A, PHANTOM, PRECOMMITTED_READ
-from chaos.checker.observations import Observations, polls_of, sends_of
+from chaos.checker.observations import Observations, Partition, Sighting, polls_of, sends_of
 from chaos.checker.verdict import Findings
 
 
@@ -56,8 +59,9 @@ def _phantoms(seen: Observations, findings: Findings) -> None:
     if PHANTOM.name in findings.not_judged:
         return
     for key, partition in seen.partitions.items():
-        for offset in partition.polled:
-            for value, sighting in partition.values_at(offset).items():
+        uncommitted = seen.uncommitted.get(key)
+        for offset in partition.polled if uncommitted is None else {**partition.polled, **uncommitted.polled}:
+            for value, sighting in _sightings(partition, uncommitted, offset).items():
                 if seen.sender(key, value) is not None:
                     continue
                 elsewhere = seen.senders.get(value)
@@ -71,3 +75,8 @@ def _phantoms(seen: Observations, findings: Findings) -> None:
                     value=value,
                     offset=offset,
                 )
+
+
+def _sightings(partition: Partition, uncommitted: Partition | None, offset: int) -> dict[int, Sighting]:
+    committed = partition.values_at(offset)
+    return committed if uncommitted is None else {**uncommitted.values_at(offset), **committed}

@@ -33,16 +33,38 @@ VersionOrders = dict[str, VersionOrder]
 
 
 def version_orders(seen: Observations) -> VersionOrders:
-    return {key: _order(seen, partition) for key, partition in seen.partitions.items()}
+    """What is committed."""
+    return {key: _order(*_placed(seen, partition)) for key, partition in seen.partitions.items()}
 
 
-def _order(seen: Observations, partition: Partition) -> VersionOrder:
+def uncommitted_orders(seen: Observations) -> VersionOrders:
+    """Of topics that somebody reads uncommitted: what is committed and what is not."""
+    orders = {}
+    for key, uncommitted in seen.uncommitted.items():
+        value_at, also_at = _placed(seen, seen.partitions[key])
+        for offset in uncommitted.polled:
+            for value in uncommitted.values_at(offset):
+                _place(value_at, also_at, offset, value)
+        orders[key] = _order(value_at, also_at)
+    return orders
+
+
+def _placed(seen: Observations, partition: Partition) -> tuple[dict[int, int], dict[int, set[int]]]:
+    """The value at each offset; and others there, where something is wrong."""
     value_at = dict(partition.polled)
-    also_at: dict[int, set[int]] = {offset: set(values) for offset, values in partition.disagreeing.items()}
+    also_at = {offset: set(values) for offset, values in partition.disagreeing.items()}
     for value, sent in _told(seen, partition) if partition.mode.acks == -1 else ():
         assert sent.offset is not None
-        if value_at.setdefault(sent.offset, value) != value:
-            also_at.setdefault(sent.offset, set()).add(value)
+        _place(value_at, also_at, sent.offset, value)
+    return value_at, also_at
+
+
+def _place(value_at: dict[int, int], also_at: dict[int, set[int]], offset: int, value: int) -> None:
+    if value_at.setdefault(offset, value) != value:
+        also_at.setdefault(offset, set()).add(value)
+
+
+def _order(value_at: dict[int, int], also_at: dict[int, set[int]]) -> VersionOrder:
     offsets = sorted(value_at)
     order = VersionOrder(offsets, [], {}, {}, {})
     for index, offset in enumerate(offsets):
@@ -68,15 +90,24 @@ def _told(seen: Observations, partition: Partition) -> list[tuple[int, Sent]]:
 
 def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     for key, partition in seen.partitions.items():
-        _inconsistent_offsets(partition, findings)
+        _inconsistent_offsets(partition, seen.uncommitted.get(key), findings)
         if partition.mode.acks != 0:  # at acks=0 a client is told no offsets
             _mismatches(seen, partition, findings)
         _duplicates(seen, partition, orders[key], findings)
 
 
-def _inconsistent_offsets(partition: Partition, findings: Findings) -> None:
-    for offset in sorted(partition.disagreeing):
-        sightings = partition.values_at(offset)
+def _inconsistent_offsets(partition: Partition, uncommitted: Partition | None, findings: Findings) -> None:
+    """Whoever reads uncommitted finds the same, and more."""
+    disagreeing = set(partition.disagreeing)
+    if uncommitted is not None:
+        committed = partition.polled
+        disagreeing.update(uncommitted.disagreeing)
+        disagreeing.update(
+            offset for offset, value in uncommitted.polled.items() if committed.get(offset, value) != value
+        )
+    for offset in sorted(disagreeing):
+        sightings = uncommitted.values_at(offset) if uncommitted is not None else {}
+        sightings.update(partition.values_at(offset))
         witnesses = " and ".join(f"value {value} (op {s.op})" for value, s in sorted(sightings.items()))
         findings.add(
             INCONSISTENT_OFFSETS,

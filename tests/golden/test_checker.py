@@ -5,10 +5,13 @@ look bad.
     PROCESS [final] F [fail|info] …                           an operation, ok unless said otherwise:
         send KEY VALUE@OFFSET VALUE …                         without @: no offset was told
         poll KEY OFFSET:VALUE …                               a comma begins the next poll of the operation
-        txn send KEY … poll KEY …                             group=NAME consumed=KEY:FROM..TO
+        txn send KEY … poll KEY …                             group=NAME consumed=KEY:FROM..TO asked=TIME
+        init                                                  takes over the one transactional id
+        ends KEY=STABLE..HIGH …                               last stable offsets and high watermarks
         assign KEY … | subscribe KEY … | crash
         rebalanced=KEY,KEY                                    keys that a group moved meanwhile
         time=START..END                                       else each operation ends before the next begins
+        uncommitted                                           its polls were read_uncommitted
     torn                                                      the file ended inside a line
     check                                                     judges the history
 
@@ -75,6 +78,13 @@ class Scenario:
         f, *words = words[final:]
         outcome = words.pop(0) if words[:1] in (["fail"], ["info"]) else "ok"
         start = len(self.operations) * SLOT
+        uncommitted = "uncommitted" in words
+        words = [word for word in words if word != "uncommitted"]
+        ends = {}
+        if f == "ends":
+            told = dict(word.split("=") for word in words)
+            ends = {key: tuple(map(int, both.split(".."))) for key, both in told.items()}
+            words = []
         named = dict(word.split("=", 1) for word in words if "=" in word)
         words = [word for word in words if "=" not in word]
         if "time" in named:
@@ -88,11 +98,13 @@ class Scenario:
             start,
             end,
             outcome,  # type: ignore[arg-type]
-            () if reads or f == "crash" else micro_operations(f, words),
+            () if reads or f in ("crash", "init", "ends") else micro_operations(f, words),
             final=final,
             keys=words if reads else (),
             rebalanced=named["rebalanced"].split(",") if "rebalanced" in named else (),
-            txn=transaction(named) if f == "txn" else None,
+            txn=transaction(named) if f in ("txn", "init") else None,
+            uncommitted=uncommitted,
+            ends=ends,
         )
 
     def verdict(self) -> list[str]:
@@ -136,4 +148,5 @@ def transaction(named: dict[str, str]) -> Transaction:
         key, _, offsets = named["consumed"].partition(":")
         low, _, high = offsets.partition("..")
         consumed[key] = (int(low), int(high))
-    return Transaction("transaction", named.get("group"), consumed)
+    asked = int(named["asked"]) if "asked" in named else None
+    return Transaction("transaction", named.get("group"), consumed, asked)

@@ -39,6 +39,11 @@ SINGLED_OUT_BY = {  # what in an anomaly's detail tells it from others of its ki
     "int-nonmonotonic-poll": ("op", "after", "offset"),
     "G1c": ("operations",),
     "double-consume": ("group", "offset", "op"),
+    "lost-input": ("group", "offset"),
+    "intermediate-read": ("value",),
+    "torn-transaction": ("op",),
+    "zombie-write": ("op",),
+    "hanging-transaction": ("offset",),
 }
 CYCLES = ("G0", "G1c")  # which partitions a cycle names depends on the way that is shown
 
@@ -53,7 +58,9 @@ def histories(draw: st.DrawFn) -> History:
     values = iter(range(100))
     for _ in range(draw(st.integers(0, 7))):
         process = draw(st.integers(0, 2))
-        f = draw(st.sampled_from(["send", "send", "poll", "poll", "poll", "txn", "txn", "assign", "crash"]))
+        f = draw(st.sampled_from(FUNCTIONS))
+        if f == "ends":
+            process = 8  # always the same one: the last word counts
         start = draw(st.integers(clock.get(process, 0), 12))
         end = clock[process] = draw(st.integers(start, 12))
         operations.append(
@@ -67,7 +74,9 @@ def histories(draw: st.DrawFn) -> History:
                 final=draw(st.integers(0, 3)) == 0,
                 keys=draw(st.lists(st.sampled_from(KEYS), unique=True)) if f == "assign" else (),
                 rebalanced=draw(st.sampled_from([(), (), (), KEYS[:1]])),
-                txn=draw(transactions) if f == "txn" else None,
+                txn=draw(transactions) if f in ("txn", "init") else None,
+                uncommitted=f == "poll" and draw(st.booleans()),
+                ends=draw(ends) if f == "ends" else {},
             )
         )
     if draw(st.booleans()):
@@ -78,13 +87,18 @@ def histories(draw: st.DrawFn) -> History:
     return History(Header(topics), operations, torn=draw(st.integers(0, 9)) == 0)
 
 
+FUNCTIONS = ["send", "send", "poll", "poll", "poll", "txn", "txn", "assign", "crash", "init", "ends"]
 MICRO = {"send": ("send",), "poll": ("poll",), "txn": ("send", "poll")}
 OFFSETS = st.integers(0, 4)
 transactions = st.builds(
-    lambda group, low, length: Transaction("id", group, {"t-0": (low, low + length)}),
+    lambda group, low, length, asked: Transaction("id", group, {"t-0": (low, low + length)}, asked),
     st.sampled_from([None, "g", "g", "h"]),
     OFFSETS,
     OFFSETS,
+    st.none() | st.integers(0, 12),
+)
+ends = st.dictionaries(
+    st.sampled_from(KEYS), st.tuples(OFFSETS, OFFSETS).map(lambda both: (min(both), max(both))), max_size=2
 )
 
 

@@ -34,7 +34,7 @@ MICRO_OPERATIONS = st.one_of(
 OPERATIONS = st.builds(
     Operation,
     process=NUMBERS,
-    f=st.sampled_from(["send", "poll", "txn", "assign", "subscribe", "crash"]),
+    f=st.sampled_from(["send", "poll", "txn", "init", "ends", "assign", "subscribe", "crash"]),
     start=NUMBERS,
     end=NUMBERS,
     outcome=st.sampled_from(["ok", "fail", "info"]),
@@ -49,7 +49,10 @@ OPERATIONS = st.builds(
         st.text(),
         st.none() | st.text(),
         st.dictionaries(KEYS, st.tuples(NUMBERS, NUMBERS)),
+        st.none() | NUMBERS,
     ),
+    uncommitted=st.booleans(),
+    ends=st.dictionaries(KEYS, st.tuples(NUMBERS, NUMBERS)),
 )
 
 
