@@ -341,6 +341,12 @@ class ConfigKeys:
         1 * DAY, "a silent producer is forgotten", minimum=1, update=CLUSTER_WIDE
     )
 
+    # -- quotas -------------------------------------------------------------------------------
+    quota_window_num: int = key(11, "samples that a client's rate is the mean of", minimum=1)
+    quota_window_size_seconds: int = key(1, "length of one sample", minimum=1)
+    controller_quota_window_num: int = key(11, "the same for created and deleted partitions", minimum=1)
+    controller_quota_window_size_seconds: int = key(1, "length of one sample", minimum=1)
+
     # -- groups -------------------------------------------------------------------------------
     group_min_session_timeout_ms: int = key(
         6 * SECOND, "shortest session that a member may ask for", minimum=1

@@ -22,6 +22,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from data_plane.coordinator.transactions.service import TransactionService
     from data_plane.partitions import Partitions
+    from data_plane.quotas.client_quotas import ClientQuotas
     from data_plane.timing_wheel import WheelTimer
     from fetch.delayed_fetch import FetchService
     from kraft.api.metadata_fetch import MetadataReader
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kraft.net.sasl import LoginRules
     from kraft.net.server import Peer
     from kraft.producer_ids import ProducerIds
+    from kraft.throttling import Work
     from kraft.txn_admission import Admission
     from kraft.txn_leader import MarkerWriter
     from metadata_quorum.image import MetadataImage
@@ -81,6 +83,8 @@ class NodeContext:
     """Brokers that die or may have died, on a broker."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; those that ask for no login are not in it."""
+    quotas: ClientQuotas | None = None
+    """None while nothing is limited."""
     raft: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
     """Of this broker's current registration, -1 where there is none."""
@@ -134,6 +138,8 @@ class RequestContext:
     """The client's host, where a broker has passed its request on."""
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
+    work: Work | None = None
+    """What it costs; None while nothing is limited."""
 
     @property
     def listener(self) -> str:

@@ -35,6 +35,7 @@ from kraft.net.client import Address
 from kraft.net.server import Peer, Server
 from kraft.roles import BrokerRole, ControllerRole
 from kraft.storage import Storage
+from kraft.throttling import QuotaWatch
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
@@ -125,6 +126,7 @@ class Node:
             listen(broker.publisher.publish)
         else:
             listen(lambda _, image: setattr(context, "image", image))
+        listen(QuotaWatch(context, settings.client_quotas(self.config)).take)
 
     async def blocking(self, work: Callable[[], None]) -> None:
         """Run what blocks outside the loop."""

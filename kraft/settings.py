@@ -18,6 +18,8 @@ from data_plane.coordinator.transactions.service import TransactionServiceConfig
 from data_plane.coordinator.transactions.state_machine import TransactionLimits
 from data_plane.log.config import LogConfig
 from data_plane.partitions import PartitionsSettings
+from data_plane.quotas.client_quotas import ClientQuotas
+from data_plane.quotas.rates import QuotaWindow
 from fetch.own_session import FetchLimits
 from kraft.config import Config
 from kraft.net.connection import Limits
@@ -118,6 +120,13 @@ def transaction_settings(config: Config) -> TransactionServiceConfig:
         partitions=config.transaction_state_log_num_partitions,
         timeout_check_interval=config.transaction_abort_timed_out_transaction_cleanup_interval_ms * MS,
         expiry_check_interval=config.transaction_remove_expired_transaction_cleanup_interval_ms * MS,
+    )
+
+
+def client_quotas(config: Config) -> ClientQuotas:
+    return ClientQuotas(
+        QuotaWindow(config.quota_window_num, float(config.quota_window_size_seconds)),
+        QuotaWindow(config.controller_quota_window_num, float(config.controller_quota_window_size_seconds)),
     )
 
 

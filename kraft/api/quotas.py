@@ -1,0 +1,181 @@
+"""DescribeClientQuotas and AlterClientQuotas: what users, client ids and addresses may use.
+
+    describe   from this broker's metadata image
+    alter      forwarded to the active controller, judged in apply, published back to every node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from kraft.api.brokers import controller_of
+from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.throttling import addresses_of
+from kraft.wire.bridge import Message
+from metadata_quorum.commands import QuotaAlteration, QuotaOperation
+from metadata_quorum.decisions.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import QuotaEntityKey
+from metadata_quorum.records import QuotaEntity
+from metadata_quorum.replies import QuotaResult
+
+# ---- DescribeClientQuotas ----------------------------------------------------------------------------
+
+
+class Match(IntEnum):
+    """How a filter takes one kind of coordinate."""
+
+    EXACT = 0
+    DEFAULT = 1
+    SPECIFIED = 2
+    """Whatever its name, the default included."""
+
+
+_ANY_NAME: Final = object()
+
+Filter = Mapping[str, object]
+"""By kind of coordinate: the name, None for the default, or _ANY_NAME."""
+
+
+def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = _filter(request.components)
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "error_message": None,
+        "entries": [
+            {
+                "entity": _coordinates(entity),
+                "values": [{"key": key, "value": value} for key, value in values.items()],
+            }
+            for entity, values in node.image.quotas.items()
+            if _fits(entity, wanted, strict=request.strict)
+        ],
+    }
+
+
+def _filter(components: Iterable[Message]) -> Filter:
+    wanted: dict[str, object] = {}
+    for each in components:
+        kind = each.entity_type
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in wanted:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in ENTITY_TYPES:
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        wanted[kind] = _name_wanted(each.match_type, each.match)
+    if IP in wanted and (USER in wanted or CLIENT_ID in wanted):
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used with "
+            "user or clientId filter component."
+        )
+    return wanted
+
+
+def _name_wanted(match_type: int, match: str | None) -> object:
+    match match_type:
+        case Match.EXACT:
+            if match is None:
+                raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            return match
+        case Match.DEFAULT | Match.SPECIFIED:
+            if match is not None:
+                told = f"MATCH_TYPE_{Match(match_type).name}"
+                raise _invalid(f"Request specified {told}, but also specified a match string.")
+            return None if match_type == Match.DEFAULT else _ANY_NAME
+        case _:
+            raise _invalid(f"Unknown match type {match_type}")
+
+
+def _fits(entity: QuotaEntityKey, wanted: Filter, *, strict: bool) -> bool:
+    """`strict`: an entity with more coordinates than the filter names does not fit."""
+    names = dict(entity)
+    if strict and len(names) != len(wanted):
+        return False
+    return all(
+        kind in names and (name is _ANY_NAME or names[kind] == name) for kind, name in wanted.items()
+    )
+
+
+def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code), "error_message": message or None, "entries": None}
+
+
+# ---- AlterClientQuotas -------------------------------------------------------------------------------
+
+
+async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    refused, alterations = [], []
+    for entry in request.entries:
+        alteration = _alteration(entry)
+        host = await _unknown_host(node, alteration)
+        if host is None:
+            alterations.append(alteration)
+        else:
+            message = f"{host} is not a valid IP or resolvable host."
+            refused.append(QuotaResult(((IP, host),), ErrorCode.INVALID_REQUEST, message))
+    results = await controller_of(node).alter_client_quotas(alterations, validate_only=request.validate_only)
+    return {
+        "entries": [
+            {
+                "error_code": int(each.error),
+                "error_message": each.message or None,
+                "entity": _coordinates(each.entity),
+            }
+            for each in (*refused, *results)
+        ]
+    }
+
+
+def _alteration(entry: Message) -> QuotaAlteration:
+    return QuotaAlteration(
+        entity=tuple(
+            QuotaEntity(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
+        ),
+        operations=tuple(
+            QuotaOperation(key=each.key, value=each.value, remove=each.remove) for each in entry.ops
+        ),
+    )
+
+
+async def _unknown_host(node: NodeContext, alteration: QuotaAlteration) -> str | None:
+    """The name of an `ip` entity that stands for no address, if it is one."""
+    match alteration.entity:
+        case (QuotaEntity(entity_type="ip", entity_name=str(host)),) if host:
+            if await addresses_of(node.loop, host):
+                return None
+            return host
+    return None
+
+
+def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {
+        "entries": [
+            {
+                "error_code": int(code),
+                "error_message": message or None,
+                "entity": [
+                    {"entity_type": each.entity_type, "entity_name": each.entity_name}
+                    for each in entry.entity
+                ],
+            }
+            for entry in request.entries
+        ]
+    }
+
+
+def _coordinates(entity: QuotaEntityKey) -> list[dict[str, Any]]:
+    return [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, message)
+
+
+ROWS: Final = (
+    ApiRow(48, "DescribeClientQuotas", 0, 1, BROKER, handle_describe, on_error=describe_error),
+    ApiRow(49, "AlterClientQuotas", 0, 1, EVERYWHERE, handle_alter, on_error=alter_error, forwarded=True),
+)
