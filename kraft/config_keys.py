@@ -138,7 +138,9 @@ class ConfigKeys:
         choices=("https", ""),
     )  # fmt: skip
     sasl_enabled_mechanisms: tuple[str, ...] = key(
-        (), "what clients may log in by; Kafka's default is GSSAPI, which is not here", choices=SASL_MECHANISMS
+        (),
+        "what clients may log in by; Kafka's default is GSSAPI, which is not here",
+        choices=SASL_MECHANISMS,
     )
     sasl_mechanism_inter_broker_protocol: str | None = key(
         None, "how brokers log in to each other; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
@@ -147,10 +149,11 @@ class ConfigKeys:
         None, "how nodes log in to controllers; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
     )
     sasl_jaas_config: str | None = key(
-        None, 'as listener.name.NAME.MECHANISM.sasl.jaas.config: MODULE required username="..." password="..." '
-        'user_NAME="PASSWORD"; the first two are for this node\'s own connections, the others the users of PLAIN',
+        None,
+        'as listener.name.NAME.MECHANISM.sasl.jaas.config: MODULE required username="..." password="..." '
+        'user_NAME="PASSWORD"; the first two are for this node\'s own connections, the others users of PLAIN',
         secret=True,
-    )  # fmt: skip
+    )
     connections_max_reauth_ms: int = key(
         0, "a client that logged in must do so again within this, or it is let go; 0: never", minimum=0
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kraft.net.sasl import LoginRules
     from kraft.net.server import Peer
     from kraft.producer_ids import ProducerIds
+    from kraft.scram_users import ScramUsers
     from kraft.throttling import Work
     from kraft.txn_admission import Admission
     from kraft.txn_leader import MarkerWriter
@@ -83,6 +84,7 @@ class NodeContext:
     """Brokers that die or may have died, on a broker."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; those that ask for no login are not in it."""
+    scram_users: ScramUsers | None = None
     quotas: ClientQuotas | None = None
     """None while nothing is limited."""
     raft: Any = None

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 from kraft.config import LISTENER_PREFIX, ROWS, Config, format_value, parse_value, reject
 from kraft.net.sasl import LoginRules
-from kraft.net.security import PLAIN, PLAINTEXT, Login, Tls, Way, tls_context
+from kraft.net.security import MECHANISMS, PLAIN, PLAINTEXT, Login, Tls, Way, tls_context
 from kraft.net.server import Certificate, Door
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.model import SecurityProtocol
@@ -111,14 +111,14 @@ class _Keys:
         name = "sasl.enabled.mechanisms"
         mechanisms = tuple(each for each in self.text(name).split(",") if each)
         if not mechanisms:
-            self._reject(name, f"{self.listener} asks for a login: by what? PLAIN is here")
+            self._reject(name, f"{self.listener} asks for a login: by what? {', '.join(MECHANISMS)}")
         users = {
             option.removeprefix(_JAAS_USER): password
             for option, password in self._jaas(PLAIN).items()
             if option.startswith(_JAAS_USER)
         }
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
-        return LoginRules(mechanisms, users, delay_s)
+        return LoginRules(mechanisms, users, delay_s, int(self.text("connections.max.reauth.ms")))
 
     def way(self, mechanism_key: str) -> Way:
         """How this node speaks to that listener of other nodes."""

@@ -26,10 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psutil
 
+from kraft.bootstrap import parse_user
 from kraft.config import Config, format_properties, parse_properties
 from kraft.storage import format_storage, random_uuid, uuid_text
 from metadata_quorum.disk import OsDisk
@@ -124,13 +125,15 @@ class LocalCluster:
         port: int = 9092,
         ports: Sequence[int] | None = None,
         settings: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
         detached: bool = False,
         program: Sequence[str] = NODE_PROGRAM,
     ) -> LocalCluster:
         """Format the directories (or take up those of an earlier run) and write the properties.
 
         `ports`: `nodes` client ports, then as many controller ports and http ports, in place of
-        those counted from `port`. `settings`: keys of server.properties for every node. `program`:
+        those counted from `port`. `settings`: keys of server.properties for every node. `users`: whom
+        the cluster knows from its beginning, as `kraft storage format --add-scram` takes them. `program`:
         a module that takes what kraft.process takes, and more options for it.
         """
         directory = directory.absolute()
@@ -151,7 +154,7 @@ class LocalCluster:
                 )
             cluster_id = earlier.cluster_id
         cluster = cls(directory, cluster_id, table, None if detached else os.getpid(), program)
-        cluster._prepare(dict(settings or {}), is_new=is_new)
+        cluster._prepare(dict(settings or {}), users, is_new=is_new)
         cluster.save()
         return cluster
 
@@ -193,7 +196,7 @@ class LocalCluster:
         temporary.write_text(json.dumps(content, indent=2) + "\n")
         temporary.replace(path)
 
-    def _prepare(self, settings: Mapping[str, str], *, is_new: bool) -> None:
+    def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
         disk = OsDisk()
         for node in self.nodes.values():
             properties = {**self._properties(node), **settings}
@@ -207,8 +210,9 @@ class LocalCluster:
                 ) from None
             rng = random.SystemRandom()
             format_storage(
-                disk, config, self.cluster_id, rng, new_cluster=is_new, ignore_formatted=not is_new
-            )
+                disk, config, self.cluster_id, rng, users=[parse_user(each, rng) for each in users],
+                new_cluster=is_new, ignore_formatted=not is_new,
+            )  # fmt: skip
 
     def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
         """Add to a node's properties, for its next start."""
@@ -338,7 +342,7 @@ class LocalCluster:
     def accompany(self, name: str, command: Sequence[str]) -> None:
         """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
         owner die first, it has to notice by itself."""
-        child = self._children[name] = _background(command, self.directory / f"{name}.log")
+        child = self._children[name] = self._background(command, self.directory / f"{name}.log")
         self.companions[name] = LocalProcess.of(child.pid)
         self.save()
 
@@ -367,8 +371,18 @@ class LocalCluster:
         if self.owner is not None:
             command += ["--with", str(self.owner)]
         command += options
-        child = self._children[node.id] = _background(command, home / "node.log")
+        child = self._children[node.id] = self._background(command, home / "node.log")
         node.began(child.pid)
+
+    def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
+
+        Those that have an owner stay in its session: a node that was paused when its owner died cannot
+        notice, but the system ends a process group that sleeps there and belongs to nobody any longer.
+        """
+        alone: dict[str, Any] = {"start_new_session": True} if self.owner is None else {"process_group": 0}
+        with open(output, "ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **alone)
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.node(node_id).process()
@@ -414,14 +428,6 @@ class LocalCluster:
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
-
-
-def _background(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-    with open(output, "ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,  # Ctrl-C in a terminal is for us; we end the nodes in order
-        )  # fmt: skip
 
 
 @contextmanager

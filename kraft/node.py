@@ -23,6 +23,7 @@ from kraft.api.brokers import HEARTBEAT_BROKER
 from kraft.api.dispatch import Dispatcher
 from kraft.api.fetch import FETCH_SESSION
 from kraft.api.table import ROWS
+from kraft.bootstrap import read_users
 from kraft.config import Config
 from kraft.console.door import HOST as HTTP_HOST
 from kraft.console.door import HttpPort
@@ -34,6 +35,7 @@ from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
 from kraft.roles import BrokerRole, ControllerRole
+from kraft.scram_users import DECOY_SECRET_BYTES, ScramUsers
 from kraft.storage import Storage
 from kraft.throttling import QuotaWatch
 from metadata_quorum.disk import Disk
@@ -70,6 +72,8 @@ class Node:
         )
         self.security = NodeSecurity(config)
         self.context.logins = self.security.logins
+        users = read_users(disk, config) if config.is_controller else ()
+        self.context.scram_users = ScramUsers(users, random.randbytes(DECOY_SECRET_BYTES))
         self.controller_links = ControllerLinks(
             loop,
             {v.node_id: Address(v.host, v.port) for v in config.voters},
@@ -122,6 +126,8 @@ class Node:
             listen = quorum.state_machine.subscribe
         elif self.follower is not None:
             listen = self.follower.subscribe
+        if context.scram_users is not None:
+            listen(context.scram_users.take)
         if broker is not None:
             listen(broker.publisher.publish)
         else:

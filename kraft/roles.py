@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 from uuid import UUID
@@ -26,6 +27,7 @@ from fetch.sessions import SessionCache
 from kraft import settings
 from kraft.api.metadata_fetch import MetadataReader
 from kraft.api.versions import SUPPORTED_FEATURES
+from kraft.bootstrap import read_users
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.broker_links import BrokerLinks
 from kraft.config import Config
@@ -125,7 +127,10 @@ class ControllerRole:
             config.node_id,
             self.raft,
             self.state_machine,
-            settings.controller_settings(config, context.cluster_id),
+            replace(
+                settings.controller_settings(config, context.cluster_id),
+                bootstrap_users=read_users(node.disk, config),
+            ),
             loop=node.loop,
             random=node.random,
             now_ms=node.now_ms,

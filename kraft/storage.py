@@ -12,16 +12,19 @@ import errno
 import fcntl
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
+from kraft.bootstrap import write_users
 from kraft.config import Config
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
+from metadata_quorum.records import UserScramCredentialRecord
 
 LOCK_FILE: Final = ".lock"
 """Kafka's name: both brokers respect each other's."""
@@ -58,14 +61,15 @@ def format_storage(
     cluster_id: str,
     rng: random.Random,
     *,
+    users: Sequence[UserScramCredentialRecord] = (),
     new_cluster: bool = False,
     ignore_formatted: bool = False,
 ) -> list[str]:
     """Prepare every directory of the node; returns those that were not formatted before.
 
-    `new_cluster`: see `identity.format_voter`. Raises FatalError where a directory is formatted
-    already (unless `ignore_formatted`), or for another cluster or node. A controller that lost the
-    quorum's directory gets a new one, and keeps its partitions.
+    `users`: whom a new cluster knows from its beginning. `new_cluster`: see `identity.format_voter`.
+    Raises FatalError where a directory is formatted already (unless `ignore_formatted`), or for another
+    cluster or node. A controller that lost the quorum's directory gets a new one, and keeps its partitions.
     """
     if not cluster_id or any(c.isspace() for c in cluster_id):
         raise FatalError(
@@ -94,6 +98,8 @@ def format_storage(
             disk.make_dirs(directory)
             if config.is_controller and directory == config.metadata_dir:
                 identity = Identity(cluster_id, config.node_id, random_uuid(rng))
+                if users:
+                    write_users(disk, config, users)
                 format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
             if disk.exists(f"{directory}/{META_PROPERTIES}"):
                 continue  # it holds partitions too, under the id that it has

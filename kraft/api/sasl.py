@@ -1,62 +1,106 @@
 """SaslHandshake and SaslAuthenticate: a connection becomes somebody's.
 
 dispatcher: nothing but BEFORE_LOGIN until `Peer.authenticated`
-SaslHandshake v1 -> net/sasl.PlainExchange -> SaslAuthenticate -> Peer.principal
+SaslHandshake v1 -> net/sasl.PlainExchange or net/scram.ScramExchange -> SaslAuthenticate -> Peer.principal
+
+Where `connections.max.reauth.ms` is set, the connection falls back to "not authenticated" after that time; a
+client that wants to go on logs in again before, as the same user by the same mechanism.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Final
 
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
-from kraft.net.sasl import PlainExchange
-from kraft.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
+from kraft.net.sasl import Exchange, LoginRules, PlainExchange
+from kraft.net.scram import ScramExchange
+from kraft.net.security import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
+from kraft.net.server import Peer
 from kraft.wire.bridge import Message
 from kraft.wire.header import API_VERSIONS
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.scram import BY_SASL_NAME
 
 BEFORE_LOGIN: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 _EXCHANGE: Final = "sasl_exchange"
 """In a connection's state: the login under way."""
 _REFUSED: Final = "sasl_refused"
+_LOGGED_IN: Final = "sasl_login"
+"""Mechanism and user that it was first let in by."""
+_EXPIRY: Final = "sasl_expiry"
+_NONCE_BYTES: Final = 24
+_MS: Final = 0.001
 
 
 def handle_handshake(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     peer = ctx.connection
     rules = node.logins.get(peer.listener)
-    if rules is None or peer.authenticated or _REFUSED in peer.state or _EXCHANGE in peer.state:
+    again = peer.authenticated and not (rules and rules.lifetime_ms)
+    if rules is None or again or _REFUSED in peer.state or _EXCHANGE in peer.state:
         return {"error_code": int(ErrorCode.ILLEGAL_SASL_STATE), "mechanisms": []}
     # Version 0 goes on with bare SASL messages instead of SaslAuthenticate; no client in use does.
     if ctx.version == 0 or request.mechanism not in rules.mechanisms:
         error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         return {"error_code": int(error), "mechanisms": list(rules.mechanisms)}
-    peer.state[_EXCHANGE] = PlainExchange(rules.plain_users)
+    peer.state[_EXCHANGE] = _begin(node, rules, request.mechanism)
     return {"error_code": int(ErrorCode.NONE), "mechanisms": list(rules.mechanisms)}
+
+
+def _begin(node: NodeContext, rules: LoginRules, mechanism: str) -> Exchange:
+    if mechanism == PLAIN:
+        return PlainExchange(rules.plain_users)
+    users = node.scram_users
+    assert users is not None
+    nonce = base64.b64encode(node.random.randbytes(_NONCE_BYTES)).decode()
+    return ScramExchange(BY_SASL_NAME[mechanism], users.find, nonce, users.decoy_secret)
 
 
 async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     peer = ctx.connection
-    exchange: PlainExchange | None = peer.state.get(_EXCHANGE)
+    exchange: Exchange | None = peer.state.get(_EXCHANGE)
     if exchange is None:
         raise BrokerError(
             ErrorCode.ILLEGAL_SASL_STATE,
             "SaslAuthenticate request received after successful authentication or without a handshake",
         )
+    rules = node.logins[peer.listener]
     try:
         answer = exchange.step(bytes(request.auth_bytes))
+        if exchange.user is not None:
+            _admit(node, peer, exchange, rules)
     except AuthenticationFailed as error:
-        del peer.state[_EXCHANGE]
+        peer.state.pop(_EXCHANGE, None)
         peer.state[_REFUSED] = True
-        await asyncio.sleep(node.logins[peer.listener].refusal_delay_s)
+        peer.authenticated = False
+        await asyncio.sleep(rules.refusal_delay_s)
         raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
-    if exchange.user is not None:
-        del peer.state[_EXCHANGE]
-        peer.principal = f"User:{exchange.user}"
-        peer.authenticated = True
-    return {"error_code": int(ErrorCode.NONE), "error_message": None, "auth_bytes": answer}
+    lifetime_ms = rules.lifetime_ms if exchange.user is not None else 0
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "error_message": None,
+        "auth_bytes": answer,
+        "session_lifetime_ms": lifetime_ms,
+    }
+
+
+def _admit(node: NodeContext, peer: Peer, exchange: Exchange, rules: LoginRules) -> None:
+    del peer.state[_EXCHANGE]
+    login = (exchange.mechanism, exchange.user)
+    if peer.state.setdefault(_LOGGED_IN, login) != login:
+        raise AuthenticationFailed("Cannot change principals during re-authentication")
+    peer.principal = f"User:{exchange.user}"
+    peer.authenticated = True
+    if not rules.lifetime_ms:
+        return
+    if (before := peer.state.pop(_EXPIRY, None)) is not None:
+        peer.parked.pop(before)()
+    key = peer.state[_EXPIRY] = node.loop.create_future()
+    timer = node.loop.call_later(rules.lifetime_ms * _MS, setattr, peer, "authenticated", False)
+    peer.parked[key] = timer.cancel
 
 
 def handshake_error(request: Message, code: ErrorCode, message: str) -> Response:

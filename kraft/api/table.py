@@ -29,6 +29,7 @@ from kraft.api import (
     sasl,
     topics,
     transactions,
+    users,
     versions,
 )
 from kraft.api.row import ApiRow
@@ -52,6 +53,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     metadata_fetch.ROWS,
     forwarding.ROWS,
     sasl.ROWS,
+    users.ROWS,
     versions.ROWS,
     raft.ROWS,
 )

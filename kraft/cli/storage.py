@@ -27,14 +27,25 @@ def format_(
             "Without it a new controller waits until it has heard from all others.",
         ),
     ] = False,
+    add_scram: Annotated[
+        list[str],
+        typer.Option(
+            "--add-scram",
+            "-S",
+            metavar="MECHANISM=[name=USER,password=...]",
+            help="A user that a new cluster knows from its beginning; the same on every controller.",
+        ),
+    ] = [],  # noqa: B006
 ) -> None:
     """Write meta.properties into every log dir, and the voter's marker of a controller."""
+    from kraft.bootstrap import parse_user
     from kraft.config import Config
     from kraft.storage import format_storage
     from metadata_quorum.disk import OsDisk
 
+    rng = random.SystemRandom()
     fresh = format_storage(
-        OsDisk(), Config.load(config), cluster_id, random.SystemRandom(),
+        OsDisk(), Config.load(config), cluster_id, rng, users=[parse_user(each, rng) for each in add_scram],
         new_cluster=new_cluster, ignore_formatted=ignore_formatted,
     )  # fmt: skip
     for directory in fresh:

@@ -1,9 +1,9 @@
 """SASL, the server's end: what a listener accepts, and a login under way.
 
-    SaslHandshake -> PlainExchange -> SaslAuthenticate -> step(message) -> answer; `user` is set
+    SaslHandshake -> an Exchange -> SaslAuthenticate -> step(message) -> answer, until `user` is set
 
-The client's end is in security.py. Whatever is wrong is `AuthenticationFailed`, in words that do not tell
-whether it was the name or the password.
+PLAIN is here, SCRAM in scram.py, the client's end in security.py. Whatever is wrong is
+`AuthenticationFailed`, in words that do not tell whether it was the name or the password.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from kraft.net.security import AuthenticationFailed
+from kraft.net.security import PLAIN, AuthenticationFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,19 @@ class LoginRules:
     plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
     """PLAIN: user -> password."""
     refusal_delay_s: float = 0.0
+    lifetime_ms: int = 0
+    """After this a client must log in again; 0: never."""
+
+
+class Exchange(Protocol):
+    """One login under way."""
+
+    mechanism: str
+    user: str | None
+    """Who has proved to be; None until then."""
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to a message. Raises `AuthenticationFailed`."""
 
 
 class PlainExchange:
@@ -30,8 +44,8 @@ class PlainExchange:
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
+        self.mechanism = PLAIN
         self.user: str | None = None
-        """Who has proved to be; None until then."""
 
     def step(self, message: bytes) -> bytes:
         try:

@@ -4,50 +4,30 @@ mutual TLS: what is right works, what is wrong is refused with its own error."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address
 from kraft.net.security import Tls, Way, dial, tls_context
 from tests.certificates import Authority
+from tests.compat.secured import brokers, refusals, secured
 from tests.rdkafka import read, send
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH")
+pytestmark = [
+    pytest.mark.row("U4"),
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH"),
+]
 
 DESCRIBE_CLUSTER = 60
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-
-
-@contextlib.contextmanager
-def secured(
-    directory: Path, ports: list[int], settings: Mapping[str, str], client: Mapping[str, Any]
-) -> Iterator[LocalCluster]:
-    """Up as `client` sees it."""
-    cluster = LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports, settings=settings)
-    with contextlib.closing(cluster):
-        for node_id in cluster.nodes:
-            cluster.start_node(node_id, wait=False)
-        wait_until(lambda: len(brokers(cluster, client)) == len(cluster.nodes), "all brokers are known")
-        yield cluster
-
-
-def brokers(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
-    with contextlib.suppress(KafkaException):
-        return set(
-            AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
-            .list_topics(timeout=2)
-            .brokers
-        )
-    return set()
 
 
 @pytest.fixture(scope="module")
@@ -146,24 +126,6 @@ def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority
                 await client.request(DESCRIBE_CLUSTER, 1, {"endpoint_type": endpoint_type})
 
     asyncio.run(describe_cluster())
-
-
-def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
-    """The errors that a client hears of before it knows any broker."""
-    heard: set[int] = set()
-    settings = {
-        "bootstrap.servers": cluster.bootstrap,
-        "log_level": 0,
-        "error_cb": lambda e: heard.add(e.code()),
-    }
-    admin = AdminClient(settings | client)
-
-    def refused() -> bool:
-        admin.poll(0.1)
-        return bool(heard - {KafkaError._ALL_BROKERS_DOWN})
-
-    wait_until(refused, "the client is refused")
-    return heard
 
 
 def test_mutual_tls(tmp_path: Path, free_ports: Callable[[int], list[int]], authority: Authority) -> None:

@@ -111,6 +111,13 @@ class Questions:
     def _ListGroups(self, version: int) -> dict[str, Any]:
         return {}
 
+    def _DescribeUserScramCredentials(self, version: int) -> dict[str, Any]:
+        return {"users": []}
+
+    def _AlterUserScramCredentials(self, version: int) -> dict[str, Any]:
+        upsertion = {"name": "who", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+        return {"deletions": [], "upsertions": [upsertion]}
+
     def _ApiVersions(self, version: int) -> dict[str, Any]:
         return {"client_software_name": "test", "client_software_version": "1"}
 

@@ -1,0 +1,121 @@
+"""SCRAM, the server's end (RFC 5802, RFC 7677, without channel binding): two messages in, two answers out.
+
+    n,,n=USER,r=NONCE        -> r=NONCE+OURS,s=SALT,i=ITERATIONS
+    c=biws,r=NONCE,p=PROOF   -> v=SIGNATURE, and `user` is set
+
+A user whom nobody knows is asked like all others, over a salt made up for the name, and refused only after
+the proof: neither the words nor the time tell which names exist. The client's end is in security.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import Final
+
+from kraft.net.security import AuthenticationFailed
+from metadata_quorum.records import UserScramCredentialRecord
+from metadata_quorum.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism
+
+FindCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord | None]
+
+_FIRST: Final = re.compile(
+    r"(?P<binding>[ny],(?:a=(?P<wanted>[^,]*))?,)"
+    r"(?P<bare>n=(?P<name>(?:[^,=]|=2C|=3D)*),r=(?P<nonce>[!-+\--~]+)(?P<extensions>(?:,[A-Za-z]\w*=[^,]+)*))"
+)
+_LAST: Final = re.compile(
+    r"(?P<unproved>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)(?:,[A-Za-z]\w*=[^,]+)*),p=(?P<proof>[^,]+)"
+)
+_BY_TOKEN: Final = ",tokenauth=true"
+"""An extension: the name is that of a delegation token. There are none here."""
+
+
+class ScramExchange:
+    """One login under way."""
+
+    def __init__(
+        self, mechanism: ScramMechanism, find: FindCredential, nonce: str, decoy_secret: bytes
+    ) -> None:
+        """`nonce`: random, printable, without commas. `decoy_secret`: what salts of nobody are made from."""
+        self.mechanism = mechanism.sasl_name
+        self._numbered = mechanism
+        self._hash = mechanism.hash_name
+        self._find = find
+        self._nonce = nonce
+        self._decoy_secret = decoy_secret
+        self._name = ""
+        self._known = False
+        self._credential: UserScramCredentialRecord | None = None
+        self._binding = ""
+        self._signed = ""
+        self.user: str | None = None
+        """Who has proved to be; None until then."""
+
+    def step(self, message: bytes) -> bytes:
+        try:
+            text = message.decode()
+        except UnicodeDecodeError:
+            raise self._refusal() from None
+        return self._challenge(text) if self._credential is None else self._verdict(text, self._credential)
+
+    def _challenge(self, text: str) -> bytes:
+        said = _FIRST.fullmatch(text)
+        if said is None or not said["name"]:
+            raise self._refusal()
+        self._name = _plain(said["name"])
+        if said["wanted"] and _plain(said["wanted"]) != self._name:
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        found = None if _BY_TOKEN in said["extensions"].lower() else self._find(self._name, self._numbered)
+        self._known = found is not None
+        self._credential = found if found is not None else self._decoy()
+        self._binding = base64.b64encode(said["binding"].encode()).decode()
+        self._nonce = said["nonce"] + self._nonce
+        salt = base64.b64encode(self._credential.salt).decode()
+        challenge = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        self._signed = f"{said['bare']},{challenge}"
+        return challenge.encode()
+
+    def _verdict(self, text: str, credential: UserScramCredentialRecord) -> bytes:
+        said = _LAST.fullmatch(text)
+        if said is None or said["nonce"] != self._nonce or said["binding"] != self._binding:
+            raise self._refusal()
+        signed = f"{self._signed},{said['unproved']}".encode()
+        signature = hmac.digest(credential.stored_key, signed, self._hash)
+        try:
+            proof = base64.b64decode(said["proof"], validate=True)
+            client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
+        except ValueError:  # not base64, or of another length
+            raise self._refusal() from None
+        right = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
+        if not right or not self._known:
+            raise self._refusal()
+        self.user = self._name
+        return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))
+
+    def _decoy(self) -> UserScramCredentialRecord:
+        """Nobody's: the same for a name each time."""
+        made_up = hmac.digest(self._decoy_secret, f"{self._hash}:{self._name}".encode(), "sha512")
+        size = hashlib.new(self._hash).digest_size
+        return UserScramCredentialRecord(
+            name=self._name,
+            mechanism=int(self._numbered),
+            salt=made_up[:SALT_BYTES],
+            stored_key=made_up[:size],
+            server_key=made_up[:size],
+            iterations=MIN_ITERATIONS,
+        )
+
+    def _refusal(self) -> AuthenticationFailed:
+        return AuthenticationFailed(
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"{self.mechanism}"
+        )
+
+
+def _plain(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")

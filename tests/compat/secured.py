@@ -1,0 +1,63 @@
+"""Clusters behind TLS and logins, as a client with credentials sees them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kraft.local_cluster import LocalCluster
+from tests.waiting import wait_until
+
+
+@contextlib.contextmanager
+def secured(
+    directory: Path,
+    ports: list[int],
+    settings: Mapping[str, str],
+    client: Mapping[str, Any],
+    *,
+    users: Sequence[str] = (),
+) -> Iterator[LocalCluster]:
+    """Up as `client` sees it. `users`: as the format command takes them."""
+    cluster = LocalCluster.create(
+        directory, nodes=len(ports) // 3, ports=ports, settings=settings, users=users
+    )
+    with contextlib.closing(cluster):
+        for node_id in cluster.nodes:
+            cluster.start_node(node_id, wait=False)
+        wait_until(lambda: len(brokers(cluster, client)) == len(cluster.nodes), "all brokers are known")
+        yield cluster
+
+
+def brokers(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
+    """Those that it hears of; none where it is not let in."""
+    with contextlib.suppress(KafkaException):
+        return set(
+            AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
+            .list_topics(timeout=2)
+            .brokers
+        )
+    return set()
+
+
+def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
+    """The errors that a client hears of before it knows any broker."""
+    heard: set[int] = set()
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "log_level": 0,
+        "error_cb": lambda e: heard.add(e.code()),
+    }
+    admin = AdminClient(settings | client)
+
+    def refused() -> bool:
+        admin.poll(0.1)
+        return bool(heard - {KafkaError._ALL_BROKERS_DOWN})
+
+    wait_until(refused, "the client is refused")
+    return heard

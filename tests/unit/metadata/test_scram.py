@@ -1,0 +1,87 @@
+"""AlterUserScramCredentials as the quorum judges it, with Kafka's codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata_quorum.commands import AlterUserScram, ClaimLeadership, FeatureLevel, ScramDeletion
+from metadata_quorum.decisions.brokers import claim
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.scram import alter_user_scram
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.records import UserScramCredentialRecord
+
+pytestmark = pytest.mark.row("U4")
+
+
+def record(name: str, mechanism: int = 1, iterations: int = 4096) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=name, mechanism=mechanism, salt=b"s", stored_key=b"k", server_key=b"v", iterations=iterations
+    )
+
+
+def after(image: MetadataImage, decision: Decision) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for each in decision.records:
+        delta.replay(each)
+    return delta.apply()
+
+
+ANNA = after(EMPTY_IMAGE, Decision([record("anna")]))
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (AlterUserScram(upsertions=(record(""),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (AlterUserScram(upsertions=(record("b", iterations=4095),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (AlterUserScram(upsertions=(record("b", iterations=16385),)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (AlterUserScram(upsertions=(record("b", mechanism=0),)), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        (AlterUserScram(upsertions=(record("b"), record("b"))), ErrorCode.DUPLICATE_RESOURCE),
+        (AlterUserScram(deletions=(ScramDeletion(name="b", mechanism=1),)), ErrorCode.RESOURCE_NOT_FOUND),
+        (AlterUserScram(deletions=(ScramDeletion(name="anna", mechanism=2),)), ErrorCode.RESOURCE_NOT_FOUND),
+        (
+            AlterUserScram(
+                deletions=(ScramDeletion(name="anna", mechanism=1),), upsertions=(record("anna"),)
+            ),
+            ErrorCode.DUPLICATE_RESOURCE,
+        ),
+    ],
+)
+def test_refused(command: AlterUserScram, error: ErrorCode) -> None:
+    decision = alter_user_scram(ANNA, command)
+    assert [each.error for each in decision.reply] == [error]  # type: ignore[attr-defined]
+    assert decision.records == []
+
+
+def test_each_user_is_taken_whole_or_not_at_all() -> None:
+    decision = alter_user_scram(
+        ANNA,
+        AlterUserScram(
+            deletions=(ScramDeletion(name="anna", mechanism=1),),
+            upsertions=(record("bert", 1), record("bert", 2), record("carl", 1), record("carl", 9)),
+        ),
+    )
+    results = {each.user: each.error for each in decision.reply}  # type: ignore[attr-defined]
+    assert results == {
+        "anna": ErrorCode.NONE,
+        "bert": ErrorCode.NONE,
+        "carl": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    }
+    assert set(after(ANNA, decision).scram) == {("bert", 1), ("bert", 2)}
+
+
+def test_only_the_first_claim_brings_the_bootstrap_users() -> None:
+    command = ClaimLeadership(
+        leader_id=1,
+        voters=(1,),
+        bootstrap_features=(FeatureLevel(name="metadata.version", level=27),),
+        bootstrap_users=(record("anna"),),
+    )
+    begun = after(EMPTY_IMAGE, claim(EMPTY_IMAGE, command))
+    assert begun.scram == ANNA.scram
+    emptied = after(
+        begun, alter_user_scram(begun, AlterUserScram(deletions=(ScramDeletion(name="anna", mechanism=1),)))
+    )
+    assert claim(emptied, command).records == []
