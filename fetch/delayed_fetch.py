@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from data_plane.timing_wheel import Deadline, WheelTimer
-from fetch.messages import INITIAL_EPOCH, SESSIONLESS_EPOCH, FetchRequest, FetchResponse
+from fetch.messages import INITIAL_EPOCH, NO_SESSION, SESSIONLESS_EPOCH, FetchRequest, FetchResponse
 from fetch.reader import Reading, read_session
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.errors import BrokerError
@@ -108,10 +108,26 @@ class PendingFetch:
         session = self._session
         self._done = True
         full = self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
+        meter = self._request.meter
+        pause_ms = 0 if meter is None else meter(reading.size)
+        if pause_ms > 0:
+            self._answer_with_nothing(pause_ms, full=full)
+            return
         partitions = reading.commit(session, full=full)
         if session.session_id == 0:
             session.close()
         self._reply(FetchResponse(session_id=session.session_id, partitions=partitions))
+
+    def _answer_with_nothing(self, pause_ms: int, *, full: bool) -> None:
+        """The consumer has used up its quota. A session that was only just opened is not told of, so it will
+        be asked for again."""
+        session = self._session
+        if full and session.session_id != NO_SESSION:
+            self._service.sessions.drop(session.session_id)
+        elif full:
+            session.close()
+        session_id = NO_SESSION if full else session.session_id
+        self._reply(FetchResponse(session_id=session_id, throttle_time_ms=pause_ms))
 
     def _look_again(self) -> None:
         self._woken = False

@@ -7,6 +7,7 @@ A partition is named by topic id, by topic name, or both (`uses_topic_ids` says 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -63,6 +64,8 @@ class FetchRequest:
     rack_id: str = ""
     uses_topic_ids: bool = True
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
+    meter: Callable[[int], int] | None = None
+    """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
 
     @property
     def from_follower(self) -> bool:
@@ -95,6 +98,7 @@ class FetchResponse:
     error: ErrorCode = ErrorCode.NONE
     session_id: int = NO_SESSION
     partitions: list[FetchedPartition] = field(default_factory=list)
+    throttle_time_ms: int = 0
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ from kraft.net.server import Peer, Server
 from kraft.roles import BrokerRole, ControllerRole
 from kraft.scram_users import DECOY_SECRET_BYTES, ScramUsers
 from kraft.storage import Storage
-from kraft.throttling import QuotaWatch
+from kraft.throttling import QuotaWatch, admitted
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
@@ -101,6 +101,7 @@ class Node:
             self.dispatcher.is_in_turn,
             limits=settings.server_limits(config),
             on_closed=self._connection_closed,
+            admit=lambda host: admitted(self.context, host),
         )
         self._fill_context()
         self.http = HttpPort(loop, lambda: make_server(self.context))

@@ -1,6 +1,6 @@
 """Quotas at work: what an answer says of throttling, and the connection that is not read meanwhile.
 
-    metadata (delta, image) -> QuotaWatch -> node.quotas: None while nothing is limited, so that it costs nothing
+    metadata (delta, image) -> QuotaWatch -> node.quotas; None, and free, while nothing is limited
     dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
 
 As since KIP-219 the answer leaves at once, and the client is told how long it will not be heard. What nodes
@@ -34,11 +34,12 @@ Addresses = Mapping[str, frozenset[str]]
 
 
 class Work:
-    """How long one request has kept the loop busy: what request_percentage counts."""
+    """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
 
-    __slots__ = ("_loop", "_since", "_spent_s")
+    __slots__ = ("_loop", "_since", "_spent_s", "request_bytes")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, request_bytes: int) -> None:
+        self.request_bytes = request_bytes
         self._loop = loop
         self._since: float | None = None
         self._spent_s = 0.0
@@ -109,18 +110,18 @@ def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Res
     return response
 
 
-def produced(node: NodeContext, ctx: RequestContext, size: int, *, answered: bool = True) -> int:
-    """Count a produce request's bytes. Nobody hears of the time that one without acks took."""
-    if node.quotas is None:
+def produced(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
+    """Count a produce request. Nobody hears of the time that one without acks took."""
+    if node.quotas is None or ctx.work is None:
         return 0
     now = node.loop.time()
-    pause_s = node.quotas.used(Quota.PRODUCED_BYTES, client_of(ctx), size, now)
+    pause_s = node.quotas.used(Quota.PRODUCED_BYTES, client_of(ctx), ctx.work.request_bytes, now)
     return hold(ctx, max(pause_s, _busy(node, ctx, now)) if answered else pause_s)
 
 
 def fetched(node: NodeContext, ctx: RequestContext, size: int) -> int:
-    """Count a consumer's fetch of so many bytes of records. Where it must pause, they are not to be handed
-    out, and do not count."""
+    """Count so many bytes of records for a consumer. Where it must pause they are not to be handed out, and
+    do not count."""
     if node.quotas is None:
         return 0
     now, client = node.loop.time(), client_of(ctx)
@@ -131,11 +132,15 @@ def fetched(node: NodeContext, ctx: RequestContext, size: int) -> int:
     return pause_ms
 
 
-def may_mutate(node: NodeContext, ctx: RequestContext, partitions: int, *, strict: bool) -> tuple[bool, float]:
-    """Count partitions that a client creates or deletes: whether it may, and how long it must pause then."""
-    if node.quotas is None:
-        return True, 0.0
-    return node.quotas.mutated(client_of(ctx), partitions, node.loop.time(), strict=strict)
+def most_fetched(node: NodeContext, ctx: RequestContext) -> int | None:
+    """More than this in one answer would never be let through."""
+    most = None if node.quotas is None else node.quotas.most_at_once(Quota.FETCHED_BYTES, client_of(ctx))
+    return None if most is None else int(most)
+
+
+def admitted(node: NodeContext, host: str) -> float:
+    """Count a new connection; for how many seconds it must be kept out, 0 to let it in."""
+    return 0.0 if node.quotas is None else node.quotas.connected(host, node.loop.time())
 
 
 def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:

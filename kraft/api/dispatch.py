@@ -25,6 +25,7 @@ from kraft.api.sasl import BEFORE_LOGIN
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import Peer, Reply
+from kraft.throttling import Work, throttled
 from kraft.wire.bridge import MalformedMessage, Message, decode_request, encode_response, response_has
 from kraft.wire.header import (
     API_VERSIONS,
@@ -70,7 +71,13 @@ class Dispatcher:
         ctx, refusal = self._context(peer, header)
         if refusal is not None:
             return refusal
-        body = frame[header.body :]
+        if self._node.quotas is None:
+            return self._run(ctx, header, frame[header.body :])
+        ctx.work = Work(self._node.loop, len(frame))
+        with ctx.work:
+            return self._run(ctx, header, frame[header.body :])
+
+    def _run(self, ctx: RequestContext, header: RequestHeader, body: memoryview) -> Reply:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
         try:
@@ -89,9 +96,9 @@ class Dispatcher:
         try:
             result = ctx.row.handler(self._node, ctx, request)
         except Exception as error:  # noqa: BLE001
-            return _reply(ctx, self._error_response(ctx, request, error))
+            return self._reply(ctx, self._error_response(ctx, request, error))
         if result is None or isinstance(result, Mapping):
-            return _reply(ctx, result)
+            return self._reply(ctx, result)
         task = self._start(self._finish(ctx, request, result))
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
@@ -107,10 +114,17 @@ class Dispatcher:
     async def _finish(
         self, ctx: RequestContext, request: Message, result: Awaitable[Response | None]
     ) -> Buffers:
+        if ctx.work is not None and isinstance(result, Coroutine):
+            result = ctx.work.watching(result)
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
             response = self._error_response(ctx, request, error)
+        return self._reply(ctx, response)
+
+    def _reply(self, ctx: RequestContext, response: Response | None) -> Buffers:
+        if ctx.work is not None and response is not None:
+            response = throttled(self._node, ctx, response)
         return _reply(ctx, response)
 
     def _start(self, work: Coroutine[Any, Any, Buffers]) -> asyncio.Task[Buffers]:

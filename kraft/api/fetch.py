@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from typing import Final
 
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
@@ -17,6 +18,7 @@ from kraft.api import metadata_fetch, replicas
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers
+from kraft.throttling import fetched, most_fetched
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.batch import CorruptBatchError
@@ -35,6 +37,12 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
         return metadata_fetch.handle(node, ctx, request)
     if node.fetches is None:
         return _written(node, ctx, request, FetchResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+    if ctx.work is not None and not request.from_follower:
+        most = most_fetched(node, ctx)
+        if most is not None:
+            request.max_bytes = min(request.max_bytes, most)
+            request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
+        request.meter = partial(fetched, node, ctx)
     return _Fetch(node, ctx, request).start()
 
 
@@ -146,7 +154,13 @@ def _written(
 
 def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints: Hints) -> Buffers:
     endpoints = replicas.endpoints_of(node, ctx.listener, hints.values()) if hints else ()
-    return write_fetch_response(ctx.version, response, hints=hints, endpoints=endpoints)
+    return write_fetch_response(
+        ctx.version,
+        response,
+        throttle_time_ms=response.throttle_time_ms,
+        hints=hints,
+        endpoints=endpoints,
+    )
 
 
 ROWS: Final = (ApiRow(FETCH, "Fetch", 4, 18, EVERYWHERE, raw=handle, exclusive=True),)

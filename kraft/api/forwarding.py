@@ -16,9 +16,10 @@ from typing import Final
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
-from kraft.wire.bridge import Message
+from kraft.throttling import MS_PER_S, THROTTLE_TIME_MS, hold
+from kraft.wire.bridge import Message, response_has
 from kraft.wire.header import request_header, response_body
-from kraft.wire.primitives import compact_string, read_compact_string
+from kraft.wire.primitives import INT32, compact_string, read_compact_string
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 ENVELOPE: Final = 58
@@ -45,7 +46,11 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code))
     wrapped = memoryview(answer.response_data)
-    return ctx.framed((wrapped[response_body(ctx.api_key, ctx.version, wrapped) :],))
+    reply = wrapped[response_body(ctx.api_key, ctx.version, wrapped) :]
+    if ctx.work is not None and response_has(ctx.api_key, THROTTLE_TIME_MS):
+        (pause_ms,) = INT32.unpack_from(reply)  # the first field of all that are forwarded and have it
+        hold(ctx, pause_ms / MS_PER_S)
+    return ctx.framed((reply,))
 
 
 def encode_principal(principal: str) -> bytes:

@@ -24,6 +24,7 @@ from kraft.api.produce_turns import Turn
 from kraft.api.row import BROKER, ApiRow
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
+from kraft.throttling import produced
 from kraft.wire.fast_produce import (
     PRODUCE,
     ProducedPartition,
@@ -145,7 +146,10 @@ class _Produce:
     def reply(self) -> Buffers:
         hints = [result.current_leader for result in self._results]
         endpoints = replicas.endpoints_of(self._node, self._ctx.listener, hints) if any(hints) else ()
-        body = write_produce_response(self._ctx.version, self._results, endpoints=endpoints)
+        throttle_time_ms = 0 if self._ctx.work is None else produced(self._node, self._ctx)
+        body = write_produce_response(
+            self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints
+        )
         return self._ctx.framed((body,))
 
     def without_reply(self) -> Buffers:
@@ -153,6 +157,8 @@ class _Produce:
         if failed:
             code = ErrorCode(failed[0].error_code).name
             raise ProtocolError(f"a produce with acks=0 failed with {code}; its client can only be told so")
+        if self._ctx.work is not None:
+            produced(self._node, self._ctx, answered=False)
         return ()
 
     def reply_when_replicated(self, timeout_s: float) -> Buffers | asyncio.Future[Buffers]:

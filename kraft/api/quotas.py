@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas: what users, client ids and addresses may use.
 
-    describe   from this broker's metadata image
-    alter      forwarded to the active controller, judged in apply, published back to every node
+describe   from this broker's metadata image
+alter      forwarded to the active controller, judged in apply, published back to every node
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ def _fits(entity: QuotaEntityKey, wanted: Filter, *, strict: bool) -> bool:
     names = dict(entity)
     if strict and len(names) != len(wanted):
         return False
-    return all(
-        kind in names and (name is _ANY_NAME or names[kind] == name) for kind, name in wanted.items()
-    )
+    return all(kind in names and (name is _ANY_NAME or names[kind] == name) for kind, name in wanted.items())
 
 
 def describe_error(request: Message, code: ErrorCode, message: str) -> Response:

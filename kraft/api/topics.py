@@ -1,13 +1,18 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: judged by the active controller, topic by topic."""
+"""CreateTopics, DeleteTopics, CreatePartitions: judged by the active controller, topic by topic.
+
+What its client may have created and deleted in a while is counted before it is proposed (mutations.py).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
+from kraft.api.mutations import Mutations
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
@@ -16,15 +21,41 @@ from metadata_quorum.model import ZERO_UUID
 from metadata_quorum.replies import TopicResult
 from metadata_quorum.requests import CreatablePartitions, CreatableTopic
 
+Wish = TypeVar("Wish")
+
+
+def _within_quota(
+    mutations: Mutations, wishes: Iterable[Wish], partitions: Callable[[Wish], int]
+) -> tuple[list[Wish], list[tuple[Wish, BrokerError]]]:
+    """Those that the client may have, and those that must wait. What changes nothing costs nothing."""
+    allowed: list[Wish] = []
+    refused: list[tuple[Wish, BrokerError]] = []
+    for wish in wishes:
+        count = partitions(wish)
+        try:
+            if count > 0:
+                mutations.count(count)
+            allowed.append(wish)
+        except BrokerError as error:
+            refused.append((wish, error))
+    return allowed, refused
+
+
 # ---- CreateTopics ------------------------------------------------------------------------------------
 
 
 async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
-    wanted = [topic for topic in request.topics if topic.name not in twice]
+    mutations = Mutations(node, ctx)
+    wanted, refused = _within_quota(
+        mutations,
+        [topic for topic in request.topics if topic.name not in twice],
+        lambda topic: _partitions_to_make(node, topic),
+    )
     answers: list[dict[str, Any]] = [
         _failed(name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.") for name in twice
     ]
+    answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
     results = await controller_of(node).create_topics(
         [_creatable(topic) for topic in wanted],
         validate_only=request.validate_only,
@@ -35,7 +66,14 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
             answers.append(_failed(result.name, result.error, result.message))
         else:
             answers.append(_created(node, topic, result))
-    return {"topics": answers}
+    return {"topics": answers, "throttle_time_ms": mutations.throttle_time_ms}
+
+
+def _partitions_to_make(node: NodeContext, topic: Message) -> int:
+    if controller_of(node).image.topic(topic.name) is not None:
+        return 0
+    count: int = len(topic.assignments) or topic.num_partitions
+    return node.config.num_partitions if count == -1 else count
 
 
 def _creatable(topic: Message) -> CreatableTopic:
@@ -99,10 +137,18 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
     if not node.config.delete_topic_enable:
         known = ctx.version >= _FIRST_TO_KNOW_DISABLED
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    topics = list(dict.fromkeys(_named_for_deletion(request)))
-    names = {key: _name_of(node, key) for key in topics}  # afterwards they are gone
+    named = list(dict.fromkeys(_named_for_deletion(request)))
+    names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
+    mutations = Mutations(node, ctx)
+    topics, refused = _within_quota(mutations, named, lambda key: _partitions_of(node, key))
     results = await controller_of(node).delete_topics(topics, timeout_ms=request.timeout_ms)
+    answers = list(zip(topics, results, strict=True))
+    answers += [
+        (key, TopicResult(names[key] or "", error=error.code, message=error.message))
+        for key, error in refused
+    ]
     return {
+        "throttle_time_ms": mutations.throttle_time_ms,
         "responses": [
             {
                 "name": names[key] or result.name or None,
@@ -110,8 +156,8 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
                 "error_code": int(result.error),
                 "error_message": result.message or None,
             }
-            for key, result in zip(topics, results, strict=True)
-        ]
+            for key, result in answers
+        ],
     }
 
 
@@ -124,6 +170,11 @@ def _named_for_deletion(request: Message) -> list[str | UUID]:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Topics are named by name or by id, not by both.")
         keys.append(topic.topic_id if by_id else topic.name)
     return keys
+
+
+def _partitions_of(node: NodeContext, key: str | UUID) -> int:
+    topic = controller_of(node).image.topic(key)
+    return 0 if topic is None else len(topic.partitions)
 
 
 def _name_of(node: NodeContext, key: str | UUID) -> str | None:
@@ -145,7 +196,12 @@ def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 
 async def handle_create_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
-    wanted = [topic for topic in request.topics if topic.name not in twice]
+    mutations = Mutations(node, ctx)
+    wanted, refused = _within_quota(
+        mutations,
+        [topic for topic in request.topics if topic.name not in twice],
+        lambda topic: topic.count - _partitions_of(node, topic.name),
+    )
     results = await controller_of(node).create_partitions(
         [
             CreatablePartitions(
@@ -160,7 +216,8 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
     answers += [
         _partitions_failed(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)
     ]
-    return {"results": answers}
+    answers += [_partitions_failed(topic.name, error.code, error.message) for topic, error in refused]
+    return {"results": answers, "throttle_time_ms": mutations.throttle_time_ms}
 
 
 def _partitions_failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:

@@ -215,6 +215,8 @@ class Pipeline:
         self._closed = False
         self.output_blocked = False
         """Set while the other end does not read what we sent."""
+        self.muted = False
+        """Set while the other end is not to be heard: it has used up a quota."""
 
     @property
     def wants_input(self) -> bool:
@@ -278,6 +280,7 @@ class Pipeline:
         limit = self._limits.max_in_flight_bytes
         return (
             not self.output_blocked
+            and not self.muted
             and self._running_bytes < limit
             and self._reply_bytes < limit
             and len(self._slots) < self._limits.max_in_flight_requests

@@ -39,6 +39,10 @@ STALLED_FRAME_S: Final = 10.0
 """While other frames wait for the node's budget, one that got no byte for this long loses its place."""
 
 
+def _deaf(pause_s: float) -> None:
+    """For a peer without a connection."""
+
+
 @dataclass(slots=True, eq=False)
 class Peer:
     """Who is at the other end of a connection, and what the handlers remember about it."""
@@ -53,6 +57,8 @@ class Peer:
     """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
     parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
+    mute: Callable[[float], None] = _deaf
+    """Start nothing more that it asks for so many seconds. What has been started goes on."""
 
 
 Certificate = Mapping[str, Any]
@@ -81,6 +87,11 @@ OnClosed = Callable[[Peer, bool], None]
 """Told when a connection is gone; True where the other end closed or lost it, False where we did."""
 
 
+Admit = Callable[[str], float]
+"""Told the host of every new connection; for how many seconds to keep it waiting before it is closed, 0 to
+let it in."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """What a node bears."""
@@ -105,6 +116,7 @@ class Server:
         *,
         limits: ServerLimits | None = None,
         on_closed: OnClosed | None = None,
+        admit: Admit = lambda host: 0.0,
     ) -> None:
         self.loop = loop
         self.serve = serve
@@ -112,6 +124,7 @@ class Server:
         self.is_in_turn = is_in_turn
         self.limits = limits if limits is not None else ServerLimits()
         self.on_closed = on_closed
+        self.admit = admit
         self.budget = Budget(self.limits.max_queued_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
@@ -176,6 +189,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._closed_by_us = False
         self._waits_for_budget = False
         self._pumping = False
+        self._unmute_timer: asyncio.TimerHandle | None = None
+        self._muted_until = 0.0
         self.last_active = server.loop.time()
 
     @property
@@ -201,12 +216,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self._peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
+        self._peer.mute = self._mute
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         connections = self._server.connections
         connections[self] = None
         if len(connections) > self._server.limits.max_connections:
             log.warning("refusing %s: max.connections=%d", self.name, self._server.limits.max_connections)
             self.abort()
+        elif (pause_s := self._server.admit(host)) > 0:
+            self._transport.pause_reading()
+            self._server.loop.call_later(pause_s, self.abort)
         elif self._door.principal_of is not None and (certificate := transport.get_extra_info("peercert")):
             try:
                 self._peer.principal = self._door.principal_of(certificate)
@@ -221,6 +240,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         for call_off in list(self._peer.parked.values()):
             call_off()
         self._peer.parked.clear()
+        self._peer.mute = _deaf
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
         if self._server.on_closed is not None:
             self._server.on_closed(self._peer, not self._closed_by_us)
 
@@ -305,6 +327,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.abort()
 
     # ---- back-pressure
+
+    def _mute(self, pause_s: float) -> None:
+        until = self._server.loop.time() + pause_s
+        if until <= self._muted_until:
+            return
+        self._muted_until = until
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+        self._unmute_timer = self._server.loop.call_at(until, self._unmute)
+        self._pipeline.muted = True
+        self._read_or_pause()
+
+    def _unmute(self) -> None:
+        self._unmute_timer = None
+        self._pipeline.muted = False
+        self.last_active = self._server.loop.time()
+        self._pump()
 
     def _read_or_pause(self) -> None:
         if self._transport.is_closing():

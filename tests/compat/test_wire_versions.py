@@ -253,6 +253,14 @@ class Questions:
     def _AllocateProducerIds(self, version: int) -> dict[str, Any]:
         return {"broker_id": 77, "broker_epoch": 1}
 
+    def _DescribeClientQuotas(self, version: int) -> dict[str, Any]:
+        return {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
+
+    def _AlterClientQuotas(self, version: int) -> dict[str, Any]:
+        entity = [{"entity_type": "client-id", "entity_name": NOBODY}]
+        ops = [{"key": "producer_byte_rate", "value": 1e6, "remove": version == 1}]
+        return {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+
     def _SaslHandshake(self, version: int) -> dict[str, Any]:
         return {"mechanism": "PLAIN"}
 
