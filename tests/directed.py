@@ -22,6 +22,7 @@ from chaos.workload.consumer import ReadingClient
 from chaos.workload.discard import Discarded
 from chaos.workload.final import read_all
 from chaos.workload.generator import AssignStep, SendStep, Step
+from chaos.workload.journal import Journal
 from chaos.workload.producer import SendingClient
 from chaos.workload.topics import Writing
 from chaos.workload.worker import Making, Worker
@@ -58,10 +59,8 @@ class Stage:
             lambda: ReadingClient(bootstrap),
             lambda instance_id: ReadingClient(bootstrap, "nobody", instance_id),
         )
-        return Worker(
-            number, CLIENTS, nothing, making,
-            now_ns=self._now_ns, record=self.operations.append, discarded=self._discarded,
-        )  # fmt: skip
+        journal = Journal(number, CLIENTS, self._now_ns, self.operations.append)
+        return Worker(nothing, making, journal=journal, discarded=self._discarded)
 
     def close(self) -> None:
         for worker in self._workers:

@@ -1,13 +1,19 @@
 """Jepsen's Kafka workload on stock confluent-kafka: many clients that write, read and crash, all on record.
 
-generator   what each client does next, from a seed
-worker      one thread per client: does it, times it, records it
-producer    } librdkafka as a worker holds it, and as it is thrown away
-consumer    }
-outcome     what a delivery report proves: ok, fail or info
-statistics  live: gaps between acks, outcomes, latencies
-final       at the end, everything is read once more from the beginning
-workload    all of them together, against any Kafka cluster
+generator      what each client does next, from a seed
+worker         one thread per client: does it, times it, records it
+copier         the same for clients that consume, transform and produce in transactions
+producer       }
+transactional  } librdkafka as a client holds it, and as it is thrown away
+consumer       }
+transactor     one transactional id, its producers and its zombies
+journal        a client's process numbers, and its lines of the history
+outcome        what a delivery report proves: ok, fail or info
+statistics     live: gaps between acks, outcomes, latencies
+settle         at the end no transaction is open any more
+final          and everything is read once more from the beginning
+crew           who does what
+workload       all of them together, against any Kafka cluster
 """
 
 from chaos.workload.generator import Mix

@@ -1,16 +1,19 @@
 """A consumer as a worker holds it: read where told or as a member of the group, never commit by hand.
 
-`places` are the offsets that come next, per key, as the worker saw them: a new client goes on there.
+`places` are the offsets that come next, per key, as the worker saw them: a new client goes on there. At the
+end of a partition that may be behind the last message: markers and aborted records have offsets too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.workload.producer import CLIENT_SETTINGS, SILENT
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 MOST_MESSAGES: Final = 500
 WATERMARK_TIMEOUT_S: Final = 2.0
@@ -19,15 +22,26 @@ SESSION_TIMEOUT_MS: Final = 6_000
 
 
 class ReadingClient:
-    def __init__(self, bootstrap: str, group: str | None = None, instance_id: str | None = None) -> None:
-        """A member of `group`, or of none: then it is told what to read, and commits nothing."""
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str | None = None,
+        instance_id: str | None = None,
+        *,
+        isolation: Isolation = "read_committed",
+        commits: bool = True,
+    ) -> None:
+        """A member of `group`, or of none: then it is told what to read, and commits nothing. `commits`: a
+        member does so by itself; else that is left to a transaction."""
         self._rebalanced: set[str] = set()
         self._errors: list[str] = []
         settings: dict[str, Any] = {
             **CLIENT_SETTINGS,
             "bootstrap.servers": bootstrap,
             "group.id": group or "nobody",
-            "enable.auto.commit": group is not None,
+            "enable.auto.commit": group is not None and commits,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 4,
             "max.poll.interval.ms": 30_000,
@@ -61,28 +75,46 @@ class ReadingClient:
         except KafkaException as problem:  # it is dead, and nobody has polled since
             self._note_fatal(problem)
 
-    def poll(self, timeout_s: float, places: MutableMapping[str, int]) -> dict[str, list[tuple[int, int]]]:
+    def poll(
+        self, timeout_s: float, places: MutableMapping[str, int], most: int = MOST_MESSAGES
+    ) -> dict[str, list[tuple[int, int]]]:
         """What has come, at most for so long; `places` move on."""
         found: dict[str, list[tuple[int, int]]] = {}
         try:
             first = self._consumer.poll(timeout_s)
-            messages = [] if first is None else [first, *self._consumer.consume(MOST_MESSAGES - 1, 0)]
+            messages = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
         except KafkaException as problem:
             self._note_fatal(problem)
             return found
         for message in messages:
             error = message.error()
-            if error is not None:
-                self._note_error(error)
-                continue
             topic, partition, offset = message.topic(), message.partition(), message.offset()
+            key = f"{topic}-{partition}"
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:
+                    self._note_error(error)
+                elif offset is not None:
+                    places[key] = offset
+                continue
             value = message.value()
             assert offset is not None
             assert isinstance(value, bytes)
-            key = f"{topic}-{partition}"
             found.setdefault(key, []).append((offset, int(value)))
             places[key] = offset + 1
         return found
+
+    def seek(self, places: Mapping[str, int]) -> bool:
+        """Go back to them; False where a key is no longer this member's."""
+        try:
+            for key, offset in places.items():
+                self._consumer.seek(TopicPartition(*_parts(key), offset))
+        except KafkaException:
+            return False
+        return True
+
+    def group_metadata(self) -> Any:
+        """Which member of the group this is, for the transaction that commits its offsets."""
+        return self._consumer.consumer_group_metadata()
 
     def end_of(self, key: str) -> int | None:
         """Where consumers' reading of it ends now; None where nobody says."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from chaos.workload.generator import AssignStep
-from chaos.workload.worker import Now, Worker
+from chaos.workload.journal import Now
+from chaos.workload.worker import Worker
 
 POLL_S: Final = 0.5
 FRESH_CLIENT_NS: Final = 10 * 10**9

@@ -9,12 +9,33 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from chaos.history import topic_of
 
 MOST_SENDS: Final = 4
+MOST_SENDS_OF_A_TRANSACTION: Final = 8
 LONGEST_HEAD_START_S: Final = 0.02
+
+
+Ending = Literal["commit", "abort", "crash", "zombie"]
+"""Of a transaction. crash: its producer is thrown away in the midst of it. zombie: another takes its id
+over, and then it writes on and asks for the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """How often each comes, by weight."""
+
+    commit: float = 80
+    abort: float = 14
+    crash: float = 3
+    zombie: float = 3
+
+    def draw(self, rng: random.Random) -> Ending:
+        weights = (self.commit, self.abort, self.crash, self.zombie)
+        kinds: tuple[Ending, ...] = ("commit", "abort", "crash", "zombie")
+        return rng.choices(kinds, weights)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +48,8 @@ class Mix:
     assign: float = 0.5
     subscribe: float = 0.5
     crash: float = 0.2
+    endings: Endings = Endings()
+    """Of transactions, which are what a send is where a topic is written in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +91,23 @@ class CrashStep:
     """The next client joins groups as a static member: when it is thrown away it will not say goodbye."""
 
 
-Step = SendStep | PollStep | AssignStep | SubscribeStep | CrashStep
+@dataclass(frozen=True, slots=True)
+class TransactStep:
+    """One transaction; `late`: what a zombie writes when it is one."""
+
+    sends: tuple[tuple[str, int], ...]
+    ending: Ending
+    late: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """One transaction of what a copier finds."""
+
+    ending: Ending
+
+
+Step = SendStep | PollStep | AssignStep | SubscribeStep | CrashStep | TransactStep
 
 
 class Values:
@@ -90,8 +129,11 @@ def steps(
     values: Values,
     written: Sequence[str],
     read: Sequence[str],
+    *,
+    transactional: bool = False,
 ) -> Iterator[Step]:
-    """Without end. `written` and `read` are keys; a client is made to read before it is asked to poll."""
+    """Without end. `written` and `read` are keys; a client is made to read before it is asked to poll.
+    `transactional`: what it sends, it sends in transactions."""
     kinds = ("send", "poll", "assign", "subscribe", "crash")
     weights = tuple(getattr(mix, kind) for kind in kinds)
     if not written:
@@ -99,7 +141,9 @@ def steps(
     yield _reading(rng, mix, read)
     while True:
         kind = rng.choices(kinds, weights)[0]
-        if kind == "send":
+        if kind == "send" and transactional:
+            yield _transaction(rng, mix.endings, values, written)
+        elif kind == "send":
             yield SendStep(_sends(rng, values, written))
         elif kind == "poll":
             yield PollStep()
@@ -108,13 +152,31 @@ def steps(
         elif kind == "subscribe":
             yield _subscribe(rng, read)
         else:
-            in_flight = _sends(rng, values, written) if written and rng.random() < 0.5 else ()
+            has_sent = written and not transactional and rng.random() < 0.5
+            in_flight = _sends(rng, values, written) if has_sent else ()
             yield CrashStep(in_flight, rng.uniform(0, LONGEST_HEAD_START_S), rng.random() < 0.5)
             yield _reading(rng, mix, read)
 
 
-def _sends(rng: random.Random, values: Values, written: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    count = rng.randint(1, MOST_SENDS)
+def copy_steps(rng: random.Random, endings: Endings) -> Iterator[CopyStep]:
+    """Without end."""
+    while True:
+        yield CopyStep(endings.draw(rng))
+
+
+def _transaction(
+    rng: random.Random, endings: Endings, values: Values, written: Sequence[str]
+) -> TransactStep:
+    ending = endings.draw(rng)
+    sends = _sends(rng, values, written, MOST_SENDS_OF_A_TRANSACTION)
+    late = _sends(rng, values, written) if ending == "zombie" and rng.random() < 0.5 else ()
+    return TransactStep(sends, ending, late)
+
+
+def _sends(
+    rng: random.Random, values: Values, written: Sequence[str], most: int = MOST_SENDS
+) -> tuple[tuple[str, int], ...]:
+    count = rng.randint(1, most)
     return tuple((rng.choice(written), values.take()) for _ in range(count))
 
 

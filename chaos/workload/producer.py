@@ -42,18 +42,27 @@ SILENT.propagate = False
 
 
 class SendingClient:
-    def __init__(self, bootstrap: str, writing: Writing, timeout_s: float, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        writing: Writing,
+        timeout_s: float,
+        now_ns: Callable[[], int],
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`more`: settings of a transactional producer."""
         self._now_ns = now_ns
         self._patience_ns = int((timeout_s + GRACE_S) * 1e9)
-        self._producer = Producer(
+        self.producer = Producer(
             {
                 **CLIENT_SETTINGS,
                 "bootstrap.servers": bootstrap,
                 "acks": writing.acks,
-                "enable.idempotence": writing.idempotent,
+                "enable.idempotence": writing.idempotent or writing.transactional,
                 "linger.ms": 0,
                 "message.timeout.ms": int(timeout_s * 1000),
                 "retry.backoff.ms": RETRY_BACKOFF_MS,
+                **(more or {}),
             },
             logger=SILENT,
         )
@@ -66,7 +75,7 @@ class SendingClient:
         for place, (key, value) in enumerate(sends):
             topic, _, partition = key.rpartition("-")
             try:
-                self._producer.produce(
+                self.producer.produce(
                     topic, b"%d" % value, partition=int(partition), on_delivery=dispatch.report_to(place)
                 )
             except BufferError:
@@ -86,7 +95,7 @@ class SendingClient:
     def serve(self, seconds: float) -> None:
         """Give callbacks so much time."""
         try:
-            self._producer.poll(seconds)
+            self.producer.poll(seconds)
         except KafkaException as error:  # what is fatal is raised; the reports of what was sent still come
             if not error.args[0].fatal():
                 raise
@@ -94,12 +103,12 @@ class SendingClient:
 
     def purge(self) -> None:
         """Forget what was handed over; reports come for all that can be told."""
-        self._producer.purge(in_queue=True, in_flight=True, blocking=True)
-        self._producer.flush(PURGE_PATIENCE_S)
+        self.producer.purge(in_queue=True, in_flight=True, blocking=True)
+        self.producer.flush(PURGE_PATIENCE_S)
 
     def end(self) -> None:
         """Be gone; what was in flight has no outcome."""
-        self._producer.purge()
+        self.producer.purge()
 
 
 class Dispatch:

@@ -23,6 +23,7 @@ class Writing(NamedTuple):
     acks: int
     idempotent: bool
     transactional: bool
+    copy_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class TopicSpec:
     acks: int = ALL
     idempotent: bool = False
     transactional: bool = False
+    """Written in transactions: of several records over several partitions, committed or aborted."""
+    copy_of: str | None = None
+    """Written by clients that consume that topic, and produce to this one, in the same transaction."""
     replication: int = 3
     min_insync_replicas: int = 2
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -44,8 +48,10 @@ class TopicSpec:
             raise ValueError(f"acks of {self.name} is {self.acks}, not 0, 1 or -1")
         if self.idempotent and self.acks != ALL:
             raise ValueError(f"{self.name}: an idempotent producer needs acks=-1")
-        if self.transactional:
-            raise ValueError(f"{self.name}: transactional producers are not driven yet")
+        if self.transactional and self.acks != ALL:
+            raise ValueError(f"{self.name}: a transactional producer needs acks=-1")
+        if self.copy_of is not None and not self.transactional:
+            raise ValueError(f"{self.name}: copies are written in transactions")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -53,7 +59,7 @@ class TopicSpec:
 
     @property
     def writing(self) -> Writing:
-        return Writing(self.acks, self.idempotent, self.transactional)
+        return Writing(self.acks, self.idempotent, self.transactional, self.copy_of)
 
     @property
     def mode(self) -> TopicMode:

@@ -12,16 +12,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.history import Function, Operation, Outcome, Poll, Send
+from chaos.history import Outcome, Poll
 from chaos.workload.consumer import ReadingClient
 from chaos.workload.discard import Discarded
-from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, Step, SubscribeStep
+from chaos.workload.generator import (
+    AssignStep,
+    CrashStep,
+    PollStep,
+    SendStep,
+    Step,
+    SubscribeStep,
+    TransactStep,
+)
+from chaos.workload.journal import Journal, Now
 from chaos.workload.outcome import together
 from chaos.workload.producer import Dispatch, SendingClient
+from chaos.workload.transactor import Transactor
 
 POLL_S: Final = 0.05
-Now = Callable[[], int]
-Record = Callable[[Operation], None]
+
+
+def keep_doing(stopping: threading.Event, every_s: float, now_ns: Now, do: Callable[[], None]) -> None:
+    """Until `stopping`, once each `every_s`, or as it comes where that takes longer."""
+    due_ns = now_ns()
+    while not stopping.wait(max(0.0, (due_ns - now_ns()) / 1e9)):
+        due_ns = max(due_ns + int(every_s * 1e9), now_ns())
+        do()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +53,39 @@ class Making:
 class Worker:
     def __init__(
         self,
-        number: int,
-        workers: int,
         steps: Iterator[Step],
         making: Making,
         *,
-        now_ns: Now,
-        record: Record,
+        journal: Journal,
         discarded: Discarded,
+        transactor: Transactor | None = None,
+        reads_uncommitted: bool = False,
     ) -> None:
-        self.process = number
+        """`reads_uncommitted`: its readers show what is open or aborted, too."""
+        self.journal = journal
         self.places: dict[str, int] = {}
         """The offset that comes next, by key, as this worker has seen it."""
-        self._stride = workers
         self._steps = steps
         self._making = making
-        self._now_ns = now_ns
-        self._record = record
+        self._now_ns = journal.now_ns
         self._discarded = discarded
+        self._transactor = transactor
+        self.reads_uncommitted = reads_uncommitted
         self._static_member = False
         self._reading: AssignStep | SubscribeStep | None = None
         self._sender: SendingClient | None = None
         self._reader: ReadingClient | None = None
 
     def run(self, stopping: threading.Event, every_s: float) -> None:
-        """Until `stopping`, one step each `every_s`, or as it comes where steps take longer."""
-        due_ns = self._now_ns()
-        while not stopping.wait(max(0.0, (due_ns - self._now_ns()) / 1e9)):
-            due_ns = max(due_ns + int(every_s * 1e9), self._now_ns())
-            self.do(next(self._steps))
+        keep_doing(stopping, every_s, self._now_ns, lambda: self.do(next(self._steps)))
 
     def do(self, step: Step) -> None:
         match step:
             case SendStep(sends):
                 self._send(sends)
+            case TransactStep():
+                assert self._transactor is not None
+                self._transactor.do(step)
             case PollStep():
                 self.poll(POLL_S)
             case AssignStep():
@@ -106,9 +121,10 @@ class Worker:
         found = reader.poll(timeout_s, self.places)
         error = reader.take_error()
         outcome: Outcome = "ok" if found or error is None else "fail"
-        self._note(
-            "poll", start, outcome, (Poll(found),), error, final=final, rebalanced=reader.take_rebalanced()
-        )
+        self.journal.note(
+            "poll", start, outcome, (Poll(found),), error, final=final,
+            rebalanced=reader.take_rebalanced(), uncommitted=self.reads_uncommitted,
+        )  # fmt: skip
         if reader.is_dead:
             self._discarded.take(reader.end)
             self._reader = None
@@ -124,16 +140,17 @@ class Worker:
         assert self._reader is not None
         self._reading = AssignStep(step.keys, from_beginning=False)
         self._reader.assign(step.keys, self.places)
-        self._note("assign", start, "ok", final=final, keys=step.keys)
+        self.journal.note("assign", start, "ok", final=final, keys=step.keys)
 
     def _subscribe(self, step: SubscribeStep) -> None:
         start = self._now_ns()
         if self._reader is None or not isinstance(self._reading, SubscribeStep):
-            self._read_with(self._making.member(f"member-{self.process}" if self._static_member else None))
+            instance_id = f"member-{self.journal.process}" if self._static_member else None
+            self._read_with(self._making.member(instance_id))
         assert self._reader is not None
         self._reading = step
         self._reader.subscribe(step.topics)
-        self._note("subscribe", start, "ok", keys=step.keys, rebalanced=self._reader.take_rebalanced())
+        self.journal.note("subscribe", start, "ok", keys=step.keys, rebalanced=self._reader.take_rebalanced())
 
     def _crash(self, step: CrashStep) -> None:
         if step.sends:
@@ -151,8 +168,8 @@ class Worker:
         start = self._now_ns()
         self._throw_away()
         self._reading = None
-        self._note("crash", start, "info", final=final)
-        self.process += self._stride
+        self.journal.note("crash", start, "info", final=final)
+        self.journal.retire()
 
     def end_of(self, key: str) -> int | None:
         """Where the reading of it ends now; None where nobody says."""
@@ -176,6 +193,8 @@ class Worker:
             if client is not None:
                 self._discarded.take(client.end)
         self._sender = self._reader = None
+        if self._transactor is not None:
+            self._transactor.drop()
 
     def close(self) -> None:
         """At the end of all."""
@@ -186,22 +205,7 @@ class Worker:
     def _note_send(self, start: int, dispatch: Dispatch) -> bool:
         """Whether its outcome is known; if not, the number is retired."""
         outcome = together(dispatch.outcomes)
-        self._note("send", start, outcome, dispatch.ops, dispatch.error)
+        self.journal.note("send", start, outcome, dispatch.ops, dispatch.error)
         if outcome == "info":
-            self.process += self._stride
+            self.journal.retire()
         return outcome != "info"
-
-    def _note(
-        self,
-        f: Function,
-        start: int,
-        outcome: Outcome,
-        ops: Sequence[Send | Poll] = (),
-        error: str | None = None,
-        *,
-        final: bool = False,
-        keys: Sequence[str] = (),
-        rebalanced: Sequence[str] = (),
-    ) -> None:
-        end = self._now_ns()
-        self._record(Operation(self.process, f, start, end, outcome, ops, error, final, keys, rebalanced))

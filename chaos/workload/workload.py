@@ -5,13 +5,12 @@
         workload.stop()
         final = workload.final_phase(60)
 
-Every client writes in one mode and reads all topics. What the bootstrap addresses lead to does not matter:
-any Kafka cluster will do, and a client's own proxies too.
+Every client writes in one mode and reads all topics (crew.py). What the bootstrap addresses lead to does not
+matter: any Kafka cluster will do, and a client's own proxies too.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import ChainMap
 from collections.abc import Iterable, Sequence
@@ -21,19 +20,25 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from chaos.history import Operation
-from chaos.workload.consumer import ReadingClient
+from chaos.workload.copier import Copier, copy_the_rest
+from chaos.workload.crew import Employer, hire
 from chaos.workload.discard import Discarded
 from chaos.workload.final import read_all
-from chaos.workload.generator import Mix, Values, steps
-from chaos.workload.producer import GRACE_S, SendingClient
+from chaos.workload.generator import Mix
+from chaos.workload.journal import Now, Record
+from chaos.workload.producer import GRACE_S
+from chaos.workload.settle import settle
 from chaos.workload.statistics import Statistics
-from chaos.workload.topics import ALL, TopicSpec, Writing
-from chaos.workload.worker import Making, Now, Record, Worker
+from chaos.workload.topics import ALL, TopicSpec
+from chaos.workload.transactional import PATIENCE_S
+from chaos.workload.worker import Worker
 
 Result = TypeVar("Result")
 
 STOP_MARGIN_S: Final = 15.0
 """Beyond the delivery timeout: for a machine that is busy."""
+CALLS_OF_A_TRANSACTION: Final = 5
+"""Which may each find nobody: init, begin, offsets, commit, abort."""
 END_PATIENCE_S: Final = 15.0
 
 
@@ -74,8 +79,6 @@ class Workload:
     ) -> None:
         """A client per bootstrap; the topics exist. `now_ns` counts from the start of the run."""
         self.statistics = Statistics()
-        self.group = f"chaos-{seed}"
-        """Of all clients that subscribe."""
         self._topics = tuple(topics)
         self._now_ns = now_ns
         self._pace = pace
@@ -84,55 +87,46 @@ class Workload:
         self._stopping = threading.Event()
         self._running: list[Future[None]] = []
         self._pool = ThreadPoolExecutor(len(bootstraps), "client")
-        kinds = list(dict.fromkeys(each.writing for each in self._topics))
-        if len(bootstraps) < len(kinds):
-            raise ValueError(f"{len(kinds)} kinds of producers need as many clients, not {len(bootstraps)}")
-        read = [key for each in self._topics for key in each.keys]
-        self._workers = []
-        for number, bootstrap in enumerate(bootstraps):
-            kind = kinds[number % len(kinds)]
-            written = [key for each in self._topics if each.writing == kind for key in each.keys]
-            rng, values = random.Random(f"{seed}/{number}"), Values(number, len(bootstraps))
-            worker = Worker(
-                number,
-                len(bootstraps),
-                steps(rng, mix, values, written, read),
-                self._making(bootstrap, kind),
-                now_ns=now_ns,
-                record=self._note,
-                discarded=self._discarded,
-            )
-            self._workers.append(worker)
-
-    def _making(self, bootstrap: str, kind: Writing) -> Making:
-        return Making(
-            lambda: SendingClient(bootstrap, kind, self._pace.delivery_timeout_s, self._now_ns),
-            lambda: ReadingClient(bootstrap),
-            lambda instance_id: ReadingClient(bootstrap, self.group, instance_id),
-        )
+        employer = Employer(
+            topics=self._topics, group=f"chaos-{seed}", seed=seed, mix=mix,
+            delivery_timeout_s=pace.delivery_timeout_s, now_ns=now_ns, record=self._note,
+            discarded=self._discarded,
+        )  # fmt: skip
+        crew = hire(employer, bootstraps)
+        self._bootstrap = bootstraps[0]
+        self._clients: list[Worker | Copier] = [*crew.workers, *crew.copiers]
+        self._copiers = crew.copiers
+        self._final_readers = crew.final_readers
+        self.group = employer.group
+        """Of all clients that subscribe."""
+        self.copiers_group = employer.copiers_group
+        self.transactional_ids = tuple(crew.transactional_ids)
 
     def _note(self, operation: Operation) -> None:
         self._record(operation)
         self.statistics.note(operation)
 
     def start(self) -> None:
-        every_s = len(self._workers) / self._pace.operations_per_s
-        self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._workers]
+        every_s = len(self._clients) / self._pace.operations_per_s
+        self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._clients]
 
     def stop(self) -> None:
         """Let every client finish what it is at. Raises what ended a client before its time, and
         `TimeoutError` where one does not come back."""
         self._stopping.set()
-        _results(self._running, self._pace.delivery_timeout_s + GRACE_S + STOP_MARGIN_S)
+        calls_s = CALLS_OF_A_TRANSACTION * PATIENCE_S if self.transactional_ids else 0.0
+        _results(self._running, self._pace.delivery_timeout_s + GRACE_S + calls_s + STOP_MARGIN_S)
 
     def final_phase(self, patience_s: float = 60.0, readers: int = 2) -> FinalRead:
-        """After `stop`: everything is read from the beginning, by so many of the clients."""
+        """After `stop`: what is left is copied, open transactions end, and everything is read from the
+        beginning, by so many of the clients."""
+        self._finish_transactions(patience_s)
         start_ns = self._now_ns()
         deadline_ns = start_ns + int(patience_s * 1e9)
         bounds = self._bounds()
         reading = [
             self._pool.submit(read_all, each, bounds, deadline_ns, self._now_ns)
-            for each in self._workers[:readers]
+            for each in self._final_readers[:readers]
         ]
         missing = ChainMap(*_results(reading, patience_s + STOP_MARGIN_S))
         return FinalRead(dict(missing), (self._now_ns() - start_ns) / 1e9)
@@ -140,8 +134,8 @@ class Workload:
     def close(self) -> None:
         """Throw the clients away."""
         self._stopping.set()
-        for worker in self._workers:
-            worker.close()
+        for client in self._clients:
+            client.close()
         self._pool.shutdown(wait=False)
         self._discarded.wait(END_PATIENCE_S)
 
@@ -154,10 +148,26 @@ class Workload:
     ) -> None:
         self.close()
 
+    def _finish_transactions(self, patience_s: float) -> None:
+        keys = [key for each in self._topics if each.transactional for key in each.keys]
+        if not keys:
+            return
+        journal = self._final_readers[0].journal
+        if self._copiers:
+            settle(self._bootstrap, keys, journal)
+            deadline_ns = self._now_ns() + int(patience_s * 1e9)
+            copying = [
+                self._pool.submit(copy_the_rest, self._copiers, each, deadline_ns, self._now_ns)
+                for each in self._copiers
+            ]
+            _results(copying, patience_s + CALLS_OF_A_TRANSACTION * PATIENCE_S + STOP_MARGIN_S)
+        settle(self._bootstrap, keys, journal)
+
     def _bounds(self) -> dict[str, int]:
         """How far every key must be read: what was polled is there for good, at acks=all also what was
-        acknowledged."""
-        safe = {key for each in self._topics if each.acks == ALL for key in each.keys}
+        acknowledged; but what an unfinished transaction has written may be aborted."""
+        written = [each for each in self._topics if not each.transactional]
+        safe = {key for each in written if each.acks == ALL for key in each.keys}
         bounds = {key: 0 for each in self._topics for key in each.keys}
         for key, offset in self.statistics.highest_polled().items():
             bounds[key] = max(bounds[key], offset + 1)

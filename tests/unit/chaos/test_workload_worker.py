@@ -11,6 +11,7 @@ from chaos.history import Operation, Poll, Send
 from chaos.workload.discard import Discarded
 from chaos.workload.final import FRESH_CLIENT_NS, read_all
 from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, SubscribeStep
+from chaos.workload.journal import Journal
 from chaos.workload.producer import Dispatch
 from chaos.workload.worker import Making, Worker
 
@@ -34,15 +35,8 @@ class Rig:
             lambda: Sender(self), lambda: Reader(self, "reader"), lambda i: Reader(self, f"{i}")
         )
         self.discarded = Discarded()
-        self.worker = Worker(
-            2,
-            WORKERS,
-            iter(()),
-            making,
-            now_ns=self.tick,
-            record=self.record.append,
-            discarded=self.discarded,
-        )
+        journal = Journal(2, WORKERS, self.tick, self.record.append)
+        self.worker = Worker(iter(()), making, journal=journal, discarded=self.discarded)
 
     def tick(self) -> int:
         self.now += 1

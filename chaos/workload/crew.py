@@ -1,0 +1,140 @@
+"""Who does what in a workload: a client for each bootstrap, made from the topics and the seed.
+
+Kinds of topics are shared out in turn. A client writes the topics of its kind, and reads all; one that copies
+reads only its source. Where anything is written in transactions, the last reader reads uncommitted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chaos.workload.consumer import Isolation, ReadingClient
+from chaos.workload.copier import Copier
+from chaos.workload.discard import Discarded
+from chaos.workload.generator import Mix, Values, copy_steps, steps
+from chaos.workload.journal import Journal, Now, Record
+from chaos.workload.producer import SendingClient
+from chaos.workload.topics import TopicSpec, Writing
+from chaos.workload.transactional import TRANSACTION_TIMEOUT_S, TransactionalClient
+from chaos.workload.transactor import Transactor
+from chaos.workload.worker import Making, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Employer:
+    """What all clients have in common."""
+
+    topics: Sequence[TopicSpec]
+    group: str
+    """Of those that subscribe; copiers have one of their own, and transactional ids begin so too."""
+    seed: int
+    mix: Mix
+    delivery_timeout_s: float
+    now_ns: Now
+    record: Record
+    discarded: Discarded
+
+    @property
+    def copiers_group(self) -> str:
+        return f"{self.group}-copies"
+
+    def written_by(self, kind: Writing) -> list[str]:
+        return [key for each in self.topics if each.writing == kind for key in each.keys]
+
+
+@dataclass(slots=True)
+class Crew:
+    workers: list[Worker] = field(default_factory=list)
+    copiers: list[Copier] = field(default_factory=list)
+    transactional_ids: list[str] = field(default_factory=list)
+
+    @property
+    def final_readers(self) -> list[Worker]:
+        """Those who read what is committed, and nothing else."""
+        return [worker for worker in self.workers if not worker.reads_uncommitted]
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    number: int
+    bootstrap: str
+    kind: Writing
+    rng: random.Random
+    values: Values
+    journal: Journal
+
+
+def hire(employer: Employer, bootstraps: Sequence[str]) -> Crew:
+    kinds = list(dict.fromkeys(each.writing for each in employer.topics))
+    if len(bootstraps) < len(kinds):
+        raise ValueError(f"{len(kinds)} kinds of producers need as many clients, not {len(bootstraps)}")
+    kind_of = [kinds[number % len(kinds)] for number in range(len(bootstraps))]
+    readers = [number for number, kind in enumerate(kind_of) if kind.copy_of is None]
+    crew = Crew()
+    for number, (bootstrap, kind) in enumerate(zip(bootstraps, kind_of, strict=True)):
+        client = _Client(
+            number, bootstrap, kind,
+            random.Random(f"{employer.seed}/{number}"), Values(number, len(bootstraps)),
+            Journal(number, len(bootstraps), employer.now_ns, employer.record),
+        )  # fmt: skip
+        transactor = _transactor(employer, client) if kind.transactional else None
+        if transactor is not None:
+            crew.transactional_ids.append(transactor.id)
+        if transactor is not None and kind.copy_of is not None:
+            crew.copiers.append(_copier(employer, client, transactor, kind.copy_of))
+            continue
+        is_dirty = any(each.transactional for each in kinds) and number == readers[-1] != readers[0]
+        isolation: Isolation = "read_uncommitted" if is_dirty else "read_committed"
+        crew.workers.append(_worker(employer, client, transactor, isolation))
+    return crew
+
+
+def _worker(
+    employer: Employer, client: _Client, transactor: Transactor | None, isolation: Isolation
+) -> Worker:
+    bootstrap, kind = client.bootstrap, client.kind
+    making = Making(
+        lambda: SendingClient(bootstrap, kind, employer.delivery_timeout_s, employer.now_ns),
+        lambda: ReadingClient(bootstrap, isolation=isolation),
+        lambda instance_id: ReadingClient(bootstrap, employer.group, instance_id, isolation=isolation),
+    )
+    read = [key for each in employer.topics for key in each.keys]
+    return Worker(
+        steps(
+            client.rng, employer.mix, client.values, employer.written_by(kind), read,
+            transactional=transactor is not None,
+        ),
+        making,
+        journal=client.journal,
+        discarded=employer.discarded,
+        transactor=transactor,
+        reads_uncommitted=isolation == "read_uncommitted",
+    )  # fmt: skip
+
+
+def _copier(employer: Employer, client: _Client, transactor: Transactor, source: str) -> Copier:
+    return Copier(
+        copy_steps(client.rng, employer.mix.endings),
+        next(topic for topic in employer.topics if topic.name == source),
+        employer.written_by(client.kind),
+        client.values,
+        employer.copiers_group,
+        transactor=transactor,
+        member=lambda: ReadingClient(client.bootstrap, employer.copiers_group, commits=False),
+        journal=client.journal,
+        discarded=employer.discarded,
+    )
+
+
+def _transactor(employer: Employer, client: _Client) -> Transactor:
+    name = f"{employer.group}-{client.number}"
+    timeout_s = min(employer.delivery_timeout_s, TRANSACTION_TIMEOUT_S)
+    settings = {"transactional.id": name, "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000)}
+
+    def make() -> TransactionalClient:
+        sender = SendingClient(client.bootstrap, client.kind, timeout_s, employer.now_ns, settings)
+        return TransactionalClient(sender, employer.now_ns)
+
+    return Transactor(name, make, client.journal, employer.discarded)
