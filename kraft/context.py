@@ -85,6 +85,8 @@ class NodeContext:
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; those that ask for no login are not in it."""
     scram_users: ScramUsers | None = None
+    stopwatch: Callable[[], float] = lambda: 0.0
+    """Seconds, finely enough to tell how long a request takes."""
     quotas: ClientQuotas | None = None
     """None while nothing is limited."""
     raft: Any = None

@@ -58,6 +58,7 @@ class Node:
         now_ms: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
         boot_id: str = "",
+        stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`boot_id`: the machine's present boot; a node that is killed under it has lost nothing."""
         self.config = config
@@ -70,6 +71,7 @@ class Node:
         self.context = NodeContext(
             config.node_id, storage.cluster_id, config, loop, random, now_ms, EMPTY_IMAGE, on_fatal=on_fatal
         )
+        self.context.stopwatch = stopwatch
         self.security = NodeSecurity(config)
         self.context.logins = self.security.logins
         users = read_users(disk, config) if config.is_controller else ()

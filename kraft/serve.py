@@ -91,6 +91,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
         now_ms=now_ms,
         on_fatal=_die,
         boot_id=boot_id(),
+        stopwatch=time.perf_counter,
     )
     await _until(stopping, node.start())
     if not stopping.is_set():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final
 
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
@@ -36,26 +36,26 @@ Addresses = Mapping[str, frozenset[str]]
 class Work:
     """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
 
-    __slots__ = ("_loop", "_since", "_spent_s", "request_bytes")
+    __slots__ = ("_since", "_spent_s", "_stopwatch", "request_bytes")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, request_bytes: int) -> None:
+    def __init__(self, stopwatch: Callable[[], float], request_bytes: int) -> None:
         self.request_bytes = request_bytes
-        self._loop = loop
+        self._stopwatch = stopwatch
         self._since: float | None = None
         self._spent_s = 0.0
 
     def __enter__(self) -> None:
-        self._since = self._loop.time()
+        self._since = self._stopwatch()
 
     def __exit__(self, *_: object) -> None:
         if self._since is not None:
-            self._spent_s += self._loop.time() - self._since
+            self._spent_s += self._stopwatch() - self._since
             self._since = None
 
     @property
     def spent_s(self) -> float:
         """Up to now, also in the middle of it."""
-        return self._spent_s if self._since is None else self._spent_s + self._loop.time() - self._since
+        return self._spent_s if self._since is None else self._spent_s + self._stopwatch() - self._since
 
     def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
         """The same coroutine, its steps counted and its waits not."""

@@ -73,7 +73,7 @@ class Dispatcher:
             return refusal
         if self._node.quotas is None:
             return self._run(ctx, header, frame[header.body :])
-        ctx.work = Work(self._node.loop, len(frame))
+        ctx.work = Work(self._node.stopwatch, len(frame))
         with ctx.work:
             return self._run(ctx, header, frame[header.body :])
 
