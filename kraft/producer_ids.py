@@ -2,16 +2,21 @@
 
     InitProducerId -> api/producer_ids -> ProducerIds.next_id -> (AllocateProducerIds -> controller)
 
-A block that is not used up when the broker stops is lost, which nobody minds: there are 2^63.
+A block that is not used up when the broker stops is lost, which nobody minds: there are 2^63. A producer is
+told to ask again, perhaps another broker, while no block comes: this one may be cut off from the controller.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
+
+from metadata_quorum.errors import BrokerError, ErrorCode
 
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
 """Asks the controller for a block: (first id, how many). Raises BrokerError."""
+PATIENCE_S: Final = 1.0
 
 
 class ProducerIds:
@@ -21,14 +26,33 @@ class ProducerIds:
         self._allocate = allocate
         self._next = 0
         self._end = 0
-        self._refill = asyncio.Lock()
+        self._refill: asyncio.Task[None] | None = None
 
     async def next_id(self) -> int:
         """An id that nobody else has. Raises BrokerError where the controller cannot be asked."""
         while self._next == self._end:
-            async with self._refill:
-                if self._next == self._end:
-                    first, size = await self._allocate()
-                    self._next, self._end = first, first + size
+            if self._refill is None:
+                self._refill = asyncio.create_task(self._take_block())
+                self._refill.add_done_callback(_look_at_error)
+            done, _ = await asyncio.wait((self._refill,), timeout=PATIENCE_S)
+            if not done:
+                raise BrokerError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "waiting for a block of producer ids"
+                )
+            if self._next == self._end:
+                done.pop().result()
         self._next += 1
         return self._next - 1
+
+    async def _take_block(self) -> None:
+        try:
+            first, size = await self._allocate()
+            self._next, self._end = first, first + size
+        finally:
+            self._refill = None
+
+
+def _look_at_error(refill: asyncio.Task[None]) -> None:
+    """Whoever waited has been told; that nobody waits any longer is no fault."""
+    if not refill.cancelled():
+        refill.exception()
