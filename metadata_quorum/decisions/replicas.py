@@ -24,13 +24,13 @@ def toward(
     """On the way to `target`. A second reassignment replaces the first: who had only begun to join leaves
     again, and still counts as added, so that to cancel leads back to where all began."""
     origin = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
-    leaving = sorted(set(partition.replicas) - set(target))
-    replicas = (*target, *leaving)
+    leaving = tuple(replica for replica in partition.replicas if replica not in target)
+    replicas = (*target, *leaving)  # in the order that they had, for they may come back
     return replace(
         partition,
         replicas=replicas,
         adding_replicas=tuple(sorted(set(replicas).difference(origin))),
-        removing_replicas=tuple(leaving),
+        removing_replicas=leaving,
         directories=tuple(
             partition.directory(replica) if replica in partition.replicas else new_directory(replica)
             for replica in replicas
