@@ -22,7 +22,7 @@ from uuid import UUID
 
 from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
 from kraft.net.security import AuthenticationFailed, Tls, authenticate, tls_context
-from kraft.wire.bridge import MalformedMessage, Message
+from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.fast_fetch import (
     FETCH,
     FIRST_FLEXIBLE,
@@ -120,12 +120,12 @@ class Cluster:
 
     def topic_names(self) -> list[str]:
         """Of all topics but the cluster's own."""
-        found = self._run(self._within(self.settings.api_timeout_s, lambda: self._metadata(None)))
+        found = self.run(self.within(self.settings.api_timeout_s, lambda: self._metadata(None)))
         return [topic.name for topic in found if not topic.is_internal]
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         """All partitions of those of the topics that exist. A topic that is missing is waited for once."""
-        return self._run(self._partitions_of(sorted(set(topics))))
+        return self.run(self._partitions_of(sorted(set(topics))))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Partitions that do not exist are left out; here and below."""
@@ -142,14 +142,14 @@ class Cluster:
     def offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool | None = None) -> Offsets:
         """By time in milliseconds since 1970, or `EARLIEST`, or `LATEST`; from all leaders at once."""
         committed = self.settings.read_committed if read_committed is None else read_committed
-        return self._run(self._offsets(wanted, committed)) if wanted else {}
+        return self.run(self._offsets(wanted, committed)) if wanted else {}
 
     # ---- what a reader asks
 
     def leader_of(self, partition: TopicPartition, *, anew: bool = False) -> Leader | None:
         """None where there is no such partition. Raises `Retry`."""
         if anew or partition not in self._leaders:
-            self._run(self._metadata([partition.topic]))
+            self.run(self._metadata([partition.topic]))
         leader = self._leaders.get(partition)
         if leader is not None and leader.node_id == NO_LEADER:
             raise Retry(f"{partition} has no leader at the moment")
@@ -172,7 +172,7 @@ class Cluster:
 
     def pause(self, seconds: float) -> None:
         """Wait, and let connections go on."""
-        self._run(asyncio.sleep(seconds))
+        self.run(asyncio.sleep(seconds))
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""
@@ -185,7 +185,7 @@ class Cluster:
             task.cancel()
         for client in self._clients.values():
             client.close()
-        self._run(asyncio.wait([*unanswered, self._loop.create_task(asyncio.sleep(0))]))
+        self.run(asyncio.wait([*unanswered, self._loop.create_task(asyncio.sleep(0))]))
         self._loop.close()
 
     # ---- metadata
@@ -205,7 +205,7 @@ class Cluster:
                 for each in topic.partitions
             }
 
-        return await self._within(self.settings.api_timeout_s, ask) if topics else set()
+        return await self.within(self.settings.api_timeout_s, ask) if topics else set()
 
     def _is_gone(self, topic: str) -> bool:
         """Whether a topic that is missing now has been for so long that metadata has spread since."""
@@ -214,7 +214,11 @@ class Cluster:
 
     async def _metadata(self, topics: list[str] | None) -> list[Message]:
         """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
-        answer = await self._from_any_broker(topics)
+        wanted = {
+            "topics": None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics],
+            "allow_auto_topic_creation": False,
+        }
+        answer = await self.ask_any_broker(METADATA, _METADATA_VERSIONS, wanted)
         self._brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
@@ -231,23 +235,20 @@ class Cluster:
             del self._leaders[partition]
         return list(answer.topics)
 
-    async def _from_any_broker(self, topics: list[str] | None) -> Message:
-        """Every broker in turn, so that one that is cut off from the others does not mislead us for long."""
-        wanted = {
-            "topics": None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics],
-            "allow_auto_topic_creation": False,
-        }
+    async def ask_any_broker(self, api_key: int, versions: tuple[int, int], fields: Fields) -> Message:
+        """Every broker in turn, so that one that is cut off from the others does not mislead us for long.
+        Raises `Retry`."""
         addresses = list(dict.fromkeys((*self._brokers.values(), *self.settings.bootstrap)))
         problem = ""
         for _ in addresses:
             self._turn += 1
             address = addresses[self._turn % len(addresses)]
             try:
-                client = await self._connected(address)
-                version = _common_version(client, METADATA, _METADATA_VERSIONS)
-                return await client.request(METADATA, version, wanted, timeout_s=METADATA_TIMEOUT_S)
+                client = await self.connected(address)
+                version = common_version(client, api_key, versions)
+                return await client.request(api_key, version, fields, timeout_s=METADATA_TIMEOUT_S)
             except (OSError, MalformedMessage) as error:
-                problem = f"{address}: {_problem(error)}"
+                problem = f"{address}: {problem_of(error)}"
         raise Retry(problem)
 
     # ---- offsets
@@ -282,7 +283,7 @@ class Cluster:
                 why = next((str(each) for each in answers if isinstance(each, Retry)), "no such partition")
                 raise Retry(f"offset of {left[0]}: {why}")
 
-        await self._within(self.settings.api_timeout_s, ask)
+        await self.within(self.settings.api_timeout_s, ask)
         return found
 
     async def _ask_leader(
@@ -307,13 +308,13 @@ class Cluster:
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
         try:
-            client = await self._connected(self._address(node))
-            version = _common_version(client, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
+            client = await self.connected(self._address(node))
+            version = common_version(client, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
             answer = await client.request(
                 LIST_OFFSETS, version, fields, timeout_s=self.settings.request_timeout_s
             )
         except (OSError, MalformedMessage) as error:
-            raise Retry(f"broker {node}: {_problem(error)}") from error
+            raise Retry(f"broker {node}: {problem_of(error)}") from error
         found: Offsets = {}
         for topic in answer.topics:
             for each in topic.partitions:
@@ -328,8 +329,8 @@ class Cluster:
 
     async def _fetch(self, leader: Leader, request: FetchRequest) -> FetchedPartition:
         try:
-            client = await self._connected(self._address(leader.node_id))
-            version = _common_version(
+            client = await self.connected(self._address(leader.node_id))
+            version = common_version(
                 client, FETCH, _FETCH_VERSIONS if leader.topic_id != ZERO_UUID else _FETCH_VERSIONS_BY_NAME
             )
             body = (write_fetch_request(version, request),)
@@ -338,7 +339,7 @@ class Cluster:
             client.close()  # the answer would be in the way
             raise
         except OSError as error:
-            raise Retry(f"broker {leader.node_id}: {_problem(error)}") from error
+            raise Retry(f"broker {leader.node_id}: {problem_of(error)}") from error
         if answer.error:
             raise Retry(f"broker {leader.node_id}: {answer.error.name}")
         if len(answer.partitions) != 1:
@@ -351,7 +352,7 @@ class Cluster:
         except KeyError:
             raise Retry(f"broker {node} is not there") from None
 
-    async def _connected(self, address: Address) -> PeerClient:
+    async def connected(self, address: Address) -> PeerClient:
         """Raises `OSError`, or `SourceError` where trying again is no use."""
         async with self._dialling.setdefault(address, asyncio.Lock()):
             await asyncio.sleep(0)  # the loop has not run since; now it hears of what ended meanwhile
@@ -380,7 +381,7 @@ class Cluster:
 
     # ---- trying again
 
-    async def _within(self, timeout_s: float, attempt: Callable[[], Awaitable[Value]]) -> Value:
+    async def within(self, timeout_s: float, attempt: Callable[[], Awaitable[Value]]) -> Value:
         """Until it succeeds, or time is up."""
         began = self._loop.time()
         backoff_s = FIRST_BACKOFF_S
@@ -403,7 +404,7 @@ class Cluster:
             )
         return SourceError("TIMEOUT", f"no answer from {servers} within {patience_s:g} s: {reason}")
 
-    def _run(self, work: Coroutine[Any, Any, Value]) -> Value:
+    def run(self, work: Coroutine[Any, Any, Value]) -> Value:
         return self._loop.run_until_complete(work)
 
 
@@ -444,14 +445,14 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
         ) from error
 
 
-def _common_version(client: PeerClient, api_key: int, versions: tuple[int, int]) -> int:
+def common_version(client: PeerClient, api_key: int, versions: tuple[int, int]) -> int:
     try:
         return client.version_of(api_key, *versions)
     except UnsupportedVersion as error:
         raise SourceError("UNSUPPORTED_VERSION", f"the cluster is too old, or too new: {error}") from error
 
 
-def _problem(error: Exception) -> str:
+def problem_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

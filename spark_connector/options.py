@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from spark_connector.errors import OptionError
@@ -55,7 +55,7 @@ SOURCE_NAMES: Final = (
     "groupIdPrefix",
     "includeHeaders",
 )
-SINK_NAMES: Final = ("topic",)
+SINK_NAMES: Final = ("topic", "transactional", "transactionalIdPrefix")
 _KNOWN: Final = {name.lower(): name for name in (*SOURCE_NAMES, *SINK_NAMES)}
 _OWNED_BY_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstracking", "__", "spark.")
 """Beginnings of keys that Spark adds on its own."""
@@ -65,6 +65,7 @@ DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 DEFAULT_FETCH_OFFSET_RETRIES: Final = 3
 DEFAULT_FETCH_OFFSET_RETRY_INTERVAL_MS: Final = 1_000
 DEFAULT_CLIENT_ID: Final = "kraft-spark"
+DEFAULT_TRANSACTIONAL_ID_PREFIX: Final = "kraft-spark"
 
 _SECRET: Final = re.compile(
     r"secret|password|passphrase|token|access[.]?key|credential|sasl\.jaas\.config|keystore\.key|key\.pem",
@@ -84,7 +85,7 @@ _UNSUPPORTED_IN_SINK: Final = {
     "key.serializer": "keys are written as they are: bytes, or a string in UTF-8",
     "value.serializer": "values are written as they are: bytes, or a string in UTF-8",
     "interceptor.classes": "an interceptor could change records",
-    "transactional.id": "the sink writes without transactions",
+    "transactional.id": "each task has its own; set 'transactional' to 'true', and 'transactionalIdPrefix'",
 }
 
 
@@ -180,8 +181,10 @@ class SinkOptions:
     """What a query asks of the sink."""
 
     client: ClientProperties
-    topic: str | None = field(default=None)
+    topic: str | None = None
     """For all rows, whatever their column `topic` holds."""
+    transactional: bool = False
+    transactional_id_prefix: str = DEFAULT_TRANSACTIONAL_ID_PREFIX
 
 
 def source_options(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -242,7 +245,12 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     topic = given.get("topic")
     if topic == "":
         raise OptionError("topic", "is empty")
-    return SinkOptions(client=given.client(_UNSUPPORTED_IN_SINK), topic=topic)
+    return SinkOptions(
+        client=given.client(_UNSUPPORTED_IN_SINK),
+        topic=topic,
+        transactional=given.boolean("transactional", default=False),
+        transactional_id_prefix=given.get("transactionalIdPrefix") or DEFAULT_TRANSACTIONAL_ID_PREFIX,
+    )
 
 
 def wants_headers(raw: Mapping[str, str]) -> bool:

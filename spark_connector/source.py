@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -94,16 +95,16 @@ class KraftDataSource(DataSource):
         return KraftStreamReader(source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_connector.sink import KraftWriter
+        from spark_connector.sink import batch_writer
 
         if overwrite:
             raise SinkError("UNSUPPORTED_SAVE_MODE", "records can only be appended: use the mode 'append'")
-        return KraftWriter(sink_options(self.options), schema)
+        return batch_writer(sink_options(self.options), schema, job=uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spark_connector.sink import KraftStreamWriter
+        from spark_connector.sink import stream_writer
 
-        return KraftStreamWriter(sink_options(self.options), schema)
+        return stream_writer(sink_options(self.options), schema)
 
     def _check_schema(self, schema: StructType) -> None:
         if schema != source_schema(wants_headers(self.options)):

@@ -1,19 +1,24 @@
 """The data source "kraft", dying where a query can die: at the point that a file names.
 
-The file's name is the point; what is in it counts down how often it is still passed. Dying there removes it,
-so that the next run gets by. A file, because Spark runs the source in several processes of its own.
+The file's name is the point; files beside it count down how often it is still passed. Dying there removes it,
+so that the next run gets by. Files, because Spark runs the source in several processes of its own. What is
+in the file says who dies: the query, or its whole process.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_connector.options import SinkOptions, sink_options
 from spark_connector.source import KraftDataSource, KraftStreamReader
+from spark_connector.transactional_sink import TransactionalStreamWriter
 
 OPTION: Final = "kafka.test.deaths"
 """The directory of the files. No client knows the property, so it is passed through."""
@@ -31,6 +36,17 @@ POINTS: Final = (
 )
 FIRST_POINTS: Final = ("before-initial", "after-initial")
 """Passed before there is a checkpoint only."""
+SINK_POINTS: Final = (
+    "before-write",
+    "after-write",  # of a task
+    "worker-killed",
+    "before-sink-commit",
+    "amid-sink-commit",
+    "after-sink-commit",
+)
+
+QUERY, DRIVER, WORKER = "query", "driver", "worker"
+"""Who dies."""
 
 
 class Died(RuntimeError):
@@ -43,10 +59,10 @@ class Deaths:
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
 
-    def plan(self, point: str, passes: int) -> None:
+    def plan(self, point: str, passes: int = 0, who: str = QUERY) -> None:
         for number in range(passes):
             (self._directory / f"{point}.{number}").touch()
-        (self._directory / point).touch()
+        (self._directory / point).write_text(who)
 
     def at(self, point: str) -> None:
         """Die here, if it is the time. Tasks of one query come here at once: a removal is one's alone."""
@@ -55,12 +71,21 @@ class Deaths:
             return
         for once in [*self._directory.glob(f"{point}.*"), plan]:
             try:
+                who = once.read_text()
                 once.unlink()
             except FileNotFoundError:
                 continue
             if once == plan:
-                raise Died(f"planned death: {point}")
+                _die(who, point)
             return
+
+
+def _die(who: str, point: str) -> None:
+    if who == WORKER:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if who == DRIVER:  # which leads the session that its JVM and its workers are in
+        os.killpg(os.getsid(0), signal.SIGKILL)
+    raise Died(f"planned death: {point}")
 
 
 class DyingReader(KraftStreamReader):
@@ -101,6 +126,29 @@ class DyingReader(KraftStreamReader):
         self._deaths.at("after-commit")
 
 
+class DyingWriter(TransactionalStreamWriter):
+    """Dies while a micro-batch is written or committed."""
+
+    def __init__(self, options: SinkOptions, directory: str) -> None:
+        super().__init__(options)
+        self._deaths = Deaths(directory)
+
+    def write(self, iterator):
+        self._deaths.at("before-write")
+        written = super().write(iterator)
+        self._deaths.at("worker-killed")
+        self._deaths.at("after-write")
+        return written
+
+    def commit(self, messages, batchId):
+        self._deaths.at("before-sink-commit")
+        first = [each for each in messages if each is not None and each.transaction is not None][:1]
+        super().commit(first, batchId)
+        self._deaths.at("amid-sink-commit")
+        super().commit(messages, batchId)
+        self._deaths.at("after-sink-commit")
+
+
 class DyingSource(KraftDataSource):
     """`format("kraft-dying")`."""
 
@@ -112,3 +160,8 @@ class DyingSource(KraftDataSource):
         reader = super().streamReader(schema)
         assert isinstance(reader, KraftStreamReader)
         return DyingReader(reader._options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = {key.lower(): value for key, value in self.options.items()}
+        directory = options.pop(OPTION)
+        return DyingWriter(sink_options(options), directory)

@@ -1,0 +1,164 @@
+"""In the worker: rows, as Arrow hands them over, to librdkafka.
+
+    WriteTask.run(record batches)  -> every row is produced and acknowledged, or an exception
+
+Columns: `value`, and where present `key`, `headers`, `topic`, `partition`; others are not written. The
+producer is idempotent, so that its own retries double nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_connector.errors import SinkError
+from spark_connector.librdkafka import Config, producer_config
+from spark_connector.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import KafkaError, Message, Producer
+
+POLL_EVERY_ROWS: Final = 10_000
+FULL_QUEUE_WAIT_S: Final = 0.1
+FLUSH_WAIT_S: Final = 1.0
+PARTITION_UNSET: Final = -1
+"""The partitioner decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Rows into a topic, without a transaction. This is sent to the workers."""
+
+    config: Config
+    topic: str | None
+
+    def __repr__(self) -> str:
+        return f"WriteTask(topic={self.topic!r})"  # the configuration has passwords
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """All rows acknowledged, or an exception. After one the producer is not used again: what it still
+        holds must not go out behind the back of the task's next attempt."""
+        producer = _kept_producer(self.config)
+        try:
+            return write_rows(producer, batches, self.topic)
+        except BaseException:
+            _discard(producer)
+            raise
+
+
+def write_task(options: SinkOptions) -> WriteTask:
+    """Raises `OptionError`."""
+    return WriteTask(producer_config(options.client), options.topic)
+
+
+def write_rows(producer: Producer, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
+    """All rows acknowledged; how many. Raises `SinkError`."""
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None and not failures:
+            failures.append(f"{message.topic()}: {error.str()}")
+
+    rows = 0
+    for batch in batches:
+        rows += _produce(producer, batch, topic, delivered, failures)
+    while producer.flush(FLUSH_WAIT_S) and not failures:
+        pass
+    _check(failures)
+    return rows
+
+
+def _produce(
+    producer: Producer, batch: pa.RecordBatch, topic: str | None, delivered: Any, failures: list[str]
+) -> int:
+    """Hand a batch over to librdkafka, waiting where its queue is full."""
+    columns = _Columns(batch, topic)
+    for row, (to, key, value, headers, partition) in enumerate(columns):
+        place = PARTITION_UNSET if partition is None else partition
+        while True:
+            try:
+                producer.produce(to, value, key, place, on_delivery=delivered, headers=headers)
+                break
+            except BufferError:
+                producer.poll(FULL_QUEUE_WAIT_S)
+                _check(failures)
+        if row % POLL_EVERY_ROWS == 0:
+            producer.poll(0)
+            _check(failures)
+    return int(batch.num_rows)
+
+
+class _Columns:
+    """The rows of a batch as (topic, key, value, headers, partition)."""
+
+    def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
+        self._batch = batch
+        if topic is None and batch.column("topic").null_count:
+            raise SinkError(
+                "KAFKA_NULL_TOPIC_IN_DATA",
+                "a row's topic is null; the option 'topic' sets one for all rows",
+            )
+        self._topics = [topic] * batch.num_rows if topic is not None else self._values("topic")
+
+    def __iter__(self) -> Iterator[tuple[str, bytes | None, bytes | None, Any, int | None]]:
+        return zip(
+            self._topics,
+            self._bytes("key"),
+            self._bytes("value"),
+            map(_headers, self._values("headers")),
+            self._values("partition"),
+            strict=True,
+        )
+
+    def _values(self, name: str) -> list[Any]:
+        if name not in self._batch.schema.names:
+            return [None] * self._batch.num_rows
+        values: list[Any] = self._batch.column(name).to_pylist()
+        return values
+
+    def _bytes(self, name: str) -> list[bytes | None]:
+        if name not in self._batch.schema.names:
+            return [None] * self._batch.num_rows
+        values: list[bytes | None] = self._batch.column(name).cast("binary").to_pylist()
+        return values
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    return [(header["key"], header["value"]) for header in headers] if headers else None
+
+
+def _check(failures: list[str]) -> None:
+    if failures:
+        raise SinkError("KAFKA_WRITE_FAILED", failures[0])
+
+
+# ---- producers, kept between the tasks of a worker -------------------------------------------------------
+
+_producers: dict[tuple[int, frozenset[tuple[str, Any]]], Producer] = {}
+"""By process id too: a worker is forked, and threads do not live on in a fork."""
+
+
+def _kept_producer(config: Config) -> Producer:
+    key = (os.getpid(), frozenset(config.items()))
+    if key not in _producers:
+        _producers[key] = new_producer(config)
+    return _producers[key]
+
+
+def new_producer(config: Mapping[str, Any]) -> Producer:
+    """Raises `SinkError`."""
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        return Producer({**config, "delivery.report.only.error": True})
+    except KafkaException as error:
+        raise SinkError("KAFKA_CLIENT_CONFIG", error.args[0].str()) from None
+
+
+def _discard(producer: Producer) -> None:
+    producer.purge()
+    for key in [key for key, kept in _producers.items() if kept is producer]:
+        del _producers[key]
