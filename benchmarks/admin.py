@@ -9,7 +9,7 @@ import io
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -61,6 +61,22 @@ class Admin:
         _wait_until(
             lambda: len(self.leaders(topic)) == partitions, f"every partition of {topic} has a leader"
         )
+
+    def create_topics(self, names: Sequence[str]) -> None:
+        """One partition each, three copies, in one request; wait until each has a leader."""
+        new = [NewTopic(name, num_partitions=1, replication_factor=NODES) for name in names]
+        for future in self._client.create_topics(new, request_timeout=READY_TIMEOUT_S).values():
+            future.result()
+
+        def led() -> bool:
+            known = self._client.list_topics(timeout=SOCKET_TIMEOUT_S).topics
+            return all(name in known and known[name].partitions[0].leader >= 0 for name in names)
+
+        _wait_until(led, f"each of {len(names)} topics has a leader")
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        for future in self._client.delete_topics(list(names), request_timeout=READY_TIMEOUT_S).values():
+            future.result()
 
     def delete_topic(self, topic: str) -> None:
         self._client.delete_topics([topic], request_timeout=30)[topic].result()

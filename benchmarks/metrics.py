@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.coordination import COMMIT_RATE, PRODUCERS
 from benchmarks.percentiles import QUANTILES
 from benchmarks.session import FULL
 from benchmarks.workloads import MANY_PARTITIONS, PARTITIONS
@@ -63,6 +64,29 @@ def _latencies() -> list[Metric]:
     return lines
 
 
+def _coordination() -> list[Metric]:
+    parts = tuple(f".{quantile}" for quantile in QUANTILES)
+    quantiles = " / ".join(QUANTILES)
+    lines = [
+        Metric("group.rebalance", f"a group of {FULL.group_members:,} rebalances", "s"),
+        Metric("commits", f"commit {quantiles}, {COMMIT_RATE:,}/s, one coordinator", "ms", parts=parts),
+    ]
+    for producers in PRODUCERS:
+        name = f"transactions-{producers}"
+        by = "one producer" if producers == 1 else f"{producers} producers"
+        lines += [
+            Metric(f"{name}.rate", f"transactions, {by}", "1/s", True),
+            Metric(name, f"transaction {quantiles}, {by}", "ms", parts=parts),
+        ]
+    partitions = f"{FULL.idle_partitions:,} idle partitions, a node's"
+    return [
+        *lines,
+        Metric("topics", f"{FULL.topics:,} topics created", "s"),
+        Metric("idle-partitions.cpu", f"{partitions} CPU", "%", aim="< 5 %"),
+        Metric("idle-partitions.rss", f"{partitions} RSS", "MB", aim="< 300 MB"),
+    ]
+
+
 _FAILOVER_AIM = "median < 0.5 s, worst < 1.5 s"
 
 METRICS: tuple[Metric, ...] = (
@@ -72,6 +96,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("floor", "this machine: CPU to write three copies to files", "s/GB"),
     *_throughput(),
     *_latencies(),
+    *_coordination(),
     Metric("failover-leader", "acks=all gap, leader killed", "s", aim=_FAILOVER_AIM),
     Metric("failover-controller", "acks=all gap, controller killed", "s", aim=_FAILOVER_AIM),
 )

@@ -24,6 +24,9 @@ class Scale:
     latency_rates: tuple[int, ...]
     idle_s: float
     kills: int
+    group_members: int
+    topics: int
+    idle_partitions: int
 
 
 FULL = Scale(
@@ -34,6 +37,9 @@ FULL = Scale(
     latency_rates=(200, 1000, 4000, 10_000),
     idle_s=5.0,
     kills=2,
+    group_members=1000,
+    topics=1000,
+    idle_partitions=10_000,
 )
 SMOKE = Scale(
     warm_up_s=0.2,
@@ -43,6 +49,9 @@ SMOKE = Scale(
     latency_rates=(200, 1000),
     idle_s=0.1,
     kills=1,
+    group_members=20,
+    topics=20,
+    idle_partitions=200,
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks import coordination
 from benchmarks.client.latency import ReceiveJob, SendJob
 from benchmarks.client.probe import ProbeJob
 from benchmarks.client.throughput import ConsumeJob, ProduceJob
@@ -95,8 +96,13 @@ WORKLOADS: dict[str, Callable[[Session], None]] = {
     "consume-100": consume_100,
     "latency-20": latency_20,
     "latency-600": latency_600,
+    "group": coordination.group,
+    "commits": coordination.commits,
+    "transactions": coordination.transactions,
+    "topics": coordination.topics,
     "failover-leader": failover_leader,
     "failover-controller": failover_controller,
+    "idle-partitions": coordination.idle_partitions,
 }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
+from benchmarks.client.groups import CommitJob, RebalanceJob, commit, rebalance
 from benchmarks.client.latency import ReceiveJob, SendJob, receive, send
 from benchmarks.client.probe import ProbeJob, probe
 from benchmarks.client.throughput import ConsumeJob, ProduceJob, consume, produce
+from benchmarks.client.transactions import TransactJob, transact
 
 JOBS = {
     "produce": (ProduceJob, produce),
@@ -15,6 +17,9 @@ JOBS = {
     "send": (SendJob, send),
     "receive": (ReceiveJob, receive),
     "probe": (ProbeJob, probe),
+    "rebalance": (RebalanceJob, rebalance),
+    "commit": (CommitJob, commit),
+    "transact": (TransactJob, transact),
 }
 
 
