@@ -350,6 +350,15 @@ class ConfigKeys:
     controller_quota_window_num: int = key(11, "the same for created and deleted partitions", minimum=1)
     controller_quota_window_size_seconds: int = key(1, "length of one sample", minimum=1)
 
+    replication_quota_window_num: int = key(
+        11, "samples that a throttled replica's rate is taken over", minimum=1
+    )
+    replication_quota_window_size_seconds: int = key(1, "length of one sample", minimum=1)
+    alter_log_dirs_replication_quota_window_num: int = key(
+        11, "the same for moves between log dirs", minimum=1
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = key(1, "length of one sample", minimum=1)
+
     # -- groups -------------------------------------------------------------------------------
     group_min_session_timeout_ms: int = key(
         6 * SECOND, "shortest session that a member may ask for", minimum=1
@@ -359,6 +368,32 @@ class ConfigKeys:
         3 * SECOND, "a new group waits this long for members", minimum=0
     )
     group_max_size: int = key(INT_MAX, "members of a group", minimum=1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = key(
+        ("classic", "consumer"), "protocols that groups may use", choices=("classic", "consumer")
+    )
+    group_consumer_session_timeout_ms: int = key(
+        45 * SECOND, "silence after which a member of the consumer protocol is out", minimum=1
+    )
+    group_consumer_min_session_timeout_ms: int = key(
+        45 * SECOND, "shortest that a group may be set to", minimum=1
+    )
+    group_consumer_max_session_timeout_ms: int = key(60 * SECOND, "longest", minimum=1)
+    group_consumer_heartbeat_interval_ms: int = key(5 * SECOND, "how often such members report", minimum=1)
+    group_consumer_min_heartbeat_interval_ms: int = key(
+        5 * SECOND, "shortest that a group may be set to", minimum=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = key(15 * SECOND, "longest", minimum=1)
+    group_consumer_max_size: int = key(INT_MAX, "members of a group of the consumer protocol", minimum=1)
+    group_consumer_assignors: tuple[str, ...] = key(
+        ("uniform", "range"),
+        "who may be asked to assign; the first is the default",
+        choices=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = key(
+        "bidirectional",
+        "which way groups may change their protocol while they have members",
+        choices=("disabled", "downgrade", "upgrade", "bidirectional"),
+    )
     offset_metadata_max_bytes: int = key(4 * KIB, "text that a commit may carry", minimum=0)
     offsets_topic_num_partitions: int = key(50, "partitions of __consumer_offsets", minimum=1)
     offsets_topic_replication_factor: int = key(3, "copies of __consumer_offsets", minimum=1)
@@ -442,6 +477,6 @@ NO_EFFECT: Final = (
     "metrics.recording.level", "metrics.sample.window.ms",
     # Parts of Kafka that are not here yet: the topic that share groups would use.
     "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
-    "share.coordinator.state.topic.num.partitions", "group.coordinator.rebalance.protocols",
+    "share.coordinator.state.topic.num.partitions",
 )  # fmt: skip
 """Keys of Apache Kafka that a server.properties may carry without a warning: nothing here reads them."""

@@ -105,6 +105,7 @@ class Publisher:
 
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._node.image = image
+        self._groups.view.take(delta, image)
         changes = self._partitions.apply(delta, image)
         for name, coordinator in self._coordinators.items():
             topic = image.topic(name)

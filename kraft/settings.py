@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules, MigrationPolicy
 from data_plane.coordinator.groups.service import GroupServiceConfig
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
@@ -20,6 +21,7 @@ from data_plane.log.config import LogConfig
 from data_plane.partitions import PartitionsSettings
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
+from data_plane.quotas.replication import ReplicationQuotas
 from fetch.own_session import FetchLimits
 from kraft.config import Config
 from kraft.net.connection import Limits
@@ -93,6 +95,13 @@ def group_settings(config: Config) -> GroupServiceConfig:
                 initial_rebalance_delay=config.group_initial_rebalance_delay_ms * MS,
                 max_size=config.group_max_size,
             ),
+            consumer=ConsumerGroupRules(
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                max_size=config.group_consumer_max_size,
+                assignors=config.group_consumer_assignors,
+                migration=MigrationPolicy(config.group_consumer_migration_policy),
+            ),
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_metadata_bytes=config.offset_metadata_max_bytes,
@@ -127,6 +136,17 @@ def client_quotas(config: Config) -> ClientQuotas:
     return ClientQuotas(
         QuotaWindow(config.quota_window_num, float(config.quota_window_size_seconds)),
         QuotaWindow(config.controller_quota_window_num, float(config.controller_quota_window_size_seconds)),
+    )
+
+
+def replication_quotas(config: Config) -> ReplicationQuotas:
+    return ReplicationQuotas(
+        config.node_id,
+        QuotaWindow(config.replication_quota_window_num, float(config.replication_quota_window_size_seconds)),
+        QuotaWindow(
+            config.alter_log_dirs_replication_quota_window_num,
+            float(config.alter_log_dirs_replication_quota_window_size_seconds),
+        ),
     )
 
 

@@ -65,9 +65,9 @@ BOOTSTRAP_FEATURES: Final = {
     "metadata.version": 27,  # 4.1-IV1
     "eligible.leader.replicas.version": 1,
     "transaction.version": 2,
+    "group.version": 1,
 }
-"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here: group.version stays
-at 0 until there are KIP-848 groups."""
+"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here."""
 
 MAX_REBALANCED_AT_ONCE: Final = 1000
 

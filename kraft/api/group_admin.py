@@ -12,8 +12,6 @@ from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 
-_CLASSIC: Final = "classic"
-
 _OPERATIONS_NOT_ASKED: Final = -(2**31)
 _GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 """Bits of AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
@@ -25,7 +23,7 @@ _FIRST_TO_MISS_GROUPS: Final = 6
 async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
-    listed = [] if types and _CLASSIC not in types else await coordinator(node).list_groups()
+    listed = await coordinator(node).list_groups()
     return {
         "error_code": 0,
         "groups": [
@@ -33,10 +31,10 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
                 "group_id": group_id,
                 "protocol_type": protocol_type,
                 "group_state": state,
-                "group_type": _CLASSIC,
+                "group_type": kind.value,
             }
-            for group_id, protocol_type, state in listed
-            if not states or state.lower() in states
+            for group_id, protocol_type, state, kind in listed
+            if (not states or state.lower() in states) and (not types or kind.value in types)
         ],
     }
 
@@ -52,7 +50,7 @@ async def handle_describe(node: NodeContext, ctx: RequestContext, request: Messa
         try:
             described = await coordinator(node).describe_group(group_id)
         except BrokerError as error:
-            described = DescribedGroup(group_id, "", error=error.code)
+            described = DescribedGroup(group_id, "", error=error.code, message=error.message)
         groups.append(_described(described, ctx.version, operations))
     return {"groups": groups}
 
@@ -67,7 +65,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
     error = ErrorCode.NONE if missing and version < _FIRST_TO_MISS_GROUPS else group.error
     return {
         "error_code": int(error),
-        "error_message": f"Group {group.group_id} not found." if missing else None,
+        "error_message": (group.message or f"Group {group.group_id} not found.") if missing else None,
         "group_id": group.group_id,
         "group_state": GroupState.DEAD.value if missing else group.state,
         "protocol_type": group.protocol_type,

@@ -7,6 +7,7 @@ are turned into what it is asked. From version 10 on topics are named by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from data_plane.coordinator.groups.messages import (
@@ -208,8 +209,8 @@ async def handle_fetch(node: NodeContext, ctx: RequestContext, request: Message)
     if ctx.version >= _FIRST_WITH_GROUPS:
         return {"groups": [await _fetch_group(node, ctx, request, group) for group in request.groups]}
     try:
-        wanted = request.group_id, request.topics
-        return {"error_code": 0, "topics": await _fetch(node, *wanted, request.require_stable, by_id=False)}
+        wanted = FetchOffsets(request.group_id, None, request.require_stable)
+        return {"error_code": 0, "topics": await _fetch(node, wanted, request.topics, by_id=False)}
     except BrokerError as error:
         return fetch_error(request, error.code, error.message)
 
@@ -231,28 +232,31 @@ async def _fetch_group(
 ) -> dict[str, Any]:
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     try:
-        topics = await _fetch(node, group.group_id, group.topics, request.require_stable, by_id=by_id)
+        wanted = FetchOffsets(
+            group.group_id, None, request.require_stable, group.member_id, group.member_epoch
+        )
+        topics = await _fetch(node, wanted, group.topics, by_id=by_id)
     except BrokerError as error:
         return {"group_id": group.group_id, "topics": [], "error_code": int(error.code)}
     return {"group_id": group.group_id, "topics": topics, "error_code": 0}
 
 
 async def _fetch(
-    node: NodeContext, group_id: str, topics: list[Message] | None, stable: bool, *, by_id: bool
+    node: NodeContext, wanted: FetchOffsets, topics: list[Message] | None, *, by_id: bool
 ) -> list[dict[str, Any]]:
     """The topics of the response, in the order asked for; no list of them asks for all."""
     service = coordinator(node)
     if topics is None:
-        reply = await service.fetch_offsets(FetchOffsets(group_id, None, stable))
+        reply = await service.fetch_offsets(wanted)
         return _all_topics(node.image, reply, by_id=by_id)
     names = [_topic_name(node.image, topic, by_id) for topic in topics]
-    wanted = tuple(
+    places = tuple(
         TopicPartition(name, index)
         for topic, name in zip(topics, names, strict=True)
         if name is not None
         for index in topic.partition_indexes
     )
-    reply = await service.fetch_offsets(FetchOffsets(group_id, wanted, stable))
+    reply = await service.fetch_offsets(replace(wanted, partitions=places))
     return [
         {
             **_same_name(topic, by_id=by_id),

@@ -12,6 +12,7 @@ from typing import Final
 from kraft.api import (
     brokers,
     configs,
+    consumer_groups,
     fetch,
     forwarding,
     group_admin,
@@ -43,6 +44,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     groups.ROWS,
     group_offsets.ROWS,
     group_admin.ROWS,
+    consumer_groups.ROWS,
     topics.ROWS,
     configs.ROWS,
     quotas.ROWS,

@@ -50,6 +50,7 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "kraft.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
     "transaction.version": (0, 2),
+    "group.version": (0, 1),
 }
 
 ROWS: Final = (ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, handle),)

@@ -108,6 +108,12 @@ class Questions:
     def _DescribeGroups(self, version: int) -> dict[str, Any]:
         return {"groups": [NOBODY]}
 
+    def _ConsumerGroupHeartbeat(self, version: int) -> dict[str, Any]:
+        return {"group_id": NOBODY, "member_id": "m", "member_epoch": 3}
+
+    def _ConsumerGroupDescribe(self, version: int) -> dict[str, Any]:
+        return {"group_ids": [NOBODY]}
+
     def _ListGroups(self, version: int) -> dict[str, Any]:
         return {}
 
@@ -296,6 +302,8 @@ ELSEWHERE = {
 EXCUSES = {
     "AlterPartitionReassignments": ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     "DeleteGroups": ErrorCode.GROUP_ID_NOT_FOUND,
+    "ConsumerGroupHeartbeat": ErrorCode.GROUP_ID_NOT_FOUND,
+    "ConsumerGroupDescribe": ErrorCode.GROUP_ID_NOT_FOUND,
     "ElectLeaders": ErrorCode.ELECTION_NOT_NEEDED,
     "FetchSnapshot": ErrorCode.SNAPSHOT_NOT_FOUND,
     "LeaveGroup": ErrorCode.UNKNOWN_MEMBER_ID,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -163,6 +164,9 @@ class FetchOffsets:
     """None: all that the group has."""
     require_stable: bool = False
     """No offset where a transaction may change it."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    """Said by members of the consumer protocol, who are fenced by them (OffsetFetch v9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +176,18 @@ class OffsetsReply:
     """Where an open transaction has an offset, if the asker requires stable ones."""
 
 
+class GroupType(Enum):
+    """Kafka's names for what governs a group's membership."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
 class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
+    type: GroupType = GroupType.CLASSIC
 
 
 class DescribedMember(NamedTuple):
@@ -195,6 +207,7 @@ class DescribedGroup:
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
     error: ErrorCode = ErrorCode.NONE
+    message: str = ""
 
 
 Reply = (

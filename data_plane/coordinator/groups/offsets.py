@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 
+from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.state_machine import ClassicGroup
@@ -96,7 +97,7 @@ class Offsets:
                 del self._by_group[record.group_id]
 
     def expired(
-        self, group_id: str, group: ClassicGroup | None, retention_ms: int, at: Instant
+        self, group_id: str, group: ClassicGroup | ConsumerGroup | None, retention_ms: int, at: Instant
     ) -> Iterator[OffsetRecord]:
         """Tombstones for what has outlived its use."""
         for partition, kept in self.of(group_id).items():
@@ -142,8 +143,12 @@ def commit_records(
     return records, errors
 
 
-def _unused_since_ms(group: ClassicGroup | None, topic: str, kept: CommittedOffset) -> int | None:
+def _unused_since_ms(
+    group: ClassicGroup | ConsumerGroup | None, topic: str, kept: CommittedOffset
+) -> int | None:
     """From when on the offset ages; None while it is in use."""
+    if isinstance(group, ConsumerGroup):
+        return None if topic in group.subscribed_topics() else kept.commit_timestamp_ms
     if group is None or not group.protocol_type:
         return kept.commit_timestamp_ms
     if group.state is GroupState.EMPTY:

@@ -3,7 +3,8 @@
 Two kinds matter to classic groups: a group's metadata as of its last completed rebalance, and an
 offset per group and partition. A null value is a tombstone. Keys and values open with a version;
 the values are written as Kafka 4.1 writes them and read in every version that it reads. Keys of
-other kinds (KIP-848 and share groups) decode to None and are passed over.
+the consumer protocol's groups are those of consumer/records.py; keys of other kinds (share and
+streams groups) decode to None and are passed over.
 
     OffsetCommitKey    version int16 (0, 1) | group string | topic string | partition int32
     OffsetCommitValue  version int16 (0-4), 4 flexible; written as 4, with an expiry time as 1
@@ -29,6 +30,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from data_plane.coordinator.groups.consumer import records as consumer_records
+from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord
 from data_plane.coordinator.groups.messages import CommittedOffset
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
@@ -86,11 +89,13 @@ class OffsetRecord(NamedTuple):
     value: CommittedOffset | None
 
 
-CoordinatorRecord = GroupRecord | OffsetRecord
+CoordinatorRecord = GroupRecord | OffsetRecord | ConsumerGroupRecord
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
+    if isinstance(record, ConsumerGroupRecord):
+        return consumer_records.encode(record)
     key = bytearray()
     if isinstance(record, OffsetRecord):
         key += _INT16.pack(_OFFSET_KEY_VERSION)
@@ -119,7 +124,7 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
             return GroupRecord(reader.string(), None if value is None else _decode_group(value))
     except (struct.error, IndexError, UnicodeDecodeError) as e:
         raise ValueError(f"record of __consumer_offsets: {e}") from e
-    return None
+    return consumer_records.decode(key, value)
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.messages import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
+)
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -74,6 +81,8 @@ class GroupService:
         self._now_ms = now_ms
         self.partitions = config.partitions
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
+        self.view = ClusterView()
+        """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
         self._shards: dict[int, tuple[Shard[CoordinatorRecord], GroupTable]] = {}
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
@@ -89,7 +98,7 @@ class GroupService:
             if held[0].leader_epoch >= leader_epoch and held[0].phase is not Phase.FAILED:
                 return
             held[0].close()
-        table = GroupTable(self._config.groups)
+        table = GroupTable(self._config.groups, self.view)
         shard = Shard[CoordinatorRecord](
             partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
         )
@@ -144,6 +153,19 @@ class GroupService:
         _check_group_id(request.group_id)
         return await self._ask(
             request.group_id, LeaveReply, lambda table, ticket, at: table.leave(request, ticket, at)
+        )
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+        """Of a member of the consumer protocol. Its id is empty only where it may be given one."""
+        _check_group_id(request.group_id)
+        if not request.member_id:
+            unique = UUID(int=self._rng.getrandbits(128), version=4)
+            text = urlsafe_b64encode(unique.bytes).rstrip(b"=").decode()
+            request = replace(request, member_id=text)  # as Kafka writes its ids
+        return await self._ask(
+            request.group_id,
+            ConsumerHeartbeatReply,
+            lambda table, ticket, at: table.consumer_heartbeat(request, ticket, at),
         )
 
     # --- offsets -------------------------------------------------------------------------------
@@ -206,6 +228,13 @@ class GroupService:
     async def describe_group(self, group_id: str) -> DescribedGroup:
         return await self._ask(
             group_id, DescribedGroup, lambda table, ticket, at: table.describe(group_id, ticket, at)
+        )
+
+    async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        return await self._ask(
+            group_id,
+            DescribedConsumerGroup,
+            lambda table, ticket, at: table.describe_consumer(group_id, ticket, at),
         )
 
     async def delete_group(self, group_id: str) -> ErrorCode:

@@ -34,7 +34,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.records import StoredGroup
+from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup
 from data_plane.coordinator.groups.states import (
     CONSUMER_PROTOCOL_TYPE,
     TRANSITIONS,
@@ -72,6 +72,10 @@ class ClassicGroup:
         self._effects = Effects()
 
     # --- questions -----------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
 
     @property
     def is_idle(self) -> bool:
@@ -125,6 +129,10 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard_of(member, at)
         return ErrorCode.NONE
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """For a group that is deleted."""
+        return [GroupRecord(self.group_id, None)]
 
     # --- inputs --------------------------------------------------------------------------------
 
@@ -232,9 +240,19 @@ class ClassicGroup:
         for member in self.roster:
             member.deadline = at.now + member.session_timeout
 
-    def die(self, at: Instant) -> None:
-        """The group is deleted."""
+    def rebalance(self, at: Instant) -> Effects:
+        """Members are asked to join again: the group was of the consumer protocol until now."""
+        self._prepare_rebalance(at)
+        return self._take_effects()
+
+    def die(self, at: Instant) -> Effects:
+        """The group is deleted, or goes over to the consumer protocol: who waits, joins again there."""
+        for member in self.roster:
+            again = ErrorCode.REBALANCE_IN_PROGRESS
+            self._supersede(member.join_ticket, JoinReply(again, member.member_id))
+            self._supersede(member.sync_ticket, SyncReply(again))
         self._transition(GroupState.DEAD, at)
+        return self._take_effects()
 
     # --- joining -------------------------------------------------------------------------------
 

@@ -3,7 +3,10 @@
 Finds the group that a request is for, lets it decide, and turns its effects into records; knows
 when the next group wants to be ticked. Pure; one per runtime.Shard.
 
-    service -> runtime.Shard -> GroupTable -> ClassicGroup, Offsets
+A group is of the classic or of the consumer protocol; it may change from the one to the other, and
+then the records say so.
+
+    service -> runtime.Shard -> GroupTable -> ClassicGroup, ConsumerGroup, Offsets
 """
 
 from __future__ import annotations
@@ -14,11 +17,20 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from data_plane.coordinator.groups import records as codec
+from data_plane.coordinator.groups.consumer import migration
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.group import ConsumerGroup, Outcome
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord, Kind
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.state import JOINING, ConsumerGroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
     DescribedGroup,
     FetchOffsets,
+    GroupType,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -33,12 +45,15 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.offsets import Offsets, commit_records
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from data_plane.coordinator.groups.state_machine import ClassicGroup
-from data_plane.coordinator.groups.states import Effects, GroupRules, GroupState
+from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE, Effects, GroupRules, GroupState
 from data_plane.coordinator.machine import Decision, Instant, Replies, Ticket
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 
+Records = list[CoordinatorRecord]
 GroupDecision = Decision[CoordinatorRecord]
+
+AnyGroup = ClassicGroup | ConsumerGroup
 
 _NEVER = float("inf")
 
@@ -48,6 +63,7 @@ class GroupLimits:
     """What the configuration says about groups and their offsets."""
 
     rules: GroupRules = field(default_factory=GroupRules)
+    consumer: ConsumerGroupRules = field(default_factory=ConsumerGroupRules)
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_metadata_bytes: int = 4_096
@@ -61,9 +77,12 @@ class GroupLimits:
 class GroupTable:
     """Implements machine.Machine."""
 
-    def __init__(self, limits: GroupLimits) -> None:
+    def __init__(self, limits: GroupLimits, view: ClusterView | None = None) -> None:
         self._limits = limits
-        self._groups: dict[str, ClassicGroup] = {}
+        self._view = view or ClusterView()
+        self._groups: dict[str, AnyGroup] = {}
+        self._turned_classic: set[str] = set()
+        """Groups whose return to the classic protocol is being written: they rebalance then."""
         self._offsets = Offsets()
         self._alarms: list[tuple[float, str]] = []
         """When to look at which group. Entries are put off lazily: one may ring early."""
@@ -77,23 +96,34 @@ class GroupTable:
             reply = JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
             return Decision(replies=[(ticket, reply)])
         group = self._groups.get(request.group_id)
+        before: list[CoordinatorRecord] = []
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                return self._outcome(group, group.join(request, at), ticket)
+            before, group = group.tombstones(), None
         if group is None:
             if request.member_id:
                 reply = JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
                 return Decision(replies=[(ticket, reply)])
             group = self._groups[request.group_id] = ClassicGroup(request.group_id, limits.rules, at)
-        return self._decided(group, group.join(request, ticket, at))
+        decision = self._decided(group, group.join(request, ticket, at))
+        decision.records[:0] = before
+        return decision
 
     def sync(self, request: SyncGroup, ticket: Ticket, at: Instant) -> GroupDecision:
         group = self._groups.get(request.group_id)
         if group is None:
             return Decision(replies=[(ticket, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+        if isinstance(group, ConsumerGroup):
+            return self._outcome(group, group.sync(request, at), ticket)
         return self._decided(group, group.sync(request, ticket, at))
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
         group = self._groups.get(request.group_id)
         if group is None:
             return Decision(replies=[(ticket, HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+        if isinstance(group, ConsumerGroup):
+            return self._outcome(group, group.classic_heartbeat(request, at), ticket)
         # A heartbeat only puts deadlines off, and alarms may ring early: no need to look at them.
         return Decision(replies=list(group.heartbeat(request, ticket, at).replies))
 
@@ -102,13 +132,36 @@ class GroupTable:
         if group is None:
             outcomes = tuple((identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members)
             return Decision(replies=[(ticket, LeaveReply(ErrorCode.NONE, outcomes))])
+        if isinstance(group, ConsumerGroup):
+            return self._outcome(group, group.leave(request, at), ticket)
         return self._decided(group, group.leave(request, ticket, at))
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
+        """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            records, reply = group.heartbeat(request, at)
+            self._note_turn(group.group_id, records)
+            return Decision(records, [(ticket, reply)])
+        if request.member_epoch != JOINING:
+            raise _not_found(request.group_id, "consumer", group)
+        draft, before = Draft(request.group_id, ConsumerGroupState()), []
+        if group is not None:
+            before = [GroupRecord(group.group_id, None)]
+            if group.state is not GroupState.EMPTY:
+                if not migration.may_upgrade(group, self._limits.consumer):
+                    raise _not_found(request.group_id, "consumer", group)
+                migration.upgrade(draft, group, self._view)
+        records, reply = self._new_consumer_group(request.group_id).heartbeat(request, at, draft)
+        return Decision([*before, *records], [(ticket, reply)])
 
     # --- offsets -------------------------------------------------------------------------------
 
     def commit(self, request: CommitOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
         group = self._groups.get(request.group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            refusal = group.check_commit(request)
+        elif group is not None:
             refusal = group.check_commit(request, at)
         else:
             refusal = ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
@@ -119,6 +172,13 @@ class GroupTable:
         return Decision(list(records), [(ticket, CommitReply(errors))], request.producer)
 
     def fetch(self, request: FetchOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
+        """Raises BrokerError for a member of the consumer protocol that is not where it believes to be."""
+        group = self._groups.get(request.group_id)
+        claims_membership = request.member_id is not None or request.member_epoch >= 0
+        if isinstance(group, ConsumerGroup) and claims_membership:
+            refusal = group.check_epoch(request.member_id or "", request.member_epoch)
+            if refusal is not ErrorCode.NONE:
+                raise BrokerError(refusal)
         kept = self._offsets.of(request.group_id)
         wanted = kept if request.partitions is None else request.partitions
         unstable = self._offsets.held(request.group_id, wanted) if request.require_stable else frozenset()
@@ -132,7 +192,7 @@ class GroupTable:
             return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
         in_use: frozenset[str] = frozenset()
-        if group is not None and group.state is not GroupState.EMPTY:
+        if group is not None and not group.is_empty:
             subscribed = group.subscribed_topics()
             if subscribed is None:
                 return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
@@ -157,7 +217,7 @@ class GroupTable:
             records += gone
             empty = len(gone) == len(self._offsets.of(group_id))
             if group is not None and group.is_idle and empty and group_id not in in_transactions:
-                records.append(GroupRecord(group_id, None))
+                records += group.tombstones()
             if len(records) >= self._limits.max_records_per_sweep:
                 break
         return Decision(records)
@@ -169,7 +229,7 @@ class GroupTable:
     # --- looking at groups, deleting them ------------------------------------------------------
 
     def list(self, ticket: Ticket, at: Instant) -> GroupDecision:
-        listed = [ListedGroup(g.group_id, g.protocol_type, g.state.value) for g in self._groups.values()]
+        listed = [_listed(group) for group in self._groups.values()]
         listed += [
             ListedGroup(group_id, "", GroupState.EMPTY.value)
             for group_id in self._offsets.groups()
@@ -179,6 +239,8 @@ class GroupTable:
 
     def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
         group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            raise _not_found(group_id, "classic", group)
         if group is not None:
             described = group.describe()
         elif group_id in self._offsets:
@@ -187,15 +249,23 @@ class GroupTable:
             described = DescribedGroup(group_id, GroupState.DEAD.value, error=ErrorCode.GROUP_ID_NOT_FOUND)
         return Decision(replies=[(ticket, described)])
 
+    def describe_consumer(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+        """A group of the consumer protocol. Raises BrokerError."""
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            known = group is not None or group_id in self._offsets
+            raise _not_found(group_id, "consumer", known or None)
+        return Decision(replies=[(ticket, group.describe())])
+
     def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
         if not self._exists(group_id):
             return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
-        if group is not None and group.state is not GroupState.EMPTY:
+        if group is not None and not group.is_empty:
             return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
         records: list[CoordinatorRecord] = [*self._offsets.tombstones(group_id)]
         if group is not None:
-            records.append(GroupRecord(group_id, None))
+            records += group.tombstones()
         return Decision(records, [(ticket, ErrorCode.NONE)])
 
     # --- machine.Machine -----------------------------------------------------------------------
@@ -210,17 +280,23 @@ class GroupTable:
         if isinstance(record, OffsetRecord):
             self._offsets.replay(record)
             return []
+        if isinstance(record, ConsumerGroupRecord):
+            self._replay_consumer(record, at)
+            return []
         group = self._groups.get(record.group_id)
         if record.value is None:
-            if group is not None:
-                del self._groups[record.group_id]
-                group.die(at)
-            return []
-        if group is None:
+            if not isinstance(group, ClassicGroup):
+                return []
+            del self._groups[record.group_id]
+            return list(group.die(at).replies)
+        if not isinstance(group, ClassicGroup):
             group = self._groups[record.group_id] = ClassicGroup(record.group_id, self._limits.rules, at)
-        effects = group.replay(record.value, at)
+        replies: Replies = list(group.replay(record.value, at).replies)
+        if record.group_id in self._turned_classic:
+            self._turned_classic.remove(record.group_id)
+            replies += group.rebalance(at).replies
         self._set_alarm(group)
-        return list(effects.replies)
+        return replies
 
     def hold(self, record: CoordinatorRecord, producer_id: int) -> None:
         if isinstance(record, OffsetRecord):
@@ -233,7 +309,10 @@ class GroupTable:
         replies: Replies = []
         for record in records:
             group = self._groups.get(record.group_id)
-            if isinstance(record, GroupRecord) and group is not None:
+            self._turned_classic.discard(record.group_id)
+            if isinstance(group, ConsumerGroup):
+                group.refused()
+            elif isinstance(record, GroupRecord) and group is not None:
                 replies += group.refused(error, at).replies
                 self._set_alarm(group)
         return replies
@@ -256,7 +335,10 @@ class GroupTable:
                 continue  # superseded by an earlier one
             del self._alarm_of[group_id]
             group = self._groups.get(group_id)
-            if group is not None:
+            if isinstance(group, ConsumerGroup):
+                decision.records += self._note_turn(group_id, group.tick(at))
+                self._set_alarm(group)
+            elif group is not None:
                 told = self._decided(group, group.tick(at))
                 decision.records += told.records
                 decision.replies += told.replies
@@ -274,8 +356,48 @@ class GroupTable:
             decision.records.append(GroupRecord(group.group_id, effects.store))
         return decision
 
-    def _set_alarm(self, group: ClassicGroup) -> None:
+    def _outcome(self, group: ConsumerGroup, outcome: Outcome[object], ticket: Ticket) -> GroupDecision:
+        records, reply = outcome
+        self._set_alarm(group)
+        return Decision(self._note_turn(group.group_id, records), [(ticket, reply)])
+
+    def _note_turn(self, group_id: str, records: Records) -> Records:
+        if any(isinstance(record, GroupRecord) for record in records):
+            self._turned_classic.add(group_id)
+        return records
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._limits.consumer, self._view)
+
+    def _replay_consumer(self, record: ConsumerGroupRecord, at: Instant) -> None:
+        group = self._groups.get(record.group_id)
+        if record.value is None:
+            if not isinstance(group, ConsumerGroup):
+                return
+            group.replay(record, at)
+            if record.kind is Kind.GROUP:
+                del self._groups[record.group_id]
+            return
+        if not isinstance(group, ConsumerGroup):
+            group = self._groups[record.group_id] = self._new_consumer_group(record.group_id)
+        group.replay(record, at)
+        self._set_alarm(group)
+
+    def _set_alarm(self, group: AnyGroup) -> None:
         due = group.next_deadline()
         if due < self._alarm_of.get(group.group_id, _NEVER):
             self._alarm_of[group.group_id] = due
             heapq.heappush(self._alarms, (due, group.group_id))
+
+
+def _listed(group: AnyGroup) -> ListedGroup:
+    if isinstance(group, ConsumerGroup):
+        phase = group.state.phase.value
+        return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, phase, GroupType.CONSUMER)
+    return ListedGroup(group.group_id, group.protocol_type, group.state.value)
+
+
+def _not_found(group_id: str, wanted: str, found: object) -> BrokerError:
+    """There is no group of that type."""
+    trouble = "not found" if found is None else f"is not a {wanted} group"
+    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {trouble}.")

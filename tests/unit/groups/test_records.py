@@ -108,7 +108,7 @@ def test_tombstones() -> None:
 
 
 def test_an_unknown_kind_is_passed_over_and_bad_bytes_are_not() -> None:
-    assert decode(bytes.fromhex("000300026731"), b"\x00\x00") is None  # a KIP-848 group
+    assert decode(bytes.fromhex("000b00026731"), b"\x00\x00") is None  # a share group
     for key, value in (
         (b"", None),
         (GROUP_KEY, b"\x00\x09"),

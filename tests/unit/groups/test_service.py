@@ -18,6 +18,7 @@ from data_plane.coordinator.groups.messages import (
     HeartbeatReply,
     JoinGroup,
     LeaveGroup,
+    ListedGroup,
     MemberIdentity,
     MemberProtocol,
     OffsetToCommit,
@@ -345,7 +346,7 @@ def test_groups_are_listed_described_and_deleted() -> None:
             quick = JoinGroup("g", "", "consumer", JOIN.protocols, 1_000, 1_000, requires_known_id=False)
             member = (await groups.join(quick)).member_id
             await groups.sync(SyncGroup("g", member, 1, assignments={member: b"a"}))
-            assert await groups.list_groups() == [("g", "consumer", "Stable")]
+            assert await groups.list_groups() == [ListedGroup("g", "consumer", "Stable")]
             described = await groups.describe_group("g")
             assert (described.protocol, described.members[0].assignment) == ("range", b"a")
             assert await groups.delete_group("g") is ErrorCode.NON_EMPTY_GROUP

@@ -1,0 +1,158 @@
+"""Server-side assignors: who is to own which partitions, told by the whole group's subscriptions.
+
+`uniform` spreads all partitions evenly over the members that may have them, and leaves with a member
+as much of its last target as balance allows. `range` gives every member of a topic one run of
+neighbours, extra ones to the first members, so that the same numbers of topics with equally many
+partitions meet at one member (joins); it does not look at the last target.
+
+Pure; the same input gives the same answer on every broker.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from data_plane.coordinator.groups.consumer.assignment import (
+    Assignment,
+    TopicIdPartition,
+    assignment_of,
+    partitions_of,
+)
+
+
+class AssignedMember(NamedTuple):
+    """What an assignor knows of a member."""
+
+    member_id: str
+    instance_id: str | None
+    topic_ids: frozenset[UUID]
+    """What it is subscribed to, as far as it exists."""
+    target: Assignment
+    """What it was to own so far."""
+
+
+Assignor = Callable[[Sequence[AssignedMember], Mapping[UUID, int]], dict[str, Assignment]]
+"""Members, and how many partitions each topic has -> the target of every member."""
+
+
+# ---- range -------------------------------------------------------------------------------------------
+
+
+def assign_ranges(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
+    in_order = sorted(members, key=_static_first)
+    targets: dict[str, dict[UUID, frozenset[int]]] = {member.member_id: {} for member in in_order}
+    for topic_id in _topic_ids(in_order):
+        readers = [member.member_id for member in in_order if topic_id in member.topic_ids]
+        share, extra = divmod(sizes[topic_id], len(readers))
+        start = 0
+        for place, member_id in enumerate(readers):
+            end = start + share + (place < extra)
+            if end > start:
+                targets[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return dict(targets)
+
+
+def _static_first(member: AssignedMember) -> tuple[bool, str]:
+    return member.instance_id is None, member.instance_id or member.member_id
+
+
+# ---- uniform -----------------------------------------------------------------------------------------
+
+
+def assign_uniformly(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
+    kept, free = _keep(members, sizes)
+    if len({member.topic_ids for member in members}) == 1:
+        _fill_alike(kept, free)
+    else:
+        _fill_by_topic(members, kept, free)
+        while _level(members, kept):
+            pass
+    return {member_id: assignment_of(owned) for member_id, owned in kept.items()}
+
+
+_Owned = dict[str, list[TopicIdPartition]]
+
+
+def _keep(
+    members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
+) -> tuple[_Owned, list[TopicIdPartition]]:
+    """What each had and may go on to have, and what nobody has."""
+    taken: set[TopicIdPartition] = set()
+    kept: _Owned = {}
+    for member in members:
+        kept[member.member_id] = [
+            (topic_id, number)
+            for topic_id, number in sorted(partitions_of(member.target))
+            if topic_id in member.topic_ids and number < sizes[topic_id] and (topic_id, number) not in taken
+        ]
+        taken.update(kept[member.member_id])
+    free = [
+        (topic_id, number)
+        for topic_id in _topic_ids(members)
+        for number in range(sizes[topic_id])
+        if (topic_id, number) not in taken
+    ]
+    return kept, free
+
+
+def _fill_alike(kept: _Owned, free: list[TopicIdPartition]) -> None:
+    """All read the same topics: everyone has its share, some have one more, those first who had more."""
+    share, extra = divmod(sum(map(len, kept.values())) + len(free), len(kept))
+    for owned in kept.values():
+        more = len(owned) > share and extra > 0
+        extra -= more
+        free += owned[share + more :]
+        del owned[share + more :]
+    free.reverse()
+    for owned in kept.values():
+        while len(owned) < share:
+            owned.append(free.pop())
+    for owned in kept.values():
+        if free and len(owned) == share:
+            owned.append(free.pop())
+
+
+def _fill_by_topic(members: Sequence[AssignedMember], kept: _Owned, free: Sequence[TopicIdPartition]) -> None:
+    """Each partition to the least loaded of those who read its topic; topics with few readers first."""
+    of_topic: dict[UUID, list[TopicIdPartition]] = {}
+    for partition in free:
+        of_topic.setdefault(partition[0], []).append(partition)
+    readers = {t: [m.member_id for m in members if t in m.topic_ids] for t in of_topic}
+    for topic_id in sorted(of_topic, key=lambda t: len(readers[t])):
+        heap = [(len(kept[member_id]), place, member_id) for place, member_id in enumerate(readers[topic_id])]
+        heapq.heapify(heap)
+        for partition in of_topic[topic_id]:
+            load, place, member_id = heap[0]
+            kept[member_id].append(partition)
+            heapq.heapreplace(heap, (load + 1, place, member_id))
+
+
+def _level(members: Sequence[AssignedMember], kept: _Owned) -> bool:
+    """Move partitions of one topic after the other from who has most to who has least, until no two
+    readers of it differ by more than one; whether anything moved. Each move makes the sum of squared
+    loads smaller, so that repeating it ends."""
+    moved = False
+    for topic_id in _topic_ids(members):
+        readers = [m.member_id for m in members if topic_id in m.topic_ids]
+        while True:
+            givers = [m for m in readers if any(p[0] == topic_id for p in kept[m])]
+            giver = max(givers, key=lambda m: len(kept[m]), default=None)
+            taker = min(readers, key=lambda m: len(kept[m]))
+            if giver is None or len(kept[giver]) - len(kept[taker]) < 2:
+                break
+            at = max(i for i, p in enumerate(kept[giver]) if p[0] == topic_id)
+            kept[taker].append(kept[giver].pop(at))
+            moved = True
+    return moved
+
+
+def _topic_ids(members: Sequence[AssignedMember]) -> list[UUID]:
+    return sorted({topic_id for member in members for topic_id in member.topic_ids})
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
+"""By the name that a member may ask for."""

@@ -1,0 +1,179 @@
+"""Members of the classic protocol in a group of the consumer protocol: JoinGroup and its kin, served.
+
+They take part in the same epochs and targets. A join is their heartbeat with news: its subscription
+says what they read and own, its answer gives their member epoch as a generation, and nobody leads.
+SyncGroup fetches what is theirs, and Heartbeat tells them to join again when there is more to do.
+
+Works on a draft; called by group.py. Refusals are BrokerErrors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.membership import (
+    check_room,
+    known_member,
+    known_static_member,
+    subscribed_static_member,
+    write_metadata,
+)
+from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, reconcile, waits_for_others
+from data_plane.coordinator.groups.consumer.records import ClassicMetadata, ClassicProtocol, MemberMetadata
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member, MemberState
+from data_plane.coordinator.groups.consumer_protocol import (
+    Partitions,
+    Subscription,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from data_plane.coordinator.groups.messages import (
+    JoinGroup,
+    JoinReply,
+    MemberIdentity,
+    SyncGroup,
+    SyncReply,
+)
+from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+
+class Joined(NamedTuple):
+    reply: JoinReply
+    rebalance_timeout_ms: int = 0
+    took_over: bool = False
+    """The place of a static member of the consumer protocol."""
+
+
+def join(draft: Draft, request: JoinGroup, setting: Setting) -> Joined:
+    """A member joins or joins again."""
+    member_id = request.member_id or request.new_member_id
+    check_room(draft, member_id, setting)
+    _check_protocols(draft.state, request)
+    if not request.member_id and request.instance_id is None and request.requires_known_id:
+        return Joined(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+    holder = draft.state.static_member(request.instance_id)
+    before = _member_of(draft, request, member_id)
+    subscription = _subscription(request)
+    timeout_ms = request.rebalance_timeout_ms
+    if timeout_ms < 0:  # JoinGroup v0 has only a session timeout
+        timeout_ms = request.session_timeout_ms
+    changed = write_metadata(draft, before, _metadata(before, request, subscription, timeout_ms))
+    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0)
+    owned = by_id(subscription.owned, setting.view)
+    after = reconcile(draft, draft.state.members[member_id], owned)
+    protocol = request.protocols[0].name
+    reply = JoinReply(ErrorCode.NONE, member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, protocol)
+    took_over = holder is not None and not holder.uses_classic_protocol
+    return Joined(reply, timeout_ms, took_over)
+
+
+def check_protocol(member: Member, request: SyncGroup) -> None:
+    chosen = _protocols(member)[0].name
+    for claimed, actual in (
+        (request.protocol_type, CONSUMER_PROTOCOL_TYPE),
+        (request.protocol_name, chosen),
+    ):
+        if claimed is not None and claimed != actual:
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def assigned(member: Member, view: ClusterView) -> SyncReply:
+    protocol = _protocols(member)[0]
+    assignment = write_assignment(by_name(member.assigned, view), version_of(protocol.metadata))
+    return SyncReply(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, assignment)
+
+
+def must_rejoin(state: ConsumerGroupState, member: Member) -> bool:
+    """There is a newer epoch, or something to give up, or something free by now that it is to have."""
+    if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    return member.state is MemberState.UNRELEASED_PARTITIONS and not waits_for_others(state, member)
+
+
+def leaving(state: ConsumerGroupState, identity: MemberIdentity) -> Member | ErrorCode:
+    """Who it is that leaves, or is removed by its instance id alone; or why not."""
+    member_id, instance_id = identity
+    try:
+        if instance_id is None:
+            member = known_member(state, member_id)
+        elif member_id:
+            member = known_static_member(state, member_id, instance_id)
+        else:
+            return state.static_member(instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    except BrokerError as refusal:
+        return refusal.code
+    return member if member.uses_classic_protocol else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def common_protocols(state: ConsumerGroupState) -> list[str]:
+    """Those that all members of the classic protocol can play, as the first of them prefers them."""
+    lists = [_names(member) for member in state.members.values() if member.uses_classic_protocol]
+    return [name for name in lists[0] if all(name in names for names in lists)] if lists else []
+
+
+def by_id(partitions: Partitions, view: ClusterView) -> Assignment:
+    """Without topics that are gone."""
+    found = {view.topic_id(name): numbers for name, numbers in partitions.items()}
+    return {topic_id: numbers for topic_id, numbers in found.items() if topic_id is not None}
+
+
+def by_name(assignment: Assignment, view: ClusterView) -> Partitions:
+    """Without topics that are gone."""
+    found = {view.topic_name(topic_id): numbers for topic_id, numbers in assignment.items()}
+    return {name: numbers for name, numbers in found.items() if name is not None}
+
+
+def _member_of(draft: Draft, request: JoinGroup, member_id: str) -> Member:
+    if request.instance_id is None:
+        return draft.state.members.get(member_id) or Member(member_id, MemberMetadata())
+    if not request.member_id:
+        return subscribed_static_member(draft, member_id, request.instance_id, classic=True)
+    return known_static_member(draft.state, member_id, request.instance_id)
+
+
+def _metadata(
+    before: Member, request: JoinGroup, subscription: Subscription, rebalance_timeout_ms: int
+) -> MemberMetadata:
+    return MemberMetadata(
+        instance_id=request.instance_id or before.instance_id,
+        rack_id=subscription.rack_id or before.metadata.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        subscribed_topic_regex=before.metadata.subscribed_topic_regex,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        server_assignor=before.metadata.server_assignor,
+        classic=ClassicMetadata(
+            request.session_timeout_ms,
+            tuple(ClassicProtocol(name, metadata) for name, metadata in request.protocols),
+        ),
+    )
+
+
+def _check_protocols(state: ConsumerGroupState, request: JoinGroup) -> None:
+    names = [name for name, _ in request.protocols]
+    there = any(member.uses_classic_protocol for member in state.members.values())
+    fits = bool(names) and (not there or any(name in names for name in common_protocols(state)))
+    if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not fits:
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _subscription(request: JoinGroup) -> Subscription:
+    try:
+        return read_subscription(request.protocols[0].metadata)
+    except ValueError as e:
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"subscription: {e}") from e
+
+
+def _protocols(member: Member) -> tuple[ClassicProtocol, ...]:
+    classic = member.metadata.classic
+    return () if classic is None else classic.supported_protocols
+
+
+def _names(member: Member) -> list[str]:
+    return [protocol.name for protocol in _protocols(member)]

@@ -1,0 +1,70 @@
+"""What a coordinator of groups sees of the cluster: topics and their sizes, and groups' own settings.
+
+The publisher hands over each image (`take`); `topics_version` grows where topics have come, gone or
+grown, and by it a group knows at the next heartbeat that its target may be stale.
+
+    publisher -> GroupService -> here <- rebalance, group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+from uuid import UUID
+
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.model import ResourceType
+
+_HASH_BYTES = 8
+
+
+class ClusterView:
+    """The newest image that this broker has acted on."""
+
+    def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
+        self.image = image
+        self.topics_version = 0
+
+    def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        before, self.image = self.image, image
+        touched = [*delta.changed_topics, *delta.deleted_topics]
+        if any(_size(before, topic_id) != _size(image, topic_id) for topic_id in touched):
+            self.topics_version += 1
+
+    def topic_id(self, name: str) -> UUID | None:
+        topic = self.image.topic(name)
+        return None if topic is None else topic.id
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        topic = self.image.topic(topic_id)
+        return None if topic is None else topic.name
+
+    def topic_names(self) -> Collection[str]:
+        return self.image.topics_by_name.keys()
+
+    def size(self, topic_id: UUID) -> int:
+        """How many partitions the topic has."""
+        return _size(self.image, topic_id)
+
+    def topic_ids(self, names: Iterable[str]) -> frozenset[UUID]:
+        """Of those that exist."""
+        found = (self.image.topic(name) for name in names)
+        return frozenset(topic.id for topic in found if topic is not None)
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Changes with what a group's target depends on: ids and sizes of its topics. 0 for none."""
+        digest, any_there = blake2b(digest_size=_HASH_BYTES), False
+        for name in sorted(names):
+            topic = self.image.topic(name)
+            if topic is not None:
+                any_there = True
+                digest.update(f"{name}\0{topic.id}\0{len(topic.partitions)}\0".encode())
+        return int.from_bytes(digest.digest(), "big", signed=True) if any_there else 0
+
+    def group_config(self, group_id: str) -> Mapping[str, str]:
+        return self.image.config(ResourceType.GROUP, group_id)
+
+
+def _size(image: MetadataImage, topic_id: UUID) -> int:
+    topic = image.topic(topic_id)
+    return 0 if topic is None else len(topic.partitions)

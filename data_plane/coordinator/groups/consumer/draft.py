@@ -1,0 +1,100 @@
+"""A group as it would be: a decision writes its records here, one by one, and reads on from the outcome.
+
+Nothing of it is true before the records are in the log; then the group itself replays them, and if
+they could not be appended the draft is dropped. The first record pays for a copy; most heartbeats
+write none.
+
+    membership, rebalance, classic_members -> Draft -> records of a decision
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.consumer.records import (
+    ConsumerGroupRecord,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    ResolvedRegex,
+    Target,
+    TargetEpoch,
+    Value,
+    to_stored,
+)
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+
+
+class Draft:
+    """See the module. `state` is for reading."""
+
+    def __init__(self, group_id: str, state: ConsumerGroupState) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.records: list[ConsumerGroupRecord] = []
+
+    def write_group(self, epoch: int, metadata_hash: int) -> None:
+        self._write(Kind.GROUP, "", GroupEpoch(epoch, metadata_hash))
+
+    def write_member(self, member_id: str, metadata: MemberMetadata) -> None:
+        self._write(Kind.MEMBER, member_id, metadata)
+
+    def write_target_epoch(self, epoch: int) -> None:
+        self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch))
+
+    def write_target(self, member_id: str, target: Assignment) -> None:
+        self._write(Kind.TARGET, member_id, Target(to_stored(target)))
+
+    def write_current(self, member: Member) -> None:
+        """Where the member stands: epochs, state, partitions."""
+        self._write(
+            Kind.CURRENT,
+            member.member_id,
+            Current(
+                member.epoch,
+                member.previous_epoch,
+                member.state,
+                to_stored(member.assigned),
+                to_stored(member.pending_revocation),
+            ),
+        )
+
+    def write_regex(self, regex: str, resolved: ResolvedRegex) -> None:
+        self._write(Kind.REGEX, regex, resolved)
+
+    def erase_regex(self, regex: str) -> None:
+        self._write(Kind.REGEX, regex, None)
+
+    def erase_member(self, member_id: str) -> None:
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+            self._write(kind, member_id, None)
+
+    def erase_group(self) -> None:
+        """Tombstones for everything."""
+        for kind in (Kind.CURRENT, Kind.TARGET):
+            for member_id in list(self.state.members):
+                self._write(kind, member_id, None)
+        self._write(Kind.TARGET_EPOCH, "", None)
+        for member_id in list(self.state.members):
+            self._write(Kind.MEMBER, member_id, None)
+        for regex in list(self.state.regexes):
+            self._write(Kind.REGEX, regex, None)
+        self._write(Kind.GROUP, "", None)
+
+    def replace_member(self, old: Member, new_id: str) -> Member:
+        """A static member takes its place again under another id, as one who joins."""
+        target = self.state.target_of(old.member_id)
+        self.erase_member(old.member_id)
+        self.write_member(new_id, old.metadata)
+        self.write_target(new_id, target)
+        self.write_current(replace(old, member_id=new_id, epoch=0, previous_epoch=0))
+        return self.state.members[new_id]
+
+    def _write(self, kind: Kind, name: str, value: Value | None) -> None:
+        if not self.records:
+            self.state = self.state.copy()
+        record = ConsumerGroupRecord(kind, self.group_id, name, value)
+        self.records.append(record)
+        self.state.replay(record)

@@ -1,0 +1,289 @@
+"""One group of the consumer protocol: every public method is one input.
+
+Decides on a draft, yields records and a reply, and takes the records in `replay`, live and at a load
+alike. What a member is waited for follows from those records, so that a new coordinator waits for
+the same things; only the moments begin anew.
+
+    table -> here -> membership, classic_members -> Draft -> records -> here (replay)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, TypeVar
+
+from data_plane.coordinator.groups.consumer import classic_members, membership, migration
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.messages import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
+from data_plane.coordinator.groups.consumer.rebalance import Setting, assignor_of
+from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord, Kind
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.state import (
+    LEAVING,
+    LEAVING_FOR_NOW,
+    ConsumerGroupState,
+    Member,
+    MemberState,
+)
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    MemberIdentity,
+    SyncGroup,
+    SyncReply,
+)
+from data_plane.coordinator.groups.records import CoordinatorRecord
+from data_plane.coordinator.machine import Instant
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+ReplyT = TypeVar("ReplyT")
+Outcome = tuple[list[CoordinatorRecord], ReplyT]
+"""Records to append, all or none, and the reply that rests on them."""
+
+_NEVER: Final = float("inf")
+_TRY_AGAIN_S: Final = 1.0
+"""A member that is to be fenced is looked at again, should the records not get into the log."""
+
+
+class Wait(Enum):
+    """What a member is waited for."""
+
+    SESSION = "to be heard of"
+    REVOCATION = "to give up partitions"
+    JOIN = "to join again"
+    SYNC = "to come for its assignment"
+
+
+class ConsumerGroup:
+    """See the module."""
+
+    def __init__(self, group_id: str, rules: ConsumerGroupRules, view: ClusterView) -> None:
+        self.group_id = group_id
+        self.state = ConsumerGroupState()
+        self._rules = rules
+        self._view = view
+        self._topics_seen = -1
+        """As of which version of the topics the target was looked at."""
+        self._deadlines: dict[tuple[str, Wait], float] = {}
+        self._earliest = _NEVER
+        """No deadline is before this one."""
+
+    # --- questions -----------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> ConsumerGroupRules:
+        return self._rules.of_group(self._view.group_config(self.group_id))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.members
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_empty
+
+    def next_deadline(self) -> float:
+        return self._earliest
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return self.state.subscribed_topics()
+
+    def describe(self) -> DescribedConsumerGroup:
+        state = self.state
+        return DescribedConsumerGroup(
+            self.group_id,
+            state.phase.value,
+            state.epoch,
+            state.target_epoch,
+            assignor_of(state, self.rules),
+            tuple(
+                DescribedConsumerMember(member, state.target_of(member_id))
+                for member_id, member in state.members.items()
+            ),
+        )
+
+    def check_commit(self, request: CommitOffsets) -> ErrorCode:
+        """Whether these offsets may be committed."""
+        if request.generation < 0 and self.is_empty:
+            return ErrorCode.NONE
+        anonymous = not request.member_id and request.instance_id is None
+        if request.producer is not None and request.generation < 0 and anonymous:
+            return ErrorCode.NONE
+        return self.check_epoch(request.member_id, request.generation)
+
+    def check_epoch(self, member_id: str, epoch: int) -> ErrorCode:
+        """Whether a member that speaks of offsets is who and where it believes to be."""
+        member = self.state.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+
+    # --- members of the consumer protocol ------------------------------------------------------
+
+    def heartbeat(
+        self, request: ConsumerHeartbeat, at: Instant, draft: Draft | None = None
+    ) -> Outcome[ConsumerHeartbeatReply]:
+        """Raises BrokerError. `draft`: what the group is about to be, where it is being converted."""
+        draft = draft or self._draft()
+        if request.member_epoch in (LEAVING, LEAVING_FOR_NOW):
+            return self._leave(draft, request, at)
+        setting = self._setting(at)
+        reply = membership.heartbeat(draft, request, setting)
+        self._topics_seen = self._view.topics_version
+        self._wait(request.member_id, Wait.SESSION, at.now + setting.rules.session_timeout_ms / 1000)
+        return [*draft.records], reply
+
+    def _leave(
+        self, draft: Draft, request: ConsumerHeartbeat, at: Instant
+    ) -> Outcome[ConsumerHeartbeatReply]:
+        member = membership.leave(draft.state, request.member_id, request.instance_id)
+        reply = ConsumerHeartbeatReply(request.member_id, request.member_epoch)
+        if request.member_epoch == LEAVING_FOR_NOW:
+            membership.leave_for_now(draft, member)
+            return [*draft.records], reply
+        return self._without([member.member_id], at), reply
+
+    # --- members of the classic protocol -------------------------------------------------------
+
+    def join(self, request: JoinGroup, at: Instant) -> Outcome[JoinReply]:
+        """Raises BrokerError."""
+        draft, setting = self._draft(), self._setting(at)
+        joined = classic_members.join(draft, request, setting)
+        if joined.reply.error is not ErrorCode.NONE:
+            return [], joined.reply
+        self._topics_seen = self._view.topics_version
+        member_id = joined.reply.member_id
+        self._deadlines.pop((member_id, Wait.JOIN), None)
+        self._wait(member_id, Wait.SESSION, at.now + request.session_timeout_ms / 1000)
+        self._wait(member_id, Wait.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
+        if joined.took_over and migration.may_downgrade(draft.state, (), setting.rules):
+            return migration.downgrade(draft, (), setting.view, at), joined.reply
+        return [*draft.records], joined.reply
+
+    def sync(self, request: SyncGroup, at: Instant) -> Outcome[SyncReply]:
+        """Raises BrokerError."""
+        member = self._classic_member(request.member_id, request.instance_id, request.generation)
+        classic_members.check_protocol(member, request)
+        if self.state.epoch > member.epoch:
+            self._wait_for_join(member, at)
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._deadlines.pop((member.member_id, Wait.SYNC), None)
+        self._heard_of(member, at)
+        return [], classic_members.assigned(member, self._view)
+
+    def classic_heartbeat(self, request: Heartbeat, at: Instant) -> Outcome[HeartbeatReply]:
+        """Raises BrokerError."""
+        member = self._classic_member(request.member_id, request.instance_id, request.generation)
+        self._heard_of(member, at)
+        if not classic_members.must_rejoin(self.state, member):
+            return [], HeartbeatReply(ErrorCode.NONE)
+        self._wait_for_join(member, at)
+        return [], HeartbeatReply(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def leave(self, request: LeaveGroup, at: Instant) -> Outcome[LeaveReply]:
+        outcomes: list[tuple[MemberIdentity, ErrorCode]] = []
+        gone: list[str] = []
+        for identity in request.members:
+            found = classic_members.leaving(self.state, identity)
+            if isinstance(found, Member):
+                gone.append(found.member_id)
+            outcomes.append((identity, ErrorCode.NONE if isinstance(found, Member) else found))
+        return self._without(gone, at), LeaveReply(ErrorCode.NONE, tuple(outcomes))
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def tick(self, at: Instant) -> list[CoordinatorRecord]:
+        """Members that were waited for in vain are out."""
+        due = [key for key, deadline in self._deadlines.items() if deadline <= at.now]
+        for key in due:
+            self._deadlines[key] = at.now + _TRY_AGAIN_S
+        self._earliest = min(self._deadlines.values(), default=_NEVER)
+        return self._without(list(dict.fromkeys(member_id for member_id, _ in due)), at)
+
+    # --- replay --------------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerGroupRecord, at: Instant) -> None:
+        self.state.replay(record)
+        member = self.state.members.get(record.name)
+        if record.kind is Kind.MEMBER and member is None:
+            for wait in Wait:
+                self._deadlines.pop((record.name, wait), None)
+        elif record.kind is Kind.MEMBER and member is not None:
+            if (record.name, Wait.SESSION) not in self._deadlines:
+                self._heard_of(member, at)
+        elif record.kind is Kind.CURRENT and member is not None:
+            self._deadlines.pop((record.name, Wait.REVOCATION), None)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
+                self._wait(record.name, Wait.REVOCATION, at.now + member.metadata.rebalance_timeout_ms / 1000)
+
+    def refused(self) -> None:
+        """What was decided is not in the log: look at the topics again."""
+        self._topics_seen = -1
+
+    def loaded(self, at: Instant) -> None:
+        """Sessions begin now, for nobody could be heard before."""
+        for member in self.state.members.values():
+            self._heard_of(member, at)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """For a group that is deleted, or changes its protocol while it is empty."""
+        draft = self._draft()
+        draft.erase_group()
+        return [*draft.records]
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _draft(self) -> Draft:
+        return Draft(self.group_id, self.state)
+
+    def _setting(self, at: Instant) -> Setting:
+        return Setting(self.rules, self._view, at, self._topics_seen != self._view.topics_version)
+
+    def _without(self, member_ids: list[str], at: Instant) -> list[CoordinatorRecord]:
+        """Members are out; if only those of the classic protocol stay, the group is theirs again."""
+        if not member_ids:
+            return []
+        draft, setting = self._draft(), self._setting(at)
+        if migration.may_downgrade(draft.state, member_ids, setting.rules):
+            return migration.downgrade(draft, member_ids, setting.view, at)
+        membership.remove(draft, member_ids, setting)
+        return [*draft.records]
+
+    def _classic_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+        if instance_id is None:
+            member = membership.known_member(self.state, member_id)
+        else:
+            member = membership.known_static_member(self.state, member_id, instance_id)
+        if not member.uses_classic_protocol:
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if generation != member.epoch:
+            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+        return member
+
+    def _heard_of(self, member: Member, at: Instant) -> None:
+        classic = member.metadata.classic
+        timeout_ms = self.rules.session_timeout_ms if classic is None else classic.session_timeout_ms
+        self._wait(member.member_id, Wait.SESSION, at.now + timeout_ms / 1000)
+
+    def _wait_for_join(self, member: Member, at: Instant) -> None:
+        """From the first time that it is told to."""
+        deadline = at.now + member.metadata.rebalance_timeout_ms / 1000
+        if (member.member_id, Wait.JOIN) not in self._deadlines:
+            self._wait(member.member_id, Wait.JOIN, deadline)
+
+    def _wait(self, member_id: str, wait: Wait, deadline: float) -> None:
+        self._deadlines[member_id, wait] = deadline
+        self._earliest = min(self._earliest, deadline)

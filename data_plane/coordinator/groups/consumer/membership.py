@@ -1,0 +1,174 @@
+"""Who is in a group of the consumer protocol: heartbeats that join and stay, and ways of leaving it.
+
+A member says the epoch it believes to be in. 0: it joins; the coordinator's own: it is up to date;
+the one before, with nothing but what it has: the last answer was lost; anything else fences it. A
+static member (one with an instance id) may leave with -2 and come back under another id.
+
+Works on a draft; called by group.py. Refusals are BrokerErrors, and then nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment, is_within
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, reconcile, resolve_patterns
+from data_plane.coordinator.groups.consumer.records import MemberMetadata
+from data_plane.coordinator.groups.consumer.state import (
+    JOINING,
+    LEAVING_FOR_NOW,
+    ConsumerGroupState,
+    Member,
+)
+from data_plane.coordinator.groups.consumer.topic_patterns import compiled
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+
+def heartbeat(draft: Draft, request: ConsumerHeartbeat, setting: Setting) -> ConsumerHeartbeatReply:
+    """Of a member that joins or stays."""
+    check_room(draft, request.member_id, setting)
+    before = _member_of(draft, request)
+    metadata = _told(before.metadata, request)
+    if metadata.subscribed_topic_regex:
+        compiled(metadata.subscribed_topic_regex)
+    changed = write_metadata(draft, before, metadata)
+    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0)
+    after = reconcile(draft, draft.state.members[request.member_id], request.owned)
+    tells = request.is_full or after.assigned != before.assigned
+    return ConsumerHeartbeatReply(
+        request.member_id,
+        after.epoch,
+        setting.rules.heartbeat_interval_ms,
+        after.assigned if tells else None,
+    )
+
+
+def leave(state: ConsumerGroupState, member_id: str, instance_id: str | None) -> Member:
+    """Who it is that leaves."""
+    if instance_id is None:
+        return known_member(state, member_id)
+    return known_static_member(state, member_id, instance_id)
+
+
+def leave_for_now(draft: Draft, member: Member) -> None:
+    """A static member's place is kept until its session ends."""
+    draft.write_current(replace(member, epoch=LEAVING_FOR_NOW, pending_revocation=NOTHING))
+
+
+def remove(draft: Draft, member_ids: Collection[str], setting: Setting) -> None:
+    """Members have left or are fenced; the others will share what they had."""
+    for member_id in member_ids:
+        draft.erase_member(member_id)
+    resolve_patterns(draft, setting)
+    metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
+    draft.write_group(draft.state.epoch + 1, metadata_hash)
+
+
+def check_room(draft: Draft, member_id: str, setting: Setting) -> None:
+    state, most = draft.state, setting.rules.max_size
+    if len(state.members) >= most and member_id not in state.members:
+        raise BrokerError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {most} members.",
+        )
+
+
+def write_metadata(draft: Draft, before: Member, metadata: MemberMetadata) -> bool:
+    """Take what a member says of itself; whether its subscription is another one now."""
+    known = before.member_id in draft.state.members
+    if not known or metadata != before.metadata:
+        draft.write_member(before.member_id, metadata)
+    return (
+        metadata.subscribed_topic_names != before.metadata.subscribed_topic_names
+        or metadata.subscribed_topic_regex != before.metadata.subscribed_topic_regex
+    )
+
+
+def known_member(state: ConsumerGroupState, member_id: str) -> Member:
+    member = state.members.get(member_id)
+    if member is None:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the consumer group."
+        )
+    return member
+
+
+def known_static_member(state: ConsumerGroupState, member_id: str, instance_id: str) -> Member:
+    member = state.static_member(instance_id)
+    if member is None:
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise BrokerError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{member.member_id}.",
+        )
+    return member
+
+
+def subscribed_static_member(draft: Draft, member_id: str, instance_id: str, *, classic: bool) -> Member:
+    """A static member that joins: it is new, or takes over the place that it left. Between two of the
+    consumer protocol the place must have been left first."""
+    holder = draft.state.static_member(instance_id)
+    if holder is None:
+        return Member(member_id, MemberMetadata(instance_id=instance_id))
+    if not classic and not holder.uses_classic_protocol and not holder.away:
+        raise BrokerError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {holder.member_id} member.",
+        )
+    return draft.replace_member(holder, member_id)
+
+
+def _member_of(draft: Draft, request: ConsumerHeartbeat) -> Member:
+    """The member that a heartbeat is from; of a newcomer, what is known before it has said anything."""
+    if request.instance_id is not None:
+        if request.member_epoch == JOINING:
+            return subscribed_static_member(draft, request.member_id, request.instance_id, classic=False)
+        member = known_static_member(draft.state, request.member_id, request.instance_id)
+    elif request.member_epoch == JOINING and request.member_id not in draft.state.members:
+        return Member(request.member_id, MemberMetadata())
+    else:
+        member = known_member(draft.state, request.member_id)
+    _check_epoch(member, request.member_epoch, request.owned)
+    return member
+
+
+def _check_epoch(member: Member, received: int, owned: Assignment | None) -> None:
+    if received > member.epoch:
+        word = "greater"
+    elif received < member.epoch:
+        answer_was_lost = received == member.previous_epoch
+        if answer_was_lost and owned is not None and is_within(owned, member.assigned):
+            return
+        word = "smaller"
+    else:
+        return
+    raise BrokerError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {word} member epoch ({received}) than the one known by the group "
+        f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _told(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
+    """What a heartbeat does not say stays as it was; a member of the classic protocol is none any more."""
+    names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    return MemberMetadata(
+        instance_id=_said(request.instance_id, before.instance_id),
+        rack_id=_said(request.rack_id, before.rack_id),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=before.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+        subscribed_topic_regex=_said(request.subscribed_topic_regex, before.subscribed_topic_regex),
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=_said(request.server_assignor, before.server_assignor),
+    )
+
+
+def _said(told: str | None, before: str | None) -> str | None:
+    return before if told is None else told

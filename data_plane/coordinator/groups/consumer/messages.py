@@ -1,0 +1,64 @@
+"""What a group of the consumer protocol is asked and what it answers, free of versions and bytes.
+
+kraft/api/consumer_groups.py makes these from requests; refusals are BrokerErrors. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.consumer.state import Member
+
+UNCHANGED: Final = None
+"""A field that a heartbeat does not carry has not changed since the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = UNCHANGED
+    rack_id: str | None = UNCHANGED
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: tuple[str, ...] | None = UNCHANGED
+    subscribed_topic_regex: str | None = UNCHANGED
+    server_assignor: str | None = UNCHANGED
+    owned: Assignment | None = UNCHANGED
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Says everything, as the first one and the first after an error do: the answer does, too."""
+        subscribes = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+        return self.member_epoch == 0 or (
+            self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatReply:
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+    """None: as told before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerMember:
+    member: Member
+    target: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumerMember, ...]

@@ -1,0 +1,130 @@
+"""A group changes its protocol while its members go on: classic to consumer, and back.
+
+The first member of the consumer protocol that joins a classic group of consumers takes it along: its
+generation becomes the epoch, what each member was assigned becomes both its target and what it has.
+When the last such member is gone, the classic ones that stay have a classic group again, at a
+generation that is the epoch, and rebalance. `group.consumer.migration.policy` may forbid either way.
+
+Both are records only, tombstones of the one kind and values of the other; called by table.py, group.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment
+from data_plane.coordinator.groups.consumer.classic_members import by_id, by_name, common_protocols
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.records import ClassicMetadata, ClassicProtocol, MemberMetadata
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
+from data_plane.coordinator.groups.consumer.state import Member as ConsumerMember
+from data_plane.coordinator.groups.consumer_protocol import (
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from data_plane.coordinator.groups.members import Member as ClassicMember
+from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup, StoredMember
+from data_plane.coordinator.groups.state_machine import ClassicGroup
+from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE
+from data_plane.coordinator.machine import Instant
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+
+def may_upgrade(group: ClassicGroup, rules: ConsumerGroupRules) -> bool:
+    return (
+        rules.migration.upgrades
+        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and len(group.roster) <= rules.max_size
+    )
+
+
+def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
+    """The group as one of the consumer protocol; the classic one's tombstone comes before it."""
+    assigned = {member.member_id: _assigned(member, view) for member in group.roster}
+    for member in group.roster:
+        draft.write_member(member.member_id, _metadata(member))
+    draft.write_group(group.generation, 0)
+    for member_id, partitions in assigned.items():
+        draft.write_target(member_id, partitions)
+    draft.write_target_epoch(group.generation)
+    for member_id, partitions in assigned.items():
+        metadata, epoch = draft.state.members[member_id].metadata, group.generation
+        draft.write_current(ConsumerMember(member_id, metadata, epoch, epoch, assigned=partitions))
+
+
+def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: ConsumerGroupRules) -> bool:
+    staying = [member for member_id, member in state.members.items() if member_id not in leaving]
+    return rules.migration.downgrades and bool(staying) and all(m.uses_classic_protocol for m in staying)
+
+
+def downgrade(
+    draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant
+) -> list[CoordinatorRecord]:
+    """The group as a classic one, without those who leave."""
+    state = draft.state
+    staying = [member for member_id, member in state.members.items() if member_id not in leaving]
+    protocol = common_protocols(state)[0]
+    stored = StoredGroup(
+        CONSUMER_PROTOCOL_TYPE,
+        state.epoch,
+        protocol,
+        staying[0].member_id,
+        at.now_ms,
+        tuple(_stored(member, state.target_of(member.member_id), protocol, view) for member in staying),
+    )
+    draft.erase_group()
+    return [*draft.records, GroupRecord(draft.group_id, stored)]
+
+
+def _assigned(member: ClassicMember, view: ClusterView) -> Assignment:
+    """Nothing, for who has just joined and was never in sync."""
+    try:
+        return by_id(read_assignment(member.assignment), view) or NOTHING
+    except ValueError as e:
+        raise _not_convertible(member, e) from e
+
+
+def _metadata(member: ClassicMember) -> MemberMetadata:
+    try:
+        subscription = read_subscription(member.protocols[0].metadata)
+    except ValueError as e:
+        raise _not_convertible(member, e) from e
+    return MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMetadata(
+            member.session_timeout_ms,
+            tuple(ClassicProtocol(name, metadata) for name, metadata in member.protocols),
+        ),
+    )
+
+
+def _not_convertible(member: ClassicMember, why: ValueError) -> BrokerError:
+    return BrokerError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade the classic group to a consumer group: member {member.member_id}: {why}.",
+    )
+
+
+def _stored(member: ConsumerMember, target: Assignment, protocol: str, view: ClusterView) -> StoredMember:
+    classic = member.metadata.classic
+    assert classic is not None
+    subscription = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
+    return StoredMember(
+        member.member_id,
+        member.instance_id,
+        member.metadata.client_id,
+        member.metadata.client_host,
+        member.metadata.rebalance_timeout_ms,
+        classic.session_timeout_ms,
+        subscription,
+        write_assignment(by_name(target, view), version_of(subscription)),
+    )

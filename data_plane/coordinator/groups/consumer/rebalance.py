@@ -1,0 +1,108 @@
+"""The coordinator's side of a rebalance: from who subscribes to what, to what one member is told.
+
+    subscriptions or topics changed -> the group's epoch grows
+    group epoch > target's epoch    -> the assignor makes a new target, for all members at once
+    a member behind the target      -> one step towards it (reconciliation.py), when it is heard of
+
+Works on a draft; called by membership.py and classic_members.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, AssignedMember
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.reconciliation import reconciled
+from data_plane.coordinator.groups.consumer.records import ResolvedRegex
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+from data_plane.coordinator.groups.consumer.topic_patterns import matching
+from data_plane.coordinator.machine import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a decision about a group rests on, besides the group."""
+
+    rules: ConsumerGroupRules
+    """The group's own."""
+    view: ClusterView
+    at: Instant
+    topics_changed: bool = False
+    """Topics have come, gone or grown since the group last looked."""
+
+
+def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> None:
+    """See that epoch and target are those of the present subscriptions and topics."""
+    if subscriptions_changed or setting.topics_changed:
+        resolve_patterns(draft, setting)
+        metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
+        if subscriptions_changed or metadata_hash != draft.state.metadata_hash:
+            draft.write_group(draft.state.epoch + 1, metadata_hash)
+    if draft.state.epoch > draft.state.target_epoch:
+        _make_target(draft, setting)
+
+
+def resolve_patterns(draft: Draft, setting: Setting) -> None:
+    """Every regular expression in use stands for the topics that match now; others are forgotten."""
+    used = {member.metadata.subscribed_topic_regex for member in draft.state.members.values()}
+    for regex in draft.state.regexes.keys() - used:
+        draft.erase_regex(regex)
+    for regex in sorted(regex for regex in used if regex):
+        topics = matching(regex, setting.view.topic_names())
+        known = draft.state.regexes.get(regex)
+        if known is None or known.topics != topics:
+            resolved = ResolvedRegex(topics, setting.view.image.offset, setting.at.now_ms)
+            draft.write_regex(regex, resolved)
+
+
+def reconcile(draft: Draft, member: Member, owned: Assignment | None) -> Member:
+    """One step of one member."""
+    state = draft.state
+    if member.reconciled_to(state.target_epoch):
+        return member
+    target = state.target_of(member.member_id)
+    after = reconciled(
+        member, state.target_epoch, target, owned, lambda partition: state.owner(partition) is None
+    )
+    if after != member:
+        draft.write_current(after)
+    return after
+
+
+def waits_for_others(state: ConsumerGroupState, member: Member) -> bool:
+    """Whether some partition of the member's target is in other hands."""
+    return any(
+        state.owner((topic_id, number)) not in (None, member.member_id)
+        for topic_id, numbers in state.target_of(member.member_id).items()
+        for number in numbers
+    )
+
+
+def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupRules) -> str:
+    """The one that most members ask for; where none does, the first of the configured ones."""
+    votes = Counter(m.metadata.server_assignor for m in state.members.values() if m.metadata.server_assignor)
+    return max(votes, key=lambda name: votes[name]) if votes else rules.assignors[0]
+
+
+def _make_target(draft: Draft, setting: Setting) -> None:
+    state, view = draft.state, setting.view
+    members = [
+        AssignedMember(
+            member_id,
+            member.instance_id,
+            view.topic_ids(state.subscription(member)),
+            state.target_of(member_id),
+        )
+        for member_id, member in state.members.items()
+    ]
+    sizes = {topic_id: view.size(topic_id) for member in members for topic_id in member.topic_ids}
+    targets = ASSIGNORS[assignor_of(state, setting.rules)](members, sizes)
+    for member_id, target in targets.items():
+        if member_id not in state.targets or state.targets[member_id] != target:
+            draft.write_target(member_id, target)
+    draft.write_target_epoch(state.epoch)

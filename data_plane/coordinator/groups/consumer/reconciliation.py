@@ -1,0 +1,86 @@
+"""A member's way from what it has to what it is to have, one safe step at a time.
+
+First it gives up what is not its own any more, in its old epoch; only when it no longer reports
+those partitions does it take the target's epoch, with whatever of its target is free by then. Since
+a partition is free only when nobody has it, no two members ever own one together.
+
+    STABLE, UNRELEASED -> UNREVOKED      something must be given up first
+                       -> UNRELEASED     the rest of the target is in other hands still
+                       -> STABLE         it has its whole target
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from data_plane.coordinator.groups.consumer.assignment import (
+    NOTHING,
+    Assignment,
+    TopicIdPartition,
+    assignment_of,
+    both,
+    is_within,
+    joined,
+    partitions_of,
+    without,
+)
+from data_plane.coordinator.groups.consumer.state import Member, MemberState
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+
+def reconciled(
+    member: Member,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    is_free: Callable[[TopicIdPartition], bool],
+) -> Member:
+    """The member after one step. `owned` is what it reports to own; None: it did not say."""
+    match member.state:
+        case MemberState.STABLE if member.epoch == target_epoch:
+            return member
+        case MemberState.UNREVOKED_PARTITIONS if _owns(owned, member.pending_revocation):
+            return member
+        case MemberState.UNKNOWN if owned is None or owned:
+            raise BrokerError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The consumer group member is in a unknown state. "
+                "The member must abandon all its partitions and rejoin.",
+            )
+    return _step(member, target_epoch, target, owned, is_free)
+
+
+def _step(
+    member: Member,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    is_free: Callable[[TopicIdPartition], bool],
+) -> Member:
+    kept = both(member.assigned, target)
+    to_give_up = without(member.assigned, target)
+    if to_give_up and _owns(owned, to_give_up):
+        return replace(
+            member,
+            previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            pending_revocation=to_give_up,
+        )
+    missing = without(target, member.assigned)
+    free = assignment_of(partition for partition in partitions_of(missing) if is_free(partition))
+    waits = not is_within(missing, free)
+    return replace(
+        member,
+        epoch=target_epoch,
+        previous_epoch=member.epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        assigned=joined(kept, free),
+        pending_revocation=NOTHING,
+    )
+
+
+def _owns(owned: Assignment | None, partitions: Assignment) -> bool:
+    """Whether the member has some of these still; where it does not say, it must be assumed."""
+    return owned is None or bool(both(owned, partitions))

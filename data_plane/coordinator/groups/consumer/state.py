@@ -1,0 +1,228 @@
+"""What the log says about one consumer-protocol group. Changes enter through `replay` only.
+
+A member is `STABLE` when it has reached the epoch it was last told, `UNREVOKED_PARTITIONS` while it
+must give partitions up before it may go on, `UNRELEASED_PARTITIONS` while others hold what it is to
+get. A partition has one owner: whoever has it assigned, or has yet to give it up.
+
+Owned by group.py; draft.py makes copies to decide on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from typing import Final
+
+from data_plane.coordinator.groups.consumer.assignment import (
+    NOTHING,
+    Assignment,
+    TopicIdPartition,
+    partitions_of,
+)
+from data_plane.coordinator.groups.consumer.records import (
+    ConsumerGroupRecord,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    ResolvedRegex,
+    Target,
+    TargetEpoch,
+    from_stored,
+)
+
+JOINING: Final = 0
+"""Member epoch of one who wants to join, anew or again."""
+LEAVING: Final = -1
+LEAVING_FOR_NOW: Final = -2
+"""A static member goes and keeps its place."""
+
+
+class MemberState(IntEnum):
+    """Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class GroupPhase(Enum):
+    """Kafka's names for what a group is at."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    metadata: MemberMetadata
+    epoch: int = JOINING
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=lambda: NOTHING)
+    pending_revocation: Assignment = field(default_factory=lambda: NOTHING)
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.metadata.instance_id
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.metadata.classic is not None
+
+    @property
+    def away(self) -> bool:
+        """A static member that has left for now."""
+        return self.epoch == LEAVING_FOR_NOW
+
+    def reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+
+class ConsumerGroupState:
+    """Members, what they have, what they are to have."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.members: dict[str, Member] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self._owners: dict[TopicIdPartition, str] = {}
+        self._static: dict[str, str] = {}
+
+    def copy(self) -> ConsumerGroupState:
+        twin = ConsumerGroupState()
+        twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        twin.members, twin.targets = dict(self.members), dict(self.targets)
+        twin.regexes, twin._owners, twin._static = dict(self.regexes), dict(self._owners), dict(self._static)
+        return twin
+
+    # --- questions -----------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> GroupPhase:
+        if not self.members:
+            return GroupPhase.EMPTY
+        if self.epoch > self.target_epoch:
+            return GroupPhase.ASSIGNING
+        if all(member.reconciled_to(self.target_epoch) for member in self.members.values()):
+            return GroupPhase.STABLE
+        return GroupPhase.RECONCILING
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing is known of it: it has not been written yet, or every record has its tombstone."""
+        return not (self.epoch or self.target_epoch or self.members or self.targets or self.regexes)
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        return self.members.get(self._static.get(instance_id or "", ""))
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.targets.get(member_id, NOTHING)
+
+    def owner(self, partition: TopicIdPartition) -> str | None:
+        return self._owners.get(partition)
+
+    def regex_users(self, regex: str) -> int:
+        return sum(member.metadata.subscribed_topic_regex == regex for member in self.members.values())
+
+    def subscription(self, member: Member) -> frozenset[str]:
+        """The topics that a member reads, by name and by regular expression."""
+        names = frozenset(member.metadata.subscribed_topic_names)
+        resolved = self.regexes.get(member.metadata.subscribed_topic_regex or "")
+        return names if resolved is None else names.union(resolved.topics)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        every = {member.metadata.subscribed_topic_names for member in self.members.values()}
+        topics = {name for names in every for name in names}
+        for resolved in self.regexes.values():
+            topics.update(resolved.topics)
+        return frozenset(topics)
+
+    # --- replay --------------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerGroupRecord) -> None:
+        name = record.name
+        match record.value:
+            case GroupEpoch(epoch, metadata_hash):
+                self.epoch, self.metadata_hash = epoch, metadata_hash
+            case TargetEpoch(epoch):
+                self.target_epoch = epoch
+            case Target(partitions):
+                self.targets[name] = from_stored(partitions)
+            case ResolvedRegex():
+                self.regexes[name] = record.value
+            case MemberMetadata():
+                self._put(replace(self._known(name), metadata=record.value))
+            case Current():
+                self._put(self._moved(name, record.value))
+            case None:
+                self._bury(record.kind, name)
+
+    def _bury(self, kind: Kind, name: str) -> None:
+        match kind:
+            case Kind.GROUP:
+                self.epoch = self.metadata_hash = 0
+            case Kind.TARGET_EPOCH:
+                self.target_epoch = 0
+            case Kind.TARGET:
+                self.targets.pop(name, None)
+            case Kind.REGEX:
+                self.regexes.pop(name, None)
+            case Kind.CURRENT:
+                if name in self.members:
+                    self._put(Member(name, self.members[name].metadata))
+            case Kind.MEMBER:
+                self._take_out(name)
+
+    def _known(self, member_id: str) -> Member:
+        return self.members.get(member_id) or Member(member_id, MemberMetadata())
+
+    def _moved(self, member_id: str, value: Current) -> Member:
+        known = value.state in MemberState._value2member_map_
+        return replace(
+            self._known(member_id),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            assigned=from_stored(value.assigned_partitions),
+            pending_revocation=from_stored(value.partitions_pending_revocation),
+        )
+
+    def _put(self, member: Member) -> None:
+        """Keeps the order in which members came."""
+        member_id = member.member_id
+        before = self.members.get(member_id)
+        if before is not None:
+            self._let_go(before)
+        self.members[member_id] = member
+        for partition in _held(member):
+            self._owners[partition] = member_id
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member_id
+
+    def _take_out(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._let_go(member)
+        if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
+            del self._static[member.instance_id]
+
+    def _let_go(self, member: Member) -> None:
+        for partition in _held(member):
+            if self._owners.get(partition) == member.member_id:
+                del self._owners[partition]
+
+
+def _held(member: Member) -> Iterator[TopicIdPartition]:
+    yield from partitions_of(member.assigned)
+    yield from partitions_of(member.pending_revocation)

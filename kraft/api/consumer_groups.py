@@ -1,0 +1,202 @@
+"""Groups of the consumer protocol (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe.
+
+Turns requests into what data_plane/coordinator/groups/service.py is asked, and its answers into
+responses. What makes no sense by itself is refused here, before any group is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.consumer.messages import (
+    ConsumerHeartbeat,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
+from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
+from kraft.api.groups import coordinator
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage
+
+GROUP_FEATURE: Final = "group.version"
+CONSUMER_PROTOCOL: Final = "consumer"
+
+_FIRST_WITH_OWN_ID: Final = 1
+"""ConsumerGroupHeartbeat: members name themselves (KIP-1082)."""
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+_OPERATIONS_NOT_ASKED: Final = -(2**31)
+_GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+"""Bits of AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+
+
+# ---- ConsumerGroupHeartbeat --------------------------------------------------------------------------
+
+
+async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    _check_enabled(node)
+    _check(request, ctx.version, node.config.group_consumer_assignors)
+    names = request.subscribed_topic_names
+    reply = await coordinator(node).consumer_heartbeat(
+        ConsumerHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topic_names=None if names is None else tuple(names),
+            subscribed_topic_regex=request.subscribed_topic_regex,
+            server_assignor=request.server_assignor,
+            owned=_partitions(request.topic_partitions),
+            client_id=ctx.client_id or "",
+            client_host=f"/{ctx.client_host}",
+        )
+    )
+    told = reply.assignment
+    return {
+        "error_code": 0,
+        "member_id": reply.member_id,
+        "member_epoch": reply.member_epoch,
+        "heartbeat_interval_ms": reply.heartbeat_interval_ms,
+        "assignment": None if told is None else {"topic_partitions": _topics(told)},
+    }
+
+
+def _check_enabled(node: NodeContext) -> None:
+    """The cluster's feature and this broker's configuration must both allow it."""
+    finalized = node.image.features.get(GROUP_FEATURE, 0) >= 1
+    if not finalized or CONSUMER_PROTOCOL not in node.config.group_coordinator_rebalance_protocols:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _check(request: Message, version: int, assignors: tuple[str, ...]) -> None:
+    """Raises BrokerError, INVALID_REQUEST for the most part; in Kafka's order and words."""
+    epoch = request.member_epoch
+    if version >= _FIRST_WITH_OWN_ID or epoch > JOINING or epoch in (LEAVING, LEAVING_FOR_NOW):
+        _require(request.member_id, "MemberId can't be empty.")
+    _require(request.group_id, "GroupId can't be empty.")
+    _require(request.instance_id != "", "InstanceId can't be empty.")
+    _require(request.rack_id != "", "RackId can't be empty.")
+    if epoch == JOINING:
+        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+        subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        _require(
+            subscribes,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
+    elif epoch == LEAVING_FOR_NOW:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    _require(epoch >= LEAVING_FOR_NOW, f"MemberEpoch is invalid: {epoch}.")
+    wanted = request.server_assignor
+    if wanted is not None and wanted not in assignors:
+        supported = ", ".join(assignors)
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {wanted} is not supported. Supported assignors: {supported}.",
+        )
+
+
+def _require(fine: object, otherwise: str) -> None:
+    if not fine:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, otherwise)
+
+
+def _partitions(topics: Iterable[Message] | None) -> Assignment | None:
+    if topics is None:
+        return None
+    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
+
+
+def _topics(assignment: Assignment) -> list[dict[str, Any]]:
+    return [
+        {"topic_id": topic_id, "partitions": sorted(assignment[topic_id])} for topic_id in sorted(assignment)
+    ]
+
+
+# ---- ConsumerGroupDescribe ---------------------------------------------------------------------------
+
+
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    _check_enabled(node)
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            described = await coordinator(node).describe_consumer_group(group_id)
+        except BrokerError as error:
+            groups.append(_undescribed(group_id, error.code, error.message))
+        else:
+            groups.append({**_described(described, node.image), "authorized_operations": operations})
+    return {"groups": groups}
+
+
+def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"groups": [_undescribed(group_id, code, message) for group_id in request.group_ids]}
+
+
+def _undescribed(group_id: str, code: ErrorCode, message: str) -> Mapping[str, Any]:
+    return {
+        "error_code": int(code),
+        "error_message": message or None,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+        "authorized_operations": _OPERATIONS_NOT_ASKED,
+    }
+
+
+def _described(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": [_described_member(each, image) for each in group.members],
+    }
+
+
+def _described_member(described: DescribedConsumerMember, image: MetadataImage) -> dict[str, Any]:
+    member, metadata = described.member, described.member.metadata
+    return {
+        "member_id": member.member_id,
+        "instance_id": metadata.instance_id,
+        "rack_id": metadata.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": metadata.client_id,
+        "client_host": metadata.client_host,
+        "subscribed_topic_names": list(metadata.subscribed_topic_names),
+        "subscribed_topic_regex": metadata.subscribed_topic_regex,
+        "assignment": _named_topics(member.assigned, image),
+        "target_assignment": _named_topics(described.target, image),
+        "member_type": _CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER,
+    }
+
+
+def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any]:
+    """Without topics that are gone, for they have no name."""
+    rows = []
+    for topic_id in sorted(assignment):
+        topic = image.topic(topic_id)
+        if topic is not None:
+            partitions = sorted(assignment[topic_id])
+            rows.append({"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions})
+    return {"topic_partitions": rows}
+
+
+ROWS: Final = (
+    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, BROKER, handle_heartbeat),
+    ApiRow(69, "ConsumerGroupDescribe", 0, 1, BROKER, handle_describe, on_error=describe_error),
+)
