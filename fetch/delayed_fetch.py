@@ -15,11 +15,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from data_plane.quotas.replication import ReplicationQuota
 from data_plane.timing_wheel import Deadline, WheelTimer
-from fetch.messages import INITIAL_EPOCH, NO_SESSION, SESSIONLESS_EPOCH, FetchRequest, FetchResponse
+from fetch.messages import (
+    INITIAL_EPOCH,
+    NO_SESSION,
+    SESSIONLESS_EPOCH,
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
+)
 from fetch.reader import Reading, read_session
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.errors import BrokerError
+from metadata_quorum.model import TopicPartition
 
 Reply = Callable[[FetchResponse], None]
 
@@ -35,12 +44,15 @@ class FetchService:
         loop: asyncio.AbstractEventLoop,
         *,
         max_response_bytes: int = 55 * 1024 * 1024,
+        quota: ReplicationQuota | None = None,
     ) -> None:
+        """`quota`: for followers that catch up."""
         self.source = source
         self.sessions = sessions
         self.timer = timer
         self.loop = loop
         self.max_response_bytes = max_response_bytes  # fetch.max.bytes
+        self.quota = quota or ReplicationQuota()
         self.parked = 0
 
     def fetch(self, request: FetchRequest, reply: Reply) -> PendingFetch | None:
@@ -55,12 +67,23 @@ class FetchService:
             reply(FetchResponse(e.code))
             return None
         pending = PendingFetch(self, session, request, reply)
-        reading = read_session(session, request, self.source, now)
+        reading = read_session(session, request, self.source, now, self.quota)
         if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
             pending.answer(reading)
             return None
         pending.park()
         return pending
+
+    def count_sent(self, partitions: list[FetchedPartition]) -> None:
+        """What went to followers counts against the quota, whether they are in sync or not."""
+        quota = self.quota
+        size = sum(
+            each.slice.length
+            for each in partitions
+            if each.slice is not None and quota.binds(TopicPartition(each.topic, each.partition))
+        )
+        if size:
+            quota.record(size, self.loop.time())
 
 
 class PendingFetch:
@@ -114,6 +137,8 @@ class PendingFetch:
             self._answer_with_nothing(pause_ms, full=full)
             return
         partitions = reading.commit(session, full=full)
+        if self._request.from_follower:
+            self._service.count_sent(partitions)
         if session.session_id == 0:
             session.close()
         self._reply(FetchResponse(session_id=session.session_id, partitions=partitions))
@@ -133,15 +158,17 @@ class PendingFetch:
         self._woken = False
         if self._done:
             return
-        service = self._service
-        reading = read_session(self._session, self._request, service.source, service.loop.time())
+        reading = self._read()
         if self.is_enough(reading) and self._leave(keep_session=True):
             self.answer(reading)
 
     def _answer_with_what_is(self) -> None:
         if self._leave(keep_session=True):
-            service = self._service
-            self.answer(read_session(self._session, self._request, service.source, service.loop.time()))
+            self.answer(self._read())
+
+    def _read(self) -> Reading:
+        service = self._service
+        return read_session(self._session, self._request, service.source, service.loop.time(), service.quota)
 
     def _leave(self, *, keep_session: bool = False) -> bool:
         """Leave the parking place; False where it was left before."""

@@ -15,11 +15,12 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from data_plane.partition import Partition
+from data_plane.quotas.replication import ReplicationQuota
 from data_plane.timing_wheel import WheelTimer
 from fetch.follower import (
     TRUNCATE_BY_EPOCHS,
@@ -58,6 +59,7 @@ class FetcherContext:
     limits: FetchLimits
     retry_last: float = 1.0  # replica.fetch.backoff.ms, in seconds
     rules: FollowerRules = TRUNCATE_BY_EPOCHS
+    quota: ReplicationQuota = field(default_factory=ReplicationQuota)
 
 
 class Taken(Enum):
@@ -256,6 +258,10 @@ class Fetcher:
             self._lookups[followed.key] = lookup
             return
         followed.attempt = 0
+        if answer.records and self._context.quota.binds(partition.tp):
+            self._context.quota.record(len(answer.records), self._context.loop.time())
+            if partition.log.log_end_offset < answer.high_watermark and self._held_back(followed):
+                return
         if taken is Taken.MOVED:
             if partition.flushes_each_append:
                 # To ask for more says that all before is kept: not before it is durable.
@@ -286,6 +292,21 @@ class Fetcher:
         if followed.turn == turn and self._followed.get(followed.key) is followed:
             self._session.want(followed.key, followed.partition)
             self._kick()
+
+    def _held_back(self, followed: Followed) -> bool:
+        """Whether a partition that catches up must wait for its quota; it comes again by itself then."""
+        context = self._context
+        pause = context.quota.pause_s(context.loop.time())
+        if pause <= 0:
+            return False
+        self._session.unwant(followed.key)
+        turn = followed.turn
+        context.timer.call_later(pause, lambda: self._try_again(followed, turn))
+        return True
+
+    def _try_again(self, followed: Followed, turn: int) -> None:
+        if followed.turn == turn and not self._held_back(followed):
+            self._return(followed, turn)
 
     async def _find_bounds(self, followed: Followed) -> None:
         partition = followed.partition

@@ -5,7 +5,8 @@ to its own maximum; the first batch of a response passes however large it is, so
 stuck. What is found are slices of files; bytes are read when the answer is written.
 
 Followers read to the end of the log, and their offset says how far they have come; consumers read to
-the high watermark, or to the last stable offset.
+the high watermark, or to the last stable offset. A follower that catches up gets nothing of a throttled
+partition while its quota is used up; one in sync is never held back.
 Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from data_plane.log.segment import LogSlice
 from data_plane.partition import Partition
+from data_plane.quotas.replication import ReplicationQuota
 from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import FetchSession, PartitionSource, SessionPartition
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -22,13 +24,24 @@ class Reading:
     """What a look at the dirty partitions has found. Nothing of it is remembered until `commit`, so a
     fetch that does not find enough can simply drop it and look again later."""
 
-    __slots__ = ("found", "size", "starved", "urgent")
+    __slots__ = ("_quota", "found", "size", "starved", "urgent")
 
-    def __init__(self) -> None:
+    def __init__(self, quota: ReplicationQuota) -> None:
+        self._quota = quota
         self.found: list[tuple[SessionPartition, FetchedPartition]] = []
         self.starved: set[SessionPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
         self.urgent = False  # an error or a diverging epoch: worth an answer at once
+
+    def holds_back(self, replica: Partition, follower_id: int, now: float) -> bool:
+        """Whether a follower must wait for its quota."""
+        quota, leader = self._quota, replica.leader
+        return (
+            quota.binds(replica.tp)
+            and leader is not None
+            and follower_id not in leader.isr
+            and quota.exceeded(now)
+        )
 
     def commit(self, session: FetchSession, *, full: bool) -> list[FetchedPartition]:
         """The partitions to answer with; a full answer names all, an incremental one those with news."""
@@ -56,10 +69,14 @@ class Reading:
 
 
 def read_session(
-    session: FetchSession, request: FetchRequest, source: PartitionSource, now: float
+    session: FetchSession,
+    request: FetchRequest,
+    source: PartitionSource,
+    now: float,
+    quota: ReplicationQuota,
 ) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
-    reading = Reading()
+    reading = Reading(quota)
     budget = request.max_bytes
     for wanted in list(session.dirty):
         try:
@@ -105,7 +122,8 @@ def _read_partition(
         first = reading.size == 0
         end = replica.read_limit(for_follower=follower, committed_only=request.committed_only)
         if offset < end:
-            if first or limit > 0:
+            held_back = follower and reading.holds_back(replica, request.replica_id, now)
+            if (first or limit > 0) and not held_back:
                 piece = replica.read(offset, limit, end, at_least_one_batch=first)
             if piece is None:
                 reading.starved.add(wanted)

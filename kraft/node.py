@@ -132,6 +132,7 @@ class Node:
         if context.scram_users is not None:
             listen(context.scram_users.take)
         if broker is not None:
+            listen(broker.replication_quotas.take)
             listen(broker.publisher.publish)
         else:
             listen(lambda _, image: setattr(context, "image", image))

@@ -185,12 +185,14 @@ class BrokerRole:
             on_log_dir_failed=self._log_dir_failed,
             directory_channel=BrokerDirectoryChannel(config.node_id, self.lifecycle, node.controller_links),
         )
+        self.replication_quotas = settings.replication_quotas(config)
         self.fetches = FetchService(
             self.partitions,
             SessionCache(config.max_incremental_fetch_session_cache_slots, node.random),
             self.timer,
             loop,
             max_response_bytes=config.fetch_max_bytes,
+            quota=self.replication_quotas.leader,
         )
         self.fetchers = Fetchers(
             FetcherContext(
@@ -202,6 +204,7 @@ class BrokerRole:
                 node.random,
                 settings.fetch_limits(config),
                 retry_last=config.replica_fetch_backoff_ms * settings.MS,
+                quota=self.replication_quotas.follower,
             ),
             self._leader,
             fetchers_per_leader=config.num_replica_fetchers,

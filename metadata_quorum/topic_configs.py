@@ -7,6 +7,7 @@ a ConfigRecord (decisions/configs.py, decisions/topics.py), and DescribeConfigs 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -43,6 +44,8 @@ class ConfigKey:
     at_least: float | None = None
     at_most: float | None = None
     one_of: tuple[str, ...] = ()
+    items_like: str = ""
+    """A pattern that every item of a list has."""
     synonyms: tuple[str, ...] = ()
     """Broker keys that give the default, the strongest first."""
 
@@ -64,12 +67,18 @@ class ConfigKey:
             case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG | ConfigType.DOUBLE:
                 return self._number_problem(text)
             case ConfigType.LIST:
-                strange = [item for item in _items(text) if self.one_of and item not in self.one_of]
-                return f"String must be one of: {', '.join(self.one_of)}" if strange else None
+                return self._list_problem(_items(text))
             case _:
                 if self.one_of and text not in self.one_of:
                     return f"String must be one of: {', '.join(self.one_of)}"
                 return None
+
+    def _list_problem(self, items: list[str]) -> str | None:
+        if self.one_of and any(item not in self.one_of for item in items):
+            return f"String must be one of: {', '.join(self.one_of)}"
+        if self.items_like and not all(re.fullmatch(self.items_like, item) for item in items):
+            return "Must be the literal '*' or a list of replicas: [partitionId]:[brokerId],..."
+        return None
 
     def _number_problem(self, text: str) -> str | None:
         try:
@@ -104,6 +113,7 @@ _B, _S, _I, _L, _D, _LIST = (
 )
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _FOREVER: Final = str(LONG_MAX)
+_REPLICAS: Final = r"\*|[0-9]+:[0-9]+"
 
 TOPIC_CONFIGS: Final = _table(
     ConfigKey(
@@ -144,7 +154,7 @@ TOPIC_CONFIGS: Final = _table(
     ),
     ConfigKey(
         "follower.replication.throttled.replicas", _LIST, "",
-        "Replicas whose following is throttled: partition:broker pairs, or *.",
+        "Replicas whose following is throttled: partition:broker pairs, or *.", items_like=_REPLICAS,
     ),
     ConfigKey(
         "index.interval.bytes", _I, "4096", "Bytes of log between two entries of the offset index.",
@@ -155,7 +165,7 @@ TOPIC_CONFIGS: Final = _table(
     ),
     ConfigKey(
         "leader.replication.throttled.replicas", _LIST, "",
-        "Replicas whose leader's sending is throttled: partition:broker pairs, or *.",
+        "Replicas whose leader's sending is throttled: partition:broker pairs, or *.", items_like=_REPLICAS,
     ),
     ConfigKey(
         "local.retention.bytes", _L, "-2", "Bytes kept locally of a tiered partition; -2: retention.bytes.",
@@ -266,6 +276,13 @@ def _dynamic_broker_configs() -> Mapping[str, ConfigKey]:
         ConfigKey("leader.replication.throttled.rate", _L, str(LONG_MAX), "Leader's throttled bytes/s.", 0),
         ConfigKey(
             "follower.replication.throttled.rate", _L, str(LONG_MAX), "Follower's throttled bytes/s.", 0
+        ),
+        ConfigKey(
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            _L,
+            str(LONG_MAX),
+            "Bytes/s copied between log directories.",
+            0,
         ),
     )
     return keys | {key.name: key for key in own}

@@ -22,6 +22,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
 from data_plane.partition import ALL_REPLICAS, Partition
+from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from data_plane.timing_wheel import TimerHandle, WheelTimer
 from fetch.fetcher import Taken, take_answer
@@ -289,7 +290,7 @@ class World:
         )
         request = FetchRequest([wanted], replica_id=follower_id, replica_epoch=follower.broker_epoch)
         session = FetchSession(0, request, self.clock.now)
-        ((_, answer),) = read_session(session, request, leader, self.clock.now).found
+        ((_, answer),) = read_session(session, request, leader, self.clock.now, ReplicationQuota()).found
         session.close()
         if answer.slice is not None:
             answer.records = memoryview(bytes(answer.slice.read()))
