@@ -224,7 +224,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             log.warning("refusing %s: max.connections=%d", self.name, self._server.limits.max_connections)
             self.abort()
         elif (pause_s := self._server.admit(host)) > 0:
-            self._transport.pause_reading()
+            self._pipeline.muted = True  # for as long as it lasts
             self._server.loop.call_later(pause_s, self.abort)
         elif self._door.principal_of is not None and (certificate := transport.get_extra_info("peercert")):
             try:
