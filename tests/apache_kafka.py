@@ -34,7 +34,9 @@ class ApacheKafka:
 
 
 @contextmanager
-def running_kafka(jars: Path, directory: Path, ports: list[int]) -> Iterator[ApacheKafka]:
+def running_kafka(
+    jars: Path, directory: Path, ports: list[int], settings: Mapping[str, str] | None = None
+) -> Iterator[ApacheKafka]:
     """Three ports. Ended by pid whatever happens."""
     client, secured, controller = ports
     store, certificate = _certificate(directory)
@@ -64,6 +66,7 @@ def running_kafka(jars: Path, directory: Path, ports: list[int]) -> Iterator[Apa
         "ssl.keystore.location": store,
         "ssl.keystore.password": _STORE_PASSWORD,
         "ssl.keystore.type": "PKCS12",
+        **(settings or {}),
     }
     path = directory / "server.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from kraft.net.connection import SCRATCH_BYTES, Budget, Buffers, FrameReader, ProtocolError
+from kraft.net.connection import SCRATCH_BYTES, Allocate, Budget, Buffers, FrameReader, ProtocolError
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import API_VERSIONS, request_header, response_body
 from metadata_quorum.errors import ErrorCode
@@ -70,6 +70,7 @@ class PeerClient(asyncio.BufferedProtocol):
         client_id: str,
         on_lost: OnLost | None = None,
         scratch: memoryview | None = None,
+        allocate: Allocate = bytearray,
     ) -> None:
         self._loop = loop
         self._client_id = client_id
@@ -79,6 +80,7 @@ class PeerClient(asyncio.BufferedProtocol):
             scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
             Budget(2**63),  # we asked for what comes in
             first_buffer_bytes=TRUSTED_FRAME_BYTES,
+            allocate=allocate,
         )
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -100,9 +102,11 @@ class PeerClient(asyncio.BufferedProtocol):
         timeout_s: float = 5.0,
         on_lost: OnLost | None = None,
         tls: ssl.SSLContext | None = None,
+        allocate: Allocate = bytearray,
     ) -> PeerClient:
-        """Raises `OSError` (`TimeoutError`, refusals and the errors of TLS are such)."""
-        client = cls(loop, client_id, on_lost)
+        """`allocate`: of the buffers that answers are received into. Raises `OSError` (`TimeoutError`,
+        refusals and the errors of TLS are such)."""
+        client = cls(loop, client_id, on_lost, allocate=allocate)
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: client, address.host, address.port, ssl=tls)
         return client

@@ -31,6 +31,9 @@ more as it really comes in: a claim of 100 MB alone makes us hold nothing like t
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
+Allocate = Callable[[int], bytearray | memoryview]
+"""A writable buffer of so many bytes, whatever is in them."""
+
 
 class ProtocolError(Exception):
     """The other end broke the rules of framing: its connection ends, with this one sentence."""
@@ -80,13 +83,15 @@ class FrameReader:
         budget: Budget,
         *,
         first_buffer_bytes: int = FIRST_BUFFER_BYTES,
+        allocate: Allocate = bytearray,
     ) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._first_buffer_bytes = first_buffer_bytes
+        self._allocate = allocate
         self._scratch = scratch
         self._budget = budget
         self._partial_length = b""
-        self._frame: bytearray | None = None
+        self._frame: bytearray | memoryview | None = None
         self._frame_bytes = 0
         self._filled = 0
         self.needs_budget = False
@@ -101,7 +106,7 @@ class FrameReader:
         if self._frame is None:
             return self._scratch
         held = len(self._frame)
-        if self._filled == held:
+        if self._filled == held and isinstance(self._frame, bytearray):
             self._frame.extend(bytes(min(max(held, self._first_buffer_bytes), self._frame_bytes - held)))
         return memoryview(self._frame)[self._filled :]
 
@@ -160,7 +165,10 @@ class FrameReader:
             self._frame = bytearray(first)
             return
         self._budget.take(length)
-        self._frame = bytearray(max(min(length, self._first_buffer_bytes), len(first)))
+        if length <= self._first_buffer_bytes:
+            self._frame = self._allocate(length)
+        else:
+            self._frame = bytearray(max(self._first_buffer_bytes, len(first)))
         self._frame[: len(first)] = first
 
 

@@ -87,6 +87,17 @@ def test_a_large_frame_grows_as_it_comes():
     assert feed(reader(), framed([frame, b"next"])) == [frame, b"next"]
 
 
+def test_what_was_in_a_buffer_before_is_not_in_the_frame():
+    target = FrameReader(
+        1 << 30,
+        memoryview(bytearray(64)),
+        Budget(1 << 30),
+        allocate=lambda size: memoryview(bytearray(b"?" * size)),
+    )
+    frames = [b"whole", bytes(range(256)), b"next"]
+    assert feed(target, framed(frames)) == frames
+
+
 def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
     budget = Budget(10)
     budget.take(10)

@@ -1,4 +1,7 @@
-"""One Spark for all tests of a worker: starting a JVM costs more than most tests do."""
+"""One Spark for all tests of a worker: starting a JVM costs more than most tests do.
+
+With KRAFT_SPARK_TESTS_BOOTSTRAP=host:port,... the tests ask that cluster, whoever made it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,19 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from kraft.local_cluster import LocalCluster
 from tests.spark.dying import DyingSource
 from tests.spark.session import builder
-from tests.spark.topics import LIMITED_STEPS, Topics
+from tests.spark.topics import BOOTSTRAP, LIMITED_STEPS, Topics
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark 4.1 leaves it to the garbage collector to close its sockets."""
-    if not LIMITED_STEPS:
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if not LIMITED_STEPS:  # PySpark 4.1 leaves it to the garbage collector to close its sockets
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if BOOTSTRAP and "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip("needs nodes that can be killed"))
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +45,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def topics(shared_cluster: LocalCluster) -> Topics:
-    return Topics(shared_cluster.bootstrap)
+def topics(request: pytest.FixtureRequest) -> Topics:
+    return Topics(BOOTSTRAP or request.getfixturevalue("shared_cluster").bootstrap)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
@@ -13,12 +14,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.rdkafka import QUIET, send
+from tests.waiting import PATIENCE_S
 
 Record = tuple[int, int, bytes]
 """Partition, offset, value."""
 
 LIMITED_STEPS = not pyspark.__version__.startswith("4.1.")
 """Whether `Trigger.AvailableNow` keeps to a source's limits; Spark 4.1 makes one micro-batch and ends."""
+
+BOOTSTRAP = os.environ.get("KRAFT_SPARK_TESTS_BOOTSTRAP", "")
+"""Of a cluster that is there already."""
+REPLICAS = 3
 
 _numbers = count(1)
 
@@ -29,10 +35,11 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+        self._replicas = min(REPLICAS, len(self.admin.list_topics(timeout=PATIENCE_S).brokers))
 
     def make(self, partitions: int = 3, name: str = "topic", **config: str) -> str:
         topic = f"{name}-{next(_numbers)}"
-        self.admin.create_topics([NewTopic(topic, partitions, 3, config=config)])[topic].result()
+        self.admin.create_topics([NewTopic(topic, partitions, self._replicas, config=config)])[topic].result()
         return topic
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -1,0 +1,111 @@
+"""The source and the sink on Apache Kafka: the whole suite, and who has no rights there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
+from tests.spark.topics import Collected, Topics, read, stream
+
+ROOT = Path(__file__).parents[2]
+SUITE_PATIENCE_S = 1500
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{USER}",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka]
+
+
+@pytest.fixture(scope="module")
+def kafka(
+    kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[ApacheKafka]:
+    directory = tmp_path_factory.mktemp("kafka")
+    with running_kafka(kafka_jars, directory, free_ports(3), AUTHORIZER) as running:
+        yield running
+
+
+@pytest.mark.timeout(SUITE_PATIENCE_S + 60)
+@pytest.mark.row("S1", "S2", "S3")
+def test_the_suite(kafka: ApacheKafka):
+    """All of tests/spark but what kills nodes, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/spark", "-q", "-m", "not long", "-p", "no:cacheprovider"],
+        cwd=ROOT, env={**os.environ, "KRAFT_SPARK_TESTS_BOOTSTRAP": kafka.bootstrap},
+        capture_output=True, text=True, timeout=SUITE_PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-10_000:]
+
+
+class Rights:
+    """Taken from everybody on the open port."""
+
+    def __init__(self, kafka: ApacheKafka) -> None:
+        self._admin = AdminClient(
+            {
+                "bootstrap.servers": kafka.secured,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": USER,
+                "sasl.password": PASSWORD,
+                "ssl.ca.location": str(kafka.certificate),
+            }
+        )
+
+    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        entry = AclBinding(
+            kind, name, ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
+        )
+        for done in self._admin.create_acls([entry]).values():
+            done.result()
+
+
+@pytest.mark.row("S1")
+def test_no_rights(spark: SparkSession, kafka: ApacheKafka, checkpoint: str):
+    """One clear error, soon: for who may not see a topic, read it, write to it, or have a transaction."""
+    topics, rights = Topics(kafka.bootstrap), Rights(kafka)
+    unseen, unread, unwritten, free = (
+        topics.make(1, name) for name in ("unseen", "unread", "unwritten", "free")
+    )
+    for name in (unread, unwritten, free):
+        topics.fill(name, range(3), partitions=1)
+    rights.deny(ResourceType.TOPIC, unseen, AclOperation.DESCRIBE)
+    rights.deny(ResourceType.TOPIC, unread, AclOperation.READ)
+    rights.deny(ResourceType.TOPIC, unwritten, AclOperation.WRITE)
+    rights.deny(ResourceType.TRANSACTIONAL_ID, "not-mine", AclOperation.WRITE)
+
+    def save(topic: str, **options: str) -> None:
+        given = {**topics.options(), "topic": topic, **options}
+        spark.sql("select 'v' as value").write.format("kraft").options(**given).mode("append").save()
+
+    for name in (unseen, unread):
+        with pytest.raises(PySparkException, match=f"TOPIC_AUTHORIZATION_FAILED.*{name}"):
+            read(spark, topics.options(name)).count()
+        with pytest.raises(PySparkException, match=f"TOPIC_AUTHORIZATION_FAILED.*{name}"):
+            stream(spark, topics.options(name), f"{checkpoint}-{name}", Collected()).awaitTermination()
+    with pytest.raises(PySparkException, match=rf"KAFKA_WRITE_FAILED.*{unwritten}.*(?i:authorization)"):
+        save(unwritten)
+    with pytest.raises(PySparkException, match=r"KAFKA_(TRANSACTION|WRITE)_FAILED.*(?i:authorization)"):
+        save(unwritten, transactional="true")
+    with pytest.raises(PySparkException, match=r"KAFKA_TRANSACTION_FAILED.*(?i:authorization)"):
+        save(free, transactional="true", transactionalIdPrefix="not-mine")
+    save(free)
+    assert read(spark, topics.options(free)).count() == 4
