@@ -1,0 +1,64 @@
+"""Which quota holds for a client: Apache Kafka's order of precedence, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_plane.quotas.limits import Client, Limit, Limits, Quota, QuotaEntity, limits_of
+
+
+def entity(user: str | None = "", client_id: str | None = "") -> QuotaEntity:
+    """An empty name: that coordinate is not there; None: the default."""
+    named = (("client-id", client_id), ("user", user))
+    return tuple((kind, name) for kind, name in named if name != "")
+
+
+# From the most specific to the least, with those who share what it allows.
+PRECEDENCE = [
+    (entity("u", "c"), ("u", "c")),
+    (entity("u", None), ("u", "c")),
+    (entity("u"), ("u", None)),
+    (entity(None, "c"), ("u", "c")),
+    (entity(None, None), ("u", "c")),
+    (entity(None), ("u", None)),
+    (entity(client_id="c"), (None, "c")),
+    (entity(client_id=None), (None, "c")),
+]
+
+
+@pytest.mark.row("R12")
+@pytest.mark.parametrize("first", range(len(PRECEDENCE)))
+def test_the_most_specific_holds(first: int) -> None:
+    limits = Limits({known: float(place) for place, (known, _) in enumerate(PRECEDENCE) if place >= first})
+    assert limits.of_client(Client("u", "c")) == Limit(PRECEDENCE[first][1], first)
+
+
+@pytest.mark.parametrize(
+    ("client", "value"),
+    [
+        (Client("u", "c"), 1.0),
+        (Client("u", "other"), 3.0),
+        (Client("other", "c"), 2.0),
+        (Client("other", "other"), None),
+    ],
+)
+def test_names_that_are_not_ours_do_not_hold(client: Client, value: float | None) -> None:
+    limits = Limits({entity("u", "c"): 1.0, entity(client_id="c"): 2.0, entity("u"): 3.0})
+    found = limits.of_client(client)
+    assert (found and found.value) == value
+
+
+def test_each_kind_is_looked_up_for_itself() -> None:
+    """A more specific entity without a value of that kind is not in the way."""
+    limits = limits_of(
+        {entity("u", "c"): {"producer_byte_rate": 1.0}, entity(None): {"consumer_byte_rate": 2.0}}
+    )
+    assert limits[Quota.PRODUCED_BYTES].of_client(Client("u", "c")) == Limit(("u", "c"), 1.0)
+    assert limits[Quota.FETCHED_BYTES].of_client(Client("u", "c")) == Limit(("u", None), 2.0)
+    assert limits[Quota.REQUEST_TIME].of_client(Client("u", "c")) is None
+
+
+def test_addresses() -> None:
+    limits = Limits({(("ip", "10.0.0.1"),): 1.0, (("ip", None),): 2.0})
+    assert (limits.of_address("10.0.0.1"), limits.of_address("10.0.0.2")) == (1.0, 2.0)
+    assert Limits({}).of_address("10.0.0.1") is None
