@@ -1,0 +1,135 @@
+"""`kraft quota`: what users, client ids and addresses may use.
+
+Our own client asks: confluent-kafka has no words for quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
+from kraft.cli.tables import show
+from kraft.cli.trouble import Trouble
+from kraft.cluster_state import ask
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
+_EXACT, _DEFAULT = 0, 1
+"""How a filter takes a name."""
+
+app = typer.Typer(no_args_is_help=True)
+
+User = Annotated[str | None, typer.Option(help="'' for all users without a quota of their own.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", help="'' for all other client ids.")]
+Ip = Annotated[str | None, typer.Option(help="'' for all other addresses.")]
+
+Entity = Mapping[str, str | None]
+"""By kind of coordinate its name, None for the default."""
+
+
+@app.command("list")
+def list_(
+    user: User = None, client_id: ClientId = None, ip: Ip = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """List quotas: all, or those of the user, client id or address."""
+    rows = [
+        (_told(entity), key, f"{value:g}" if value < 1e6 else f"{value:.0f}")
+        for entity, values in _described(bootstrap, _entity(user, client_id, ip), strict=False)
+        for key, value in values.items()
+    ]
+    show(("entity", "quota", "value"), sorted(rows))
+
+
+@app.command("set")
+def set_(
+    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...")],
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Set quotas: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate (of a
+    user, a client id, or both), connection_creation_rate (of an address)."""
+    wanted = {}
+    for key, text in key_values(quotas, "a quota").items():
+        try:
+            wanted[key] = float(text)
+        except ValueError:
+            raise Trouble(f"{key}={text}: a quota is a number") from None
+    _alter(bootstrap, _named(user, client_id, ip), dict(wanted))
+
+
+@app.command()
+def delete(
+    quotas: Annotated[list[str], typer.Argument(metavar="[KEY]...", help="All, where none is named.")] = [],  # noqa: B006
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take quotas away."""
+    entity = _named(user, client_id, ip)
+    found = {key for _, values in _described(bootstrap, entity, strict=True) for key in values}
+    if missing := [key for key in quotas if key not in found] or ([] if found else ["quota"]):
+        raise Trouble(f"{_told(entity)}: there is no {', '.join(missing)}")
+    _alter(bootstrap, entity, dict.fromkeys(quotas or sorted(found)))
+
+
+def _entity(user: str | None, client_id: str | None, ip: str | None) -> Entity:
+    given = {"user": user, "client-id": client_id, "ip": ip}
+    return {kind: name or None for kind, name in given.items() if name is not None}
+
+
+def _named(user: str | None, client_id: str | None, ip: str | None) -> Entity:
+    entity = _entity(user, client_id, ip)
+    if not entity:
+        raise Trouble("whose quota? Give --user, --client-id, both, or --ip")
+    return entity
+
+
+def _told(entity: Entity) -> str:
+    """The user first."""
+    pairs = sorted(entity.items(), key=lambda pair: pair[0], reverse=True)
+    return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in pairs)
+
+
+def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[Entity, dict[str, float]]]:
+    components = [
+        {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
+        for kind, name in entity.items()
+    ]
+    answer = _request(bootstrap, DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": strict})
+    if answer.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(answer.error_code), answer.error_message or "")
+    return [
+        (
+            {each.entity_type: each.entity_name for each in entry.entity},
+            {each.key: each.value for each in entry.values},
+        )
+        for entry in answer.entries
+    ]
+
+
+def _alter(bootstrap: str, entity: Entity, wanted: Mapping[str, float | None]) -> None:
+    """None takes one away."""
+    coordinates = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+    operations = [
+        {"key": key, "value": 0.0 if value is None else value, "remove": value is None}
+        for key, value in wanted.items()
+    ]
+    wish = {"entity": coordinates, "ops": operations}
+    (result,) = _request(bootstrap, ALTER_CLIENT_QUOTAS, {"entries": [wish], "validate_only": False}).entries
+    if result.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(result.error_code), result.error_message or "")
+
+
+def _request(bootstrap: str, api_key: int, fields: Mapping[str, Any]) -> Message:
+    try:
+        return ask(*first_address(bootstrap), api_key, (0, 1), fields)
+    except OSError:
+        raise Trouble(f"{bootstrap}: no broker answers") from None
