@@ -12,7 +12,21 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from kraft.cli import cluster, config, console, elect, log, metadata, perf, quorum, start, storage, topic, txn
+from kraft.cli import (
+    cluster,
+    config,
+    console,
+    elect,
+    log,
+    metadata,
+    perf,
+    quorum,
+    quota,
+    start,
+    storage,
+    topic,
+    txn,
+)
 from kraft.cli.trouble import plain_trouble
 
 COMMANDS = "kraft.commands"
@@ -51,6 +65,7 @@ cli.add_typer(topic.app, name="topic", help="Create, list, describe, alter and d
 cli.add_typer(config.app, name="config", help="Read and change configurations of topics and brokers.")
 cli.add_typer(txn.app, name="txn", help="Transactions: which there are, and how to abort one.")
 cli.add_typer(quorum.app, name="quorum", help="The metadata quorum.")
+cli.add_typer(quota.app, name="quota", help="What clients may use.")
 cli.add_typer(metadata.app, name="metadata", help="The metadata log.")
 cli.add_typer(log.app, name="log", help="Files of partitions.")
 cli.add_typer(storage.app, name="storage", help="Prepare a node's directories.")
