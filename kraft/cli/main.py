@@ -17,6 +17,7 @@ from kraft.cli import (
     config,
     console,
     elect,
+    group,
     log,
     metadata,
     perf,
@@ -63,6 +64,7 @@ console.add_to(cli)
 elect.add_to(cli)
 cli.add_typer(topic.app, name="topic", help="Create, list, describe, alter and delete topics.")
 cli.add_typer(config.app, name="config", help="Read and change configurations of topics and brokers.")
+cli.add_typer(group.app, name="group", help="Consumer groups: how far they are; move them, delete them.")
 cli.add_typer(txn.app, name="txn", help="Transactions: which there are, and how to abort one.")
 cli.add_typer(quorum.app, name="quorum", help="The metadata quorum.")
 cli.add_typer(quota.app, name="quota", help="What clients may use.")

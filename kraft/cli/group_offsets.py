@@ -1,0 +1,211 @@
+"""`kraft group reset-offsets` and `delete-offsets`: what a group has committed, changed by hand.
+
+options -> one Rule (group_reset.py) -> a plan, an offset per partition -> shown, and committed if told to
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kraft.cli import group_reset as reset
+from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.coordinators import Address, KeyType, coordinator, raise_for, request
+from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
+from kraft.cli.tables import show
+from kraft.cli.trouble import Trouble
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+
+OFFSET_COMMIT: Final = 8
+OFFSET_DELETE: Final = 47
+
+GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
+Topics = Annotated[
+    list[str], typer.Option("--topic", metavar="TOPIC[:0,2]", help="A topic, or some of its partitions.")
+]
+
+
+def reset_offsets(
+    group_id: GroupId,
+    topic: Topics = [],  # noqa: B006
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All that the group has committed.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="What is committed, within the log.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option(min=0)] = None,
+    shift_by: Annotated[int | None, typer.Option(help="Records forward; back with a minus sign.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option(metavar="TIME", help="First record since 2026-11-21T09:00:00.000 (UTC).")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(metavar="PnDTnHnMnS", help="First record of the last PT1H30M, say.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Lines of topic,partition,offset, as --export prints.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it; otherwise it is only shown.")
+    ] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the plan as CSV.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Move a group that nobody is in to other offsets. Shows what it would do, unless told to --execute."""
+    rules = [
+        reset.ToEarliest() if to_earliest else None,
+        reset.ToLatest() if to_latest else None,
+        reset.ToCurrent() if to_current else None,
+        None if to_offset is None else reset.ToOffset(to_offset),
+        None if shift_by is None else reset.ShiftBy(shift_by),
+        None if to_datetime is None else reset.ToTime(reset.parse_time(to_datetime)),
+        None if by_duration is None else reset.ToTime(_now_ms() - reset.parse_duration(by_duration)),
+        None if from_file is None else _from_file(from_file, group_id),
+    ]
+    rule = _the_one(rules)
+    address = coordinator(bootstrap, group_id, KeyType.GROUP)
+    offsets = committed(address, group_id)
+    partitions = _selected(bootstrap, rule, topic, offsets if all_topics else None)
+    _refuse_active(bootstrap, group_id)
+    plan = _plan(bootstrap, rule, partitions, offsets)
+    if execute:
+        _commit(address, group_id, plan)
+    if export:
+        csv.writer(sys.stdout, lineterminator="\n").writerows((*place, new) for place, new in plan.items())
+    else:
+        rows = [(group_id, *place, offsets.get(place), new) for place, new in plan.items()]
+        show(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
+    if not execute:
+        print("Nothing was changed; --execute does it.", file=sys.stderr)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _from_file(path: Path, group_id: str) -> reset.FromFile:
+    return reset.FromFile(reset.read_csv(path.read_text().splitlines(), group_id, str(path)))
+
+
+def _the_one(rules: Sequence[reset.Rule | None]) -> reset.Rule:
+    chosen = [rule for rule in rules if rule is not None]
+    if len(chosen) != 1:
+        raise Trouble(
+            "where to? Give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
+            "--to-datetime, --by-duration, --from-file"
+        )
+    return chosen[0]
+
+
+def _selected(
+    bootstrap: str,
+    rule: reset.Rule,
+    topics: Sequence[str],
+    offsets: Mapping[TopicPartition, int] | None,
+) -> list[TopicPartition]:
+    if isinstance(rule, reset.FromFile):
+        by_topic: dict[str, list[int]] = {}
+        for place in rule.offsets:
+            by_topic.setdefault(place.topic, []).append(place.partition)
+        return partitions_of(bootstrap, by_topic)
+    if topics:
+        return partitions_of(bootstrap, reset.parse_selection(topics))
+    if offsets is not None:
+        return sorted(offsets)
+    raise Trouble("which topics? Give --topic TOPIC[:0,2] or --all-topics")
+
+
+def _refuse_active(bootstrap: str, group_id: str) -> None:
+    group = group_of(bootstrap, group_id)
+    if group is not None and group.state != EMPTY:
+        raise Trouble(f"{group_id}: the group is {group.state}; its consumers must be stopped first")
+
+
+def _plan(
+    bootstrap: str,
+    rule: reset.Rule,
+    partitions: Sequence[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    earliest = offsets_at(bootstrap, partitions, EARLIEST)
+    latest = offsets_at(bootstrap, partitions, LATEST)
+    at_time: Mapping[TopicPartition, int] = {}
+    if isinstance(rule, reset.ToTime):
+        at_time = offsets_at(bootstrap, partitions, rule.timestamp_ms)
+    plan = {}
+    for place in partitions:
+        if place not in earliest or place not in latest:
+            raise Trouble(f"{place.topic}-{place.partition}: it has no leader that could be asked")
+        known = reset.Place(place, earliest[place], latest[place], offsets.get(place), at_time.get(place))
+        plan[place] = reset.new_offset(rule, known)
+    return plan
+
+
+def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int]) -> None:
+    wanted = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": _by_topic(
+            plan,
+            lambda place: {
+                "partition_index": place.partition, "committed_offset": plan[place],
+                "committed_leader_epoch": -1, "committed_metadata": "",
+            },
+        ),
+    }  # fmt: skip
+    for topic in request(address, OFFSET_COMMIT, (7, 8), wanted).topics:
+        for each in topic.partitions:
+            raise_for(each.error_code, f"{group_id}: {topic.name}-{each.partition_index}")
+
+
+# ---- delete-offsets ----------------------------------------------------------------------------------
+
+
+def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Forget what a group has committed for topics that none of its members reads."""
+    partitions = partitions_of(bootstrap, reset.parse_selection(topic))
+    address = coordinator(bootstrap, group_id, KeyType.GROUP)
+    wanted = {
+        "group_id": group_id,
+        "topics": _by_topic(partitions, lambda place: {"partition_index": place.partition}),
+    }
+    answer = request(address, OFFSET_DELETE, (0, 0), wanted)
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+    raise_for(answer.error_code, group_id)
+    for each_topic in answer.topics:
+        for each in each_topic.partitions:
+            if each.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+                raise Trouble(
+                    f"{group_id}: the group reads {each_topic.name}; its consumers must be stopped first"
+                )
+            raise_for(each.error_code, f"{group_id}: {each_topic.name}-{each.partition_index}")
+    for place in partitions:
+        print(f"Deleted the offset of {group_id} in {place.topic}-{place.partition}.")
+
+
+def _by_topic(
+    partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """As requests want it."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for place in partitions:
+        topics.setdefault(place.topic, []).append(fields(place))
+    return [{"name": name, "partitions": each} for name, each in topics.items()]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the tree."""
+    app.command("reset-offsets")(reset_offsets)
+    app.command("delete-offsets")(delete_offsets)

@@ -1,0 +1,148 @@
+"""Where `kraft group reset-offsets` would move a group: rules as data, and what they come to. Pure.
+
+options of the command -> a Rule -> new_offset(rule, …) for each partition
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from kraft.cli.trouble import Trouble
+from metadata_quorum.model import TopicPartition
+
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(?P<days>\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The oldest record that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """The end of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """What is committed; the end of the log where nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record that is not older; the end of the log where all are."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    offsets: Mapping[TopicPartition, int]
+
+
+Rule = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | FromFile
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a rule has to know of one partition."""
+
+    partition: TopicPartition
+    earliest: int
+    latest: int
+    committed: int | None
+    at_time: int | None = None
+    """The offset for the rule's time, if any."""
+
+    def clip(self, offset: int) -> int:
+        return min(max(offset, self.earliest), self.latest)
+
+
+def new_offset(rule: Rule, place: Place) -> int:
+    """Never outside of the log. Trouble where the rule has nothing to start from."""
+    name = f"{place.partition.topic}-{place.partition.partition}"
+    match rule:
+        case ToEarliest():
+            return place.earliest
+        case ToLatest():
+            return place.latest
+        case ToCurrent():
+            return place.latest if place.committed is None else place.clip(place.committed)
+        case ToOffset(offset):
+            return place.clip(offset)
+        case ShiftBy(count):
+            if place.committed is None:
+                raise Trouble(f"{name}: nothing is committed that could be shifted")
+            return place.clip(place.committed + count)
+        case ToTime():
+            return place.latest if place.at_time is None else place.at_time
+        case FromFile(offsets):
+            return place.clip(offsets[place.partition])
+
+
+def parse_time(text: str) -> int:
+    """`2026-11-21T09:00:00.000`, in UTC where it names no zone: ms since 1970."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise Trouble(
+            f"{text}: a time is written as 2026-11-21T09:00:00.000, with or without a zone"
+        ) from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """`P1DT2H3M4S`: ms."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise Trouble(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
+    parts = found.groupdict(default="0")
+    return int(1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items()))
+
+
+def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
+    """`orders` or `orders:0,2`; no numbers: all partitions."""
+    wanted: dict[str, list[int]] = {}
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        try:
+            wanted[topic] = [int(number) for number in numbers.split(",")] if colon else []
+        except ValueError:
+            raise Trouble(f"{text}: partitions are named as {topic}:0,2") from None
+    return wanted
+
+
+def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartition, int]:
+    """`topic,partition,offset`, or with the group before them; lines of other groups are left out."""
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), start=1):
+        match [cell.strip() for cell in row]:
+            case []:
+                continue
+            case [group, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+                if group == group_id:
+                    offsets[TopicPartition(topic, int(partition))] = int(offset)
+            case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+                offsets[TopicPartition(topic, int(partition))] = int(offset)
+            case _:
+                raise Trouble(f"{name}, line {number}: a line is topic,partition,offset")
+    return offsets

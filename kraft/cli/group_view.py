@@ -1,0 +1,195 @@
+"""What a consumer group looks like from outside: its members, its offsets, and the logs it reads.
+
+group_of     -> its coordinator: a group of the consumer protocol, or else a classic one
+committed    -> its coordinator
+offsets_at   -> the leaders of the partitions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from data_plane.coordinator.groups.consumer_protocol import read_assignment
+from kraft.cli.clients import require_partitions
+from kraft.cli.coordinators import Address, KeyType, coordinator, metadata, raise_for, request
+from kraft.cli.trouble import Trouble
+from kraft.net.client import UnsupportedVersion
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import TopicPartition
+
+LIST_OFFSETS: Final = 2
+OFFSET_FETCH: Final = 9
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+CONSUMER_GROUP_DESCRIBE: Final = 69
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Timestamps of ListOffsets."""
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+EMPTY: Final = "Empty"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    group_id: str
+    coordinator: Address
+    kind: str
+    state: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
+    """Of every group: id, protocol, state."""
+    found = set()
+    for broker in metadata(bootstrap, []).brokers:
+        answer = request((broker.host, broker.port), LIST_GROUPS, (4, 5), {"states_filter": []})
+        raise_for(answer.error_code, f"broker {broker.node_id}")
+        found |= {
+            (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state) for each in answer.groups
+        }
+    return sorted(found)
+
+
+def group_of(bootstrap: str, group_id: str) -> Group | None:
+    """None where there is no such group."""
+    address = coordinator(bootstrap, group_id, KeyType.GROUP)
+    described = _consumer_group(address, group_id)
+    if described is not None:
+        members = tuple(
+            GroupMember(
+                each.member_id, each.client_id, each.client_host, each.instance_id, _places(each.assignment)
+            )
+            for each in described.members
+        )
+        return Group(group_id, address, CONSUMER, described.group_state, described.assignor_name, members)
+    (described,) = request(address, DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead":
+        return None
+    raise_for(described.error_code, group_id)
+    members = tuple(
+        GroupMember(
+            each.member_id, each.client_id, each.client_host, each.group_instance_id,
+            _assigned(described.protocol_type, each.member_assignment),
+        )
+        for each in described.members
+    )  # fmt: skip
+    return Group(group_id, address, CLASSIC, described.group_state, described.protocol_data, members)
+
+
+def require_group(bootstrap: str, group_id: str) -> Group:
+    """Trouble where there is no such group."""
+    found = group_of(bootstrap, group_id)
+    if found is None:
+        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+    return found
+
+
+def _consumer_group(address: Address, group_id: str) -> Message | None:
+    try:
+        answer = request(address, CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
+    except UnsupportedVersion:
+        return None
+    described: Message = answer.groups[0]
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    raise_for(described.error_code, group_id)
+    return described
+
+
+def _places(assignment: Message) -> tuple[TopicPartition, ...]:
+    topics = assignment.topic_partitions
+    return tuple(sorted(TopicPartition(each.topic_name, n) for each in topics for n in each.partitions))
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...]:
+    if protocol_type != CONSUMER:
+        return ()  # Connect's workers, say: the bytes mean something else
+    try:
+        found = read_assignment(bytes(assignment))
+    except ValueError:
+        return ()
+    return tuple(sorted(TopicPartition(topic, n) for topic, numbers in found.items() for n in numbers))
+
+
+def committed(address: Address, group_id: str) -> dict[TopicPartition, int]:
+    """All that the group has committed."""
+    wanted = {"group_id": group_id, "topics": None, "require_stable": False}
+    answer = request(address, OFFSET_FETCH, (6, 7), wanted)
+    raise_for(answer.error_code, group_id)
+    return {
+        TopicPartition(topic.name, each.partition_index): int(each.committed_offset)
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
+
+
+def partitions_of(bootstrap: str, wanted: Mapping[str, Collection[int]]) -> list[TopicPartition]:
+    """Those of each topic that are named, all of it where none is. Trouble where one is not there."""
+    found: list[TopicPartition] = []
+    for topic in metadata(bootstrap, list(wanted)).topics:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Trouble(f"{topic.name}: there is no such topic")
+        raise_for(topic.error_code, topic.name)
+        numbers = sorted(wanted[topic.name]) or range(len(topic.partitions))
+        require_partitions(topic.name, len(topic.partitions), list(numbers))
+        found += (TopicPartition(topic.name, number) for number in numbers)
+    return found
+
+
+def offsets_at(
+    bootstrap: str, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """The first offset that is not older, or an end; nothing of partitions that are gone, have no leader or
+    no such record."""
+    wanted = set(partitions)
+    known = metadata(bootstrap, sorted({place.topic for place in wanted}))
+    address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic in known.topics:
+        for each in topic.partitions:
+            if TopicPartition(topic.name, each.partition_index) in wanted and each.leader_id in address:
+                asked = by_leader.setdefault(each.leader_id, {})
+                asked.setdefault(topic.name, []).append(each.partition_index)
+    found: dict[TopicPartition, int] = {}
+    for leader, topics in by_leader.items():
+        answer = request(address[leader], LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
+        found |= {
+            TopicPartition(topic.name, each.partition_index): int(each.offset)
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.NONE and each.offset >= 0
+        }
+    return found
+
+
+def _list_offsets(topics: Mapping[str, Iterable[int]], timestamp_ms: int) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": n, "current_leader_epoch": -1, "timestamp": timestamp_ms}
+                    for n in numbers
+                ],
+            }
+            for name, numbers in topics.items()
+        ],
+    }
