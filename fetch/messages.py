@@ -64,6 +64,8 @@ class FetchRequest:
     rack_id: str = ""
     uses_topic_ids: bool = True
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
+    may_read: Callable[[str, UUID], bool] | None = None
+    """Whether the asker may read the topic of that name or id, as of when it is asked; None: he may."""
     meter: Callable[[int], int] | None = None
     """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
 

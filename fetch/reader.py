@@ -80,6 +80,8 @@ def read_session(
     budget = request.max_bytes
     for wanted in list(session.dirty):
         try:
+            if request.may_read is not None and not request.may_read(wanted.topic, wanted.topic_id):
+                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = wanted.resolve(source)
             result = _read_partition(wanted, replica, request, session, reading, budget, now)
         except BrokerError as e:

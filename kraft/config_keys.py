@@ -26,6 +26,7 @@ DAY: Final = 24 * HOUR
 """Milliseconds, all four."""
 
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -159,6 +160,16 @@ class ConfigKeys:
     )
     connection_failed_authentication_delay_ms: int = key(
         100, "a refused login is answered after this", minimum=0
+    )
+
+    # -- rights -------------------------------------------------------------------------------
+    authorizer_class_name: str = key(
+        "", f"{STANDARD_AUTHORIZER}, or standard for short; empty: everybody may do everything",
+        choices=("", STANDARD_AUTHORIZER, "standard"),
+    )  # fmt: skip
+    super_users: str = key("", "User:NAME;... who may do everything; the nodes' own principals belong here")
+    allow_everyone_if_no_acl_found: bool = key(
+        False, "whether what no access control entry is about is open to everybody"
     )
 
     # -- connections --------------------------------------------------------------------------

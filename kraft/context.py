@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kraft.throttling import Work
     from kraft.txn_admission import Admission
     from kraft.txn_leader import MarkerWriter
+    from metadata_quorum.authorizer import Authorizer
     from metadata_quorum.image import MetadataImage
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
@@ -85,6 +86,8 @@ class NodeContext:
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; those that ask for no login are not in it."""
     scram_users: ScramUsers | None = None
+    authorizer: Authorizer | None = None
+    """The rights of everybody as of now; None where nobody's are asked for."""
     stopwatch: Callable[[], float] = lambda: 0.0
     """Seconds, finely enough to tell how long a request takes."""
     quotas: ClientQuotas | None = None
@@ -142,6 +145,8 @@ class RequestContext:
     """The client's host, where a broker has passed its request on."""
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
+    amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """What becomes of the handler's answer where the asker may not do, or see, all of it."""
     work: Work | None = None
     """What it costs; None while nothing is limited."""
 

@@ -23,6 +23,7 @@ from kraft.api.brokers import HEARTBEAT_BROKER
 from kraft.api.dispatch import Dispatcher
 from kraft.api.fetch import FETCH_SESSION
 from kraft.api.table import ROWS
+from kraft.authorization import authorizer_of, follow
 from kraft.bootstrap import read_users
 from kraft.config import Config
 from kraft.console.door import HOST as HTTP_HOST
@@ -75,6 +76,7 @@ class Node:
         self.security = NodeSecurity(config)
         self.context.logins = self.security.logins
         users = read_users(disk, config) if config.is_controller else ()
+        self.context.authorizer = authorizer_of(config)
         self.context.scram_users = ScramUsers(users, random.randbytes(DECOY_SECRET_BYTES))
         self.controller_links = ControllerLinks(
             loop,
@@ -131,6 +133,7 @@ class Node:
             listen = self.follower.subscribe
         if context.scram_users is not None:
             listen(context.scram_users.take)
+        listen(follow(context))
         if broker is not None:
             listen(broker.replication_quotas.take)
             listen(broker.publisher.publish)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward
+from kraft.api.rights import is_of_cluster, judge
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.context import NodeContext, RequestContext, Role
@@ -94,7 +95,11 @@ class Dispatcher:
         """Run the handler of a decoded request (also one that came in an envelope)."""
         assert ctx.row.handler is not None
         try:
-            result = ctx.row.handler(self._node, ctx, request)
+            result: Response | Awaitable[Response | None] | None = None
+            if self._node.authorizer is not None:
+                result = judge(self._node, ctx, request)
+            if result is None:
+                result = ctx.row.handler(self._node, ctx, request)
         except Exception as error:  # noqa: BLE001
             return self._reply(ctx, self._error_response(ctx, request, error))
         if result is None or isinstance(result, Mapping):
@@ -123,6 +128,8 @@ class Dispatcher:
         return self._reply(ctx, response)
 
     def _reply(self, ctx: RequestContext, response: Response | None) -> Buffers:
+        if ctx.amend is not None and response is not None:
+            response = ctx.amend(response)
         if ctx.work is not None and response is not None:
             response = throttled(self._node, ctx, response)
         return _reply(ctx, response)
@@ -156,6 +163,8 @@ class Dispatcher:
             row = ctx.apis.get(header.api_key)
             if row is None or not row.forwarded or not row.answers(header.version):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
+            if not is_of_cluster(self._node, ctx):
+                raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             if must_forward(self._node):
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
             inner = replace(

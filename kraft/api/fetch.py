@@ -15,6 +15,7 @@ from typing import Final
 
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
 from kraft.api import metadata_fetch, replicas
+from kraft.api.rights import reading_rights
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers
@@ -37,6 +38,8 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
         return metadata_fetch.handle(node, ctx, request)
     if node.fetches is None:
         return _written(node, ctx, request, FetchResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+    if node.authorizer is not None:
+        request.may_read = reading_rights(node, ctx, follower=request.from_follower)
     if ctx.work is not None and not request.from_follower:
         most = most_fetched(node, ctx)
         if most is not None:

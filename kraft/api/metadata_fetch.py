@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from fetch.messages import FetchPartition, FetchRequest
+from kraft.api.rights import is_of_cluster
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
@@ -81,6 +82,9 @@ class MetadataReader:
 def handle(
     node: NodeContext, ctx: RequestContext, request: FetchRequest
 ) -> Buffers | asyncio.Future[Buffers]:
+    if not is_of_cluster(node, ctx):
+        refusal = {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "responses": []}
+        return ctx.framed((encode_response(FETCH, ctx.version, refusal),))
     reader = node.metadata_reader
     wanted = request.partitions[0] if len(request.partitions) == 1 else None
     if reader is None or wanted is None or not _is_metadata(wanted):

@@ -21,6 +21,7 @@ from data_plane.partition import ALL_REPLICAS, Partition
 from kraft.api import replicas
 from kraft.api.metadata import INTERNAL_TOPICS
 from kraft.api.produce_turns import Turn
+from kraft.api.rights import refused_writes
 from kraft.api.row import BROKER, ApiRow
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
@@ -47,11 +48,12 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     request = read_produce_request(ctx.version, body)
+    refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
     if request.transactional_id is not None:
-        turn = Turn.take(node, ctx, request)
+        turn = Turn.take(node, ctx, request, refusals)
         if turn is not None:
             return node.loop.create_task(_in_turn(node, ctx, request, turn))
-    return _append(node, ctx, request, _NO_REFUSALS)
+    return _append(node, ctx, request, refusals)
 
 
 async def _in_turn(node: NodeContext, ctx: RequestContext, request: ProduceRequest, turn: Turn) -> Buffers:

@@ -10,7 +10,7 @@ connection waits, or it would be appended first; the connection's other requests
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,8 @@ FIRST_TO_SAY_ABORTABLE: Final = 11
 """Produce: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
 FIRST_TO_ADD: Final = 12
 """Produce: a partition joins the transaction by being written to (transaction.version 2)."""
+
+_NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 _LAST: Final = "last transactional produce"
 
@@ -55,23 +57,30 @@ class Turn:
     _node: NodeContext
     _version: int
     _request: ProduceRequest
+    _refused: Mapping[int, BrokerError]
     _before: asyncio.Future[None] | None
     _done: asyncio.Future[None]
     _asked: list[_Asked] = field(default_factory=list)
 
     @classmethod
-    def take(cls, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> Turn | None:
-        """None: it may be appended now."""
+    def take(
+        cls,
+        node: NodeContext,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+    ) -> Turn | None:
+        """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
         state = ctx.connection.state
         before = state.get(_LAST)
         if before is not None and before.done():
             del state[_LAST]
             before = None
-        if before is None and not any(_to_ask(node, ctx.version, request)):
+        if before is None and not any(_to_ask(node, ctx.version, request, refused)):
             return None
         done: asyncio.Future[None] = node.loop.create_future()
         state[_LAST] = done
-        return cls(node, ctx.version, request, before, done)
+        return cls(node, ctx.version, request, refused, before, done)
 
     async def come(self) -> dict[int, BrokerError]:
         """Wait for it. By the place of the partition in the request: why its batch must not be appended.
@@ -80,11 +89,11 @@ class Turn:
             await self._before
         admission = self._node.admission
         assert admission is not None
-        for place, partition, header in _to_ask(self._node, self._version, self._request):
+        for place, partition, header in _to_ask(self._node, self._version, self._request, self._refused):
             guard = admission.guards.begin(partition.tp, header.producer_id)
             producer = Producer(header.producer_id, header.producer_epoch)
             self._asked.append(_Asked(place, partition, partition.leader_epoch, producer, guard))
-        return await self._refusals(admission)
+        return {**await self._refusals(admission), **self._refused}
 
     def end(self) -> None:
         """It is appended, or will not be: the next one may come."""
@@ -118,14 +127,14 @@ class Turn:
 
 
 def _to_ask(
-    node: NodeContext, version: int, request: ProduceRequest
+    node: NodeContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
 ) -> Iterator[tuple[int, Partition, BatchHeader]]:
     """The batches that would open a transaction on their partitions."""
     admission = node.admission
     if admission is None or not (admission.verifies or version >= FIRST_TO_ADD):
         return
     for place, wanted in enumerate(request.partitions):
-        opening = _opening(node, wanted)
+        opening = None if place in refused else _opening(node, wanted)
         if opening is not None:
             yield place, *opening
 

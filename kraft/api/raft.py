@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.api.rights import is_of_cluster
 from kraft.api.row import CONTROLLER, ApiRow
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
@@ -12,6 +13,8 @@ from kraft.wire import raft_frame
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     """No reply: Raft's own messages answer each other."""
+    if not is_of_cluster(node, ctx):
+        raise ProtocolError(f"Raft frames of {ctx.principal}, who may not CLUSTER_ACTION")
     try:
         message = raft_frame.decode(body)
         if message.cluster_id != node.cluster_id:

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final
 
 from kraft.api import (
+    acls,
     brokers,
     configs,
     consumer_groups,
@@ -58,6 +59,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     forwarding.ROWS,
     sasl.ROWS,
     users.ROWS,
+    acls.ROWS,
     versions.ROWS,
     raft.ROWS,
 )

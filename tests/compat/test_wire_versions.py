@@ -117,6 +117,16 @@ class Questions:
     def _ListGroups(self, version: int) -> dict[str, Any]:
         return {}
 
+    def _DescribeAcls(self, version: int) -> dict[str, Any]:
+        return {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+
+    def _CreateAcls(self, version: int) -> dict[str, Any]:
+        acl = {"resource_type": 2, "resource_name": self.topic, "principal": "User:who", "host": "*"}
+        return {"creations": [{**acl, "operation": 3, "permission_type": 3}]}
+
+    def _DeleteAcls(self, version: int) -> dict[str, Any]:
+        return {"filters": [self._DescribeAcls(version)]}
+
     def _DescribeUserScramCredentials(self, version: int) -> dict[str, Any]:
         return {"users": []}
 
@@ -300,6 +310,9 @@ ELSEWHERE = {
 """Answers that are refusals, because the asker is a stranger."""
 
 EXCUSES = {
+    "DescribeAcls": ErrorCode.SECURITY_DISABLED,
+    "CreateAcls": ErrorCode.SECURITY_DISABLED,
+    "DeleteAcls": ErrorCode.SECURITY_DISABLED,
     "AlterPartitionReassignments": ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     "DeleteGroups": ErrorCode.GROUP_ID_NOT_FOUND,
     "ConsumerGroupHeartbeat": ErrorCode.GROUP_ID_NOT_FOUND,

@@ -1,0 +1,35 @@
+"""The node's authorizer: made when the node is made, replaced whenever an access control entry changes.
+
+    server.properties -> authorizer_of -> node.authorizer <- follow <- state machine or follower
+
+Until the first metadata has come nobody but `super.users` may do anything, so the principals of the nodes
+themselves belong there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.config import Config
+from kraft.context import NodeContext
+from metadata_quorum.authorizer import Authorizer
+from metadata_quorum.image import MetadataDelta, MetadataImage
+
+
+def authorizer_of(config: Config) -> Authorizer | None:
+    """None where `authorizer.class.name` names none."""
+    if not config.authorizer_class_name:
+        return None
+    users = (each.strip() for each in config.super_users.split(";"))
+    return Authorizer(frozenset(each for each in users if each), config.allow_everyone_if_no_acl_found)
+
+
+def follow(node: NodeContext) -> Callable[[MetadataDelta, MetadataImage], None]:
+    """What has to hear of every image."""
+
+    def take(delta: MetadataDelta, image: MetadataImage) -> None:
+        now = node.authorizer
+        if now is not None and image.features and (delta.changed_acls or now.index is None):
+            node.authorizer = now.with_acls(image.acls.values())
+
+    return take

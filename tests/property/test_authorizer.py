@@ -1,0 +1,200 @@
+"""The authorizer against a naive model of StandardAuthorizer's rules, and a table of its cases."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata_quorum.acls import AclResource, Operation, PatternType, Permission, matches
+from metadata_quorum.authorizer import Authorizer
+from metadata_quorum.commands import AclFilter
+from metadata_quorum.records import AccessControlEntryRecord
+
+pytestmark = pytest.mark.row("U4")
+
+TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+
+
+def entry(
+    name: str,
+    operation: int,
+    permission: int = ALLOW,
+    *,
+    principal: str = "User:anna",
+    host: str = "*",
+    pattern: int = LITERAL,
+    resource: int = TOPIC,
+    number: int = 0,
+) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=UUID(int=number),
+        resource_type=resource,
+        resource_name=name,
+        pattern_type=pattern,
+        principal=principal,
+        host=host,
+        operation=operation,
+        permission_type=permission,
+    )
+
+
+def anna_may(*acls: AccessControlEntryRecord, operation: Operation = READ, name: str = "flights") -> bool:
+    return Authorizer().with_acls(acls).allows("User:anna", "10.0.0.1", operation, TOPIC, name)
+
+
+@pytest.mark.parametrize(
+    ("acls", "operation", "allowed"),
+    [
+        ([], READ, False),
+        ([entry("flights", READ)], READ, True),
+        ([entry("flights", READ)], WRITE, False),
+        ([entry("flights", ALL)], WRITE, True),
+        ([entry("*", READ)], READ, True),
+        ([entry("*", READ, pattern=PREFIXED)], READ, False),  # only names that begin with an asterisk
+        ([entry("fli", READ, pattern=PREFIXED)], READ, True),
+        ([entry("fli", READ)], READ, False),
+        ([entry("flightss", READ, pattern=PREFIXED)], READ, False),
+        ([entry("flights", READ, resource=GROUP)], READ, False),
+        # who, and from where
+        ([entry("flights", READ, principal="User:bert")], READ, False),
+        ([entry("flights", READ, principal="User:*")], READ, True),
+        ([entry("flights", READ, principal="Group:*")], READ, False),
+        ([entry("flights", READ, host="10.0.0.1")], READ, True),
+        ([entry("flights", READ, host="10.0.0.2")], READ, False),
+        # what is implied: only by ALLOW
+        ([entry("flights", READ)], DESCRIBE, True),
+        ([entry("flights", WRITE)], DESCRIBE, True),
+        ([entry("flights", Operation.DELETE)], DESCRIBE, True),
+        ([entry("flights", Operation.ALTER)], DESCRIBE, True),
+        ([entry("flights", READ, DENY), entry("flights", WRITE)], DESCRIBE, True),
+        ([entry("flights", Operation.CREATE)], DESCRIBE, False),
+        ([entry("flights", Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS, True),
+        ([entry("flights", Operation.ALTER_CONFIGS)], DESCRIBE, False),
+        ([entry("flights", DESCRIBE)], READ, False),
+        ([entry("flights", ALL), entry("flights", READ, DENY)], DESCRIBE, True),
+        # who denies wins, whatever allows
+        ([entry("flights", READ), entry("*", READ, DENY)], READ, False),
+        ([entry("flights", READ), entry("f", ALL, DENY, pattern=PREFIXED)], READ, False),
+        ([entry("flights", READ), entry("flights", READ, DENY, host="10.0.0.2")], READ, True),
+        ([entry("flights", READ), entry("flights", READ, DENY, principal="User:*")], READ, False),
+    ],
+)  # fmt: skip
+def test_cases(acls: list[AccessControlEntryRecord], operation: Operation, allowed: bool) -> None:
+    assert anna_may(*acls, operation=operation) is allowed
+    assert anna_may(*reversed(acls), operation=operation) is allowed
+
+
+def test_super_users_and_what_nothing_is_said_about() -> None:
+    strict = Authorizer(frozenset({"User:root"})).with_acls([entry("flights", ALL, DENY, principal="User:*")])
+    assert strict.allows("User:root", "h", READ, TOPIC, "flights")
+    assert not strict.allows("User:anna", "h", READ, TOPIC, "else")
+    easy = Authorizer(allow_if_no_acl=True).with_acls([entry("flights", READ, principal="User:bert")])
+    assert easy.allows("User:anna", "h", READ, TOPIC, "else")
+    assert not easy.allows("User:anna", "h", READ, TOPIC, "flights")  # of this one something is said
+
+
+def test_before_the_entries_are_known() -> None:
+    early = Authorizer(frozenset({"User:root"}), allow_if_no_acl=True)
+    assert early.allows("User:root", "h", READ, TOPIC, "flights")
+    assert not early.allows("User:anna", "h", READ, TOPIC, "flights")
+
+
+# ---- against a naive model -----------------------------------------------------------------------------
+
+names = st.text("ab*", min_size=1, max_size=3)
+principals = st.sampled_from(["User:anna", "User:bert", "User:*"])
+hosts = st.sampled_from(["*", "h1", "h2"])
+operations = st.sampled_from(
+    [ALL, READ, WRITE, Operation.DELETE, Operation.ALTER, DESCRIBE, Operation.DESCRIBE_CONFIGS,
+     Operation.ALTER_CONFIGS, Operation.CREATE]
+)  # fmt: skip
+entries = st.builds(
+    entry,
+    names,
+    operations,
+    st.sampled_from([ALLOW, DENY]),
+    principal=principals,
+    host=hosts,
+    pattern=st.sampled_from([LITERAL, PREFIXED]),
+    resource=st.sampled_from([TOPIC, GROUP]),
+)
+
+
+def applies(acl: AccessControlEntryRecord, resource: int, name: str) -> bool:
+    if acl.resource_type != resource:
+        return False
+    if acl.pattern_type == PREFIXED:
+        return name.startswith(acl.resource_name)
+    return acl.resource_name in (name, "*")
+
+
+def naive(
+    acls: list[AccessControlEntryRecord], principal: str, host: str, operation: int, resource: int, name: str
+) -> bool | None:
+    """None: nothing is said about the resource."""
+    about = [acl for acl in acls if applies(acl, resource, name)]
+    if not about:
+        return None
+    mine = [acl for acl in about if acl.principal in (principal, "User:*") and acl.host in (host, "*")]
+    if any(acl.permission_type == DENY and acl.operation in (operation, ALL) for acl in mine):
+        return False
+    enough = {operation, ALL}
+    if operation == DESCRIBE:
+        enough |= {READ, WRITE, Operation.DELETE, Operation.ALTER}
+    if operation == Operation.DESCRIBE_CONFIGS:
+        enough |= {Operation.ALTER_CONFIGS}
+    return any(acl.permission_type == ALLOW and acl.operation in enough for acl in mine)
+
+
+@given(st.lists(entries, max_size=8), principals, hosts, operations, names, st.booleans())
+def test_the_index_judges_as_a_walk_over_all_entries_does(
+    acls: list[AccessControlEntryRecord], principal: str, host: str, operation: int, name: str, easy: bool
+) -> None:
+    judged = Authorizer(allow_if_no_acl=easy).with_acls(acls)
+    expected = naive(acls, principal, host, operation, TOPIC, name)
+    for _ in range(2):  # the second answer is a remembered one
+        assert judged.allows(principal, host, operation, TOPIC, name) is (
+            easy if expected is None else expected
+        )
+
+
+@given(st.lists(entries, max_size=6), hosts, st.sampled_from([READ, WRITE]))
+def test_some_resource_of_a_type(acls: list[AccessControlEntryRecord], host: str, operation: int) -> None:
+    """True only where there is such a name; and where there is one among few, it is found."""
+    judged = Authorizer().with_acls(acls)
+    alphabet = ["a", "b", "*"]
+    some = [*alphabet, *(x + y for x in alphabet for y in alphabet), *(acl.resource_name for acl in acls)]
+    candidates = [*some, *(name + "z" for name in some), "z"]
+    implied = any(judged.allows("User:anna", host, operation, TOPIC, name) for name in candidates)
+    assert judged.allows_any("User:anna", host, operation, TOPIC) is implied
+
+
+# ---- filters -------------------------------------------------------------------------------------------
+
+
+def wanted(name: str | None, pattern: PatternType) -> AclFilter:
+    return AclFilter(
+        resource_type=AclResource.ANY,
+        resource_name=name,
+        pattern_type=pattern,
+        principal=None,
+        host=None,
+        operation=Operation.ANY,
+        permission_type=Permission.ANY,
+    )
+
+
+@given(entries, names)
+def test_match_finds_exactly_what_applies(acl: AccessControlEntryRecord, name: str) -> None:
+    applied = applies(acl, acl.resource_type, name)
+    assert matches(wanted(name, PatternType.MATCH), acl) is applied
+    assert matches(wanted(name, PatternType.ANY), acl) is (acl.resource_name == name)
+    exact = acl.pattern_type == LITERAL and acl.resource_name == name
+    assert matches(wanted(name, PatternType.LITERAL), acl) is exact
+    assert matches(wanted(None, PatternType.PREFIXED), acl) is (acl.pattern_type == PREFIXED)
