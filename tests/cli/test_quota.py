@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from kraft.cli.main import cli
 from kraft.local_cluster import LocalCluster
-from tests.cli.test_tools import Shell
 from tests.waiting import wait_until
+
+MINE = ("--user", "cli-user")
 
 
 @pytest.mark.row("R12", "U2")
 def test_quotas_are_set_listed_and_deleted(shared_cluster: LocalCluster) -> None:
-    shell = Shell(shared_cluster.bootstrap)
-    mine = ("--user", "cli-user")
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, ["quota", *arguments, "-b", shared_cluster.bootstrap])
+        return str(done.exception) if done.exception is not None else done.output
 
-    def listed(*entity: str) -> list[list[str]]:
-        return [line.split("  ") for line in shell("quota", "list", *entity).splitlines()[1:]]
+    def listed() -> list[list[str]]:
+        lines = run("list", *MINE).splitlines()[1:]
+        return [[word.strip() for word in line.split("  ") if word.strip()] for line in lines]
 
-    def words(*entity: str) -> list[list[str]]:
-        return [[word.strip() for word in row if word.strip()] for row in listed(*entity)]
-
-    assert shell.refused("quota", "set", "producer_byte_rate=1") == (
-        "whose quota? Give --user, --client-id, both, or --ip"
-    )
-    assert shell.refused("quota", "set", "producer_byte_rate=much", *mine).endswith("a quota is a number")
-    assert "Invalid configuration key speed" in shell.refused("quota", "set", "speed=1", *mine)
-    assert shell.refused("quota", "delete", *mine) == "user cli-user: there is no quota"
-    assert shell("quota", "set", "producer_byte_rate=9000000", "request_percentage=50.5", *mine) == ""
-    shell("quota", "set", "consumer_byte_rate=8000000", *mine, "--client-id", "")
-    wanted = [
+    assert run("set", "producer_byte_rate=1") == "whose quota? Give --user, --client-id, both, or --ip"
+    assert run("set", "producer_byte_rate=much", *MINE) == "producer_byte_rate=much: a quota is a number"
+    assert "Invalid configuration key speed" in run("set", "speed=1", *MINE)
+    assert run("delete", *MINE) == "user cli-user: there is no quota"
+    assert run("set", "producer_byte_rate=9000000", "request_percentage=50.5", *MINE) == ""
+    assert run("set", "consumer_byte_rate=8000000", *MINE, "--client-id", "") == ""
+    wait_until(lambda: len(listed()) == 3, "the node that is asked knows them")
+    assert listed() == [
         ["user cli-user", "producer_byte_rate", "9000000"],
         ["user cli-user", "request_percentage", "50.5"],
+        ["user cli-user, client-id (default)", "consumer_byte_rate", "8000000"],
     ]
-    wait_until(lambda: len(words(*mine)) == 3, "the node that is asked knows them")
-    found = words(*mine)
-    assert found == [*wanted, ["user cli-user, client-id (default)", "consumer_byte_rate", "8000000"]]
-    shell("quota", "delete", "request_percentage", *mine)
-    shell("quota", "delete", *mine, "--client-id", "")
-    wait_until(lambda: words(*mine) == wanted[:1], "they are gone")
-    shell("quota", "delete", *mine)
-    wait_until(lambda: words(*mine) == [], "all are gone")
+    assert run("delete", "request_percentage", *MINE) == ""
+    assert run("delete", *MINE, "--client-id", "") == ""
+    wait_until(lambda: listed() == [["user cli-user", "producer_byte_rate", "9000000"]], "two are gone")
+    assert run("delete", *MINE) == ""
+    wait_until(lambda: listed() == [], "all are gone")
