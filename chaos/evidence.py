@@ -136,6 +136,14 @@ class Evidence:
             Term(line["time"], line["id"], line["term"]) for line in self._lines if line["f"] == "controller"
         ]
 
+    def committed(self) -> dict[tuple[str, str], list[int]]:
+        """(group, key) -> how far it had committed, one after the other."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for line in self._lines:
+            if line["f"] == "committed":
+                found.setdefault((line["group"], line["key"]), []).append(line["offset"])
+        return found
+
     def partition_at(self, key: str, time: int) -> Leadership | None:
         return next((seen for seen in reversed(self.partition(key)) if seen.time <= time), None)
 

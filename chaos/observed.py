@@ -55,6 +55,7 @@ Line = Mapping[str, Any]
 class Observed:
     def __init__(self, record: Callable[[Line], None]) -> None:
         self._record = record
+        self._committed: dict[tuple[str, str], int] = {}
         self._said: dict[str, dict[int, _Said]] = {}
         self.partitions: dict[str, list[At]] = {}
         """The past of each key, newest last; a change of the high watermark alone is no new entry."""
@@ -102,6 +103,11 @@ class Observed:
             return
         self.controllers.append((time_ns, told))
         self._record({"time": time_ns, "f": "controller", "id": told.id, "term": told.term})
+
+    def committed_told(self, time_ns: int, group: str, key: str, offset: int) -> None:
+        if self._committed.get((group, key)) != offset:
+            self._committed[group, key] = offset
+            self._record({"time": time_ns, "f": "committed", "group": group, "key": key, "offset": offset})
 
     def node_is(self, node: int, time_ns: int, state: NodeState) -> None:
         past = self.nodes.setdefault(node, [])

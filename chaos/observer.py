@@ -17,7 +17,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TextIO, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TextIO, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -47,6 +47,13 @@ LOOK_S: Final = 0.05
 CLIENT_ID: Final = "observer"
 
 Value = TypeVar("Value")
+
+
+class Coordinated(NamedTuple):
+    """A group, or a transactional id."""
+
+    key: str
+    key_type: int = 0  # 0: group, 1: transactional id
 
 
 def addresses_of(bootstrap: str, timeout_s: float = 10.0) -> dict[int, Address]:
@@ -141,9 +148,9 @@ class Observer:
         with self._changed:
             return tuple(sorted(self._seen.partitions))
 
-    def coordinator(self, group: str) -> int | None:
-        """Of a group: asked of the nodes now, one after the other, until one knows."""
-        fields = {"key": group, "key_type": 0}
+    def coordinator(self, of: Coordinated) -> int | None:
+        """Asked of the nodes now, one after the other, until one knows."""
+        fields = {"key": of.key, "key_type": of.key_type}
         for node in self.nodes:
             if self.state(node) != "up":
                 continue
@@ -293,6 +300,11 @@ class Observer:
         with self._changed:
             self._seen.node_is(node, self._now_ns(), state)
             self._changed.notify_all()
+
+    def note_committed(self, group: str, key: str, offset: int) -> None:
+        """By whoever asks for it."""
+        with self._changed:
+            self._seen.committed_told(self._now_ns(), group, key, offset)
 
     def _write(self, line: Line) -> None:
         if self._file is not None:

@@ -9,14 +9,14 @@ meanwhile. What finds nothing to act on is skipped, and that is on record too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from chaos import faults, roles, schedule
 from chaos.events import ENDED_ITSELF, LINKS_RENEWED, SKIPPED, EventLog
 from chaos.faults import Fault, Ground, Skipped
-from chaos.observer import Observer
+from chaos.observer import Coordinated, Observer
 from chaos.roles import Unfilled
 from chaos.schedule import Mark, Schedule, Step
 from kraft.cli.trouble import Trouble
@@ -31,7 +31,7 @@ class Alive:
 
     view: Observer
     ground: Ground
-    group: str
+    coordinated: Mapping[str, Coordinated]
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -49,8 +49,10 @@ class Alive:
     def controller(self) -> int | None:
         return self._alive(self.view.controller())
 
-    def coordinator(self) -> int | None:
-        return self._alive(self.view.coordinator(self.group))
+    def coordinator(self, of: str) -> int | None:
+        if of not in self.coordinated:
+            return None
+        return self._alive(self.view.coordinator(self.coordinated[of]))
 
     def _alive(self, node: int | None) -> int | None:
         return None if node is None or self.ground.is_down(node) else node
@@ -62,12 +64,12 @@ class Player:
         ground: Ground,
         observer: Observer,
         events: EventLog,
-        group: str,
+        coordinated: Mapping[str, Coordinated],
         role_patience_s: float = ROLE_PATIENCE_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ground = ground
-        self._view = Alive(observer, ground, group)
+        self._view = Alive(observer, ground, coordinated)
         self._events = events
         self._patience_s = role_patience_s
         self._now_s = now_s

@@ -9,6 +9,7 @@
     controller        the active controller
     voter             the lowest id of the other nodes
     coordinator       coordinates the group of the clients
+    coordinator(OF)   OF: `copies`, the group of those that copy; `writer`, a transactional id
 
 KEY is a partition, "all-0". Of two followers it matters which one is the controller: whoever cuts that one
 off from the leader cuts the leader off from the controller.
@@ -21,8 +22,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 _ROLE: Final = re.compile(
-    r"\b(?:(leader|follower|other|next|lagging)\(([^)]+)\)|(controller|voter|coordinator)\b)"
+    r"\b(?:(leader|follower|other|next|lagging|coordinator)\(([^)]+)\)|(controller|voter|coordinator)\b)"
 )
+
+
+READERS: Final = "readers"
+"""The group of the clients, where nobody else is named."""
+COPIES: Final = "copies"
+WRITER: Final = "writer"
 
 
 class Unfilled(LookupError):
@@ -43,7 +50,7 @@ class View(Protocol):
 
     def controller(self) -> int | None: ...
 
-    def coordinator(self) -> int | None: ...
+    def coordinator(self, of: str) -> int | None: ...
 
 
 def fill(text: str, view: View) -> tuple[str, str | None]:
@@ -78,7 +85,7 @@ def _holder(role: str, of: str, view: View) -> int:
         "other": lambda: _followers(of, view)[::-1],
         "next": lambda: [node for node in view.replicas(of) if node in _followers(of, view)],
         "lagging": lambda: sorted(set(view.replicas(of)) - set(view.isr(of))),
-        "coordinator": lambda: [view.coordinator()],
+        "coordinator": lambda: [view.coordinator(of or READERS)],
         "controller": lambda: [view.controller()],
         "voter": lambda: [node for node in sorted(view.nodes) if node != view.controller()],
     }

@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos import schedule
+from chaos.committed import CommittedOffsets
 from chaos.events import CALM, HEALED, Event, EventLog
 from chaos.evidence import Evidence, Healing
 from chaos.faults import Ground
 from chaos.healing import Whole, await_whole
 from chaos.history import Header, HistoryWriter
 from chaos.live.cluster import ChaosCluster
-from chaos.observer import Observer, addresses_of
+from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.play import Player
 from chaos.ports import Ports
 from chaos.report import write_report
+from chaos.roles import COPIES, READERS, WRITER
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, TWIN, VERDICT
 from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import Scenario
@@ -171,17 +173,27 @@ def _on_own_cluster(plan: Plan) -> Healing:
         clients = _clients(plan, scenario.topics, bootstraps, addresses, now_ns, int(time.time() * 1000))
         with clients as (workload, observer), _events(plan, now_ns) as events:
             _await_acks(workload, scenario.topics, now_ns)
+            watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             ground = Ground.of(cluster, random.Random(f"damage/{plan.seed}"))
-            player = Player(ground, observer, events, group=f"chaos-{plan.seed}")
-            player.play(steps, plan.fault_seconds)
-            player.heal()
-            events.point(CALM)
-            whole = await_whole(cluster, observer, HEAL_PATIENCE_S)
-            events.point(HEALED, _healed(whole))
-            time.sleep(QUIET_S)
+            player = Player(ground, observer, events, _coordinated(workload))
+            with CommittedOffsets(cluster.bootstrap(), watched, observer.note_committed):
+                player.play(steps, plan.fault_seconds)
+                player.heal()
+                events.point(CALM)
+                whole = await_whole(cluster, observer, HEAL_PATIENCE_S)
+                events.point(HEALED, _healed(whole))
+                time.sleep(QUIET_S)
             unread = _finish(plan, workload)
             player.watch()
         return Healing(*whole, unread)
+
+
+def _coordinated(workload: Workload) -> Mapping[str, Coordinated]:
+    """Whose coordinator a schedule may name."""
+    named = {READERS: Coordinated(workload.group), COPIES: Coordinated(workload.copiers_group)}
+    for transactional_id in workload.transactional_ids[:1]:
+        named[WRITER] = Coordinated(transactional_id, key_type=1)
+    return named
 
 
 @contextlib.contextmanager
@@ -217,6 +229,7 @@ def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
 def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callable[[], int]) -> None:
     deadline = time.monotonic() + WARM_PATIENCE_S
     while any(workload.statistics.acks(topic.name, 0, now_ns()) < WARM_ACKS for topic in topics):
+        workload.raise_trouble()
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
         time.sleep(LOOK_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chaos.scenarios import disks, leadership, quorum, replication
+from chaos.scenarios import disks, leadership, quorum, replication, transactions
 from chaos.scenarios.everything import EVERYTHING
 from chaos.scenarios.quiet import WORKLOAD
 from chaos.scenarios.scenario import Scenario
@@ -17,6 +17,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         *leadership.SCENARIOS,
         *quorum.SCENARIOS,
         *disks.SCENARIOS,
+        *transactions.SCENARIOS,
         EVERYTHING,
         WORKLOAD,
     )

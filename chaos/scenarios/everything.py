@@ -14,12 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from chaos.scenarios.scenario import Scenario
+from chaos.scenarios.settings import QUICK_TRANSACTIONS
+from chaos.scenarios.transactions import COPIED_ONCE
 from chaos.schedule import Schedule, Step
 from chaos.workload import TopicSpec
 
 NODES: Final = 3
-CLIENTS: Final = 4
+CLIENTS: Final = 6
 TOPICS: Final = (
+    TopicSpec("txn", partitions=2, transactional=True),
+    TopicSpec("copied", partitions=2, transactional=True, copy_of="txn"),
     TopicSpec("idempotent", partitions=2, idempotent=True),
     TopicSpec("all", partitions=2),
 )
@@ -66,11 +70,13 @@ def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Ste
 
 
 def _node(rng: random.Random) -> str:
-    """Leaders and controllers are chased: half of the time it is them."""
+    """Leaders, controllers and coordinators are chased: most of the time it is them."""
     if rng.random() < 0.35:
         return f"leader({rng.choice(_KEYS)})"
     if rng.random() < 0.25:
         return "controller"
+    if rng.random() < 0.25:
+        return rng.choice(("coordinator", "coordinator(copies)", "coordinator(writer)"))
     return str(rng.randrange(1, NODES + 1))
 
 
@@ -139,5 +145,6 @@ EVERYTHING: Final = Scenario(
     seconds=60.0,
     topics=TOPICS,
     clients=CLIENTS,
-    settings={"replica.lag.time.max.ms": str(int(LAG_S * 1000))},
+    settings={"replica.lag.time.max.ms": str(int(LAG_S * 1000)), **QUICK_TRANSACTIONS},
+    expectations=(COPIED_ONCE,),
 )

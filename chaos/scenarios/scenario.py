@@ -40,6 +40,8 @@ class Scenario:
     """How long it lasts where nobody says otherwise. None: its schedule is always the same."""
     mix: Mix = STOCK_MIX
     pace: Pace = STOCK_PACE
+    watches_groups: bool = False
+    """Committed offsets are on record, as they are seen from outside."""
     is_lossy: bool = False
     """Forbidden anomalies are what it is about; its expectations say which."""
     twin_plant: str | None = None

@@ -15,6 +15,12 @@ SHORT_SESSION: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "500",
 }
 """S = 3 s."""
+QUICK_TRANSACTIONS: Final[Mapping[str, str]] = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": "6",
+    "offsets.topic.num.partitions": "6",
+}
+"""Those whose time is over are soon found; a new cluster is soon ready for them."""
 ALL: Final = TopicSpec("all", partitions=1)
 IDEMPOTENT: Final = TopicSpec("all", partitions=1, idempotent=True)
 ONE: Final = TopicSpec("one", partitions=1, acks=1)

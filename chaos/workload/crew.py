@@ -15,9 +15,9 @@ from chaos.workload.copier import Copier
 from chaos.workload.discard import Discarded
 from chaos.workload.generator import Mix, Values, copy_steps, steps
 from chaos.workload.journal import Journal, Now, Record
-from chaos.workload.producer import SendingClient
+from chaos.workload.producer import CLIENT_SETTINGS, SendingClient
 from chaos.workload.topics import TopicSpec, Writing
-from chaos.workload.transactional import TRANSACTION_TIMEOUT_S, TransactionalClient
+from chaos.workload.transactional import TransactionalClient
 from chaos.workload.transactor import Transactor
 from chaos.workload.worker import Making, Worker
 
@@ -32,6 +32,7 @@ class Employer:
     seed: int
     mix: Mix
     delivery_timeout_s: float
+    transaction_timeout_s: float
     now_ns: Now
     record: Record
     discarded: Discarded
@@ -130,11 +131,16 @@ def _copier(employer: Employer, client: _Client, transactor: Transactor, source:
 
 def _transactor(employer: Employer, client: _Client) -> Transactor:
     name = f"{employer.group}-{client.number}"
-    timeout_s = min(employer.delivery_timeout_s, TRANSACTION_TIMEOUT_S)
-    settings = {"transactional.id": name, "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000)}
+    timeout_ms = int(employer.transaction_timeout_s * 1000)
+    settings = {
+        "transactional.id": name,
+        "transaction.timeout.ms": timeout_ms,
+        "socket.timeout.ms": min(timeout_ms, CLIENT_SETTINGS["socket.timeout.ms"]),  # else it is refused
+    }
+    delivery_s = min(employer.delivery_timeout_s, employer.transaction_timeout_s)
 
     def make() -> TransactionalClient:
-        sender = SendingClient(client.bootstrap, client.kind, timeout_s, employer.now_ns, settings)
+        sender = SendingClient(client.bootstrap, client.kind, delivery_s, employer.now_ns, settings)
         return TransactionalClient(sender, employer.now_ns)
 
     return Transactor(name, make, client.journal, employer.discarded)

@@ -17,8 +17,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from chaos.history import Outcome, Send
 from chaos.workload.producer import Dispatch, SendingClient
 
-TRANSACTION_TIMEOUT_S: Final = 10.0
-"""A transaction that is open for longer is aborted by its coordinator."""
 ATTEMPT_S: Final = 5.0
 PATIENCE_S: Final = 10.0
 """With one call, all its attempts together."""

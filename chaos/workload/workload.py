@@ -27,7 +27,7 @@ from chaos.workload.final import read_all
 from chaos.workload.generator import Mix
 from chaos.workload.journal import Now, Record
 from chaos.workload.producer import GRACE_S
-from chaos.workload.settle import settle
+from chaos.workload.settle import SETTLE_S, settle
 from chaos.workload.statistics import Statistics
 from chaos.workload.topics import ALL, TopicSpec
 from chaos.workload.transactional import PATIENCE_S
@@ -48,6 +48,8 @@ class Pace:
     """Of all clients together; fewer where operations take longer."""
     delivery_timeout_s: float = 12.0
     """After so long a send that got no answer is given up, and nobody knows."""
+    transaction_timeout_s: float = 10.0
+    """A transaction that is open for longer is aborted by its coordinator."""
 
 
 STOCK_MIX: Final = Mix()
@@ -89,8 +91,9 @@ class Workload:
         self._pool = ThreadPoolExecutor(len(bootstraps), "client")
         employer = Employer(
             topics=self._topics, group=f"chaos-{seed}", seed=seed, mix=mix,
-            delivery_timeout_s=pace.delivery_timeout_s, now_ns=now_ns, record=self._note,
-            discarded=self._discarded,
+            delivery_timeout_s=pace.delivery_timeout_s,
+            transaction_timeout_s=pace.transaction_timeout_s,
+            now_ns=now_ns, record=self._note, discarded=self._discarded,
         )  # fmt: skip
         crew = hire(employer, bootstraps)
         self._bootstrap = bootstraps[0]
@@ -109,6 +112,12 @@ class Workload:
     def start(self) -> None:
         every_s = len(self._clients) / self._pace.operations_per_s
         self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._clients]
+
+    def raise_trouble(self) -> None:
+        """What ended a client before its time."""
+        for running in self._running:
+            if running.done():
+                running.result()
 
     def stop(self) -> None:
         """Let every client finish what it is at. Raises what ended a client before its time, and
@@ -153,15 +162,16 @@ class Workload:
         if not keys:
             return
         journal = self._final_readers[0].journal
+        settle_s = self._pace.transaction_timeout_s + SETTLE_S
         if self._copiers:
-            settle(self._bootstrap, keys, journal)
+            settle(self._bootstrap, keys, journal, settle_s)
             deadline_ns = self._now_ns() + int(patience_s * 1e9)
             copying = [
                 self._pool.submit(copy_the_rest, self._copiers, each, deadline_ns, self._now_ns)
                 for each in self._copiers
             ]
             _results(copying, patience_s + CALLS_OF_A_TRANSACTION * PATIENCE_S + STOP_MARGIN_S)
-        settle(self._bootstrap, keys, journal)
+        settle(self._bootstrap, keys, journal, settle_s)
 
     def _bounds(self) -> dict[str, int]:
         """How far every key must be read: what was polled is there for good, at acks=all also what was

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.checker import check
 from chaos.history import Header, History, HistoryWriter, Operation, Poll, read
-from chaos.observer import Observer, addresses_of
+from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.workload import Mix, Pace, TopicSpec, Workload, create_topics
 from kraft.local_cluster import LocalCluster
 from tests.waiting import wait_until
@@ -146,7 +146,7 @@ def test_a_leader_that_is_killed_loses_nothing_and_the_observer_sees_it_all(
         assert observer.wait_for(lambda: len(observer.isr(key)) == 3, 60)
         assert observer.wait_for(lambda: observer.state(victim) == "up", 30)
         assert observer.wait_for(lambda: observer.high_watermark(key), 30)
-        assert observer.coordinator(run.workload.group) in (1, 2, 3)
+        assert observer.coordinator(Coordinated(run.workload.group)) in (1, 2, 3)
         history = run.history()
     check_form(history, {key for topic in topics for key in topic.keys})
     leaders, isrs = observer.leader_history(key), observer.isr_history(key)

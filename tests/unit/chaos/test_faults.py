@@ -142,8 +142,8 @@ class Seen:
     def controller(self) -> int | None:
         return 2
 
-    def coordinator(self) -> int | None:
-        return 3
+    def coordinator(self, of: str) -> int | None:
+        return {"readers": 3, "writer": 2}.get(of)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,7 @@ class Seen:
         ("kill controller", "kill 2", "controller is 2"),
         ("kill voter", "kill 1", "voter is 1"),
         ("kill coordinator", "kill 3", "coordinator is 3"),
+        ("kill coordinator(writer)", "kill 2", "coordinator(writer) is 2"),
     ],
 )
 def test_roles_are_filled(text: str, filled: str, who: str | None) -> None:
@@ -167,7 +168,9 @@ def test_a_replica_that_left_the_isr_lags() -> None:
     assert roles.fill("wipe lagging(a-0) a-0", Seen(in_sync=(1, 3)))[0] == "wipe 2 a-0"
 
 
-@pytest.mark.parametrize("text", ["kill leader(a-0)", "kill follower(a-0)", "kill lagging(a-0)"])
+@pytest.mark.parametrize(
+    "text", ["kill leader(a-0)", "kill follower(a-0)", "kill lagging(a-0)", "kill coordinator(x)"]
+)
 def test_a_role_that_nobody_has_is_told(text: str) -> None:
     with pytest.raises(roles.Unfilled, match="nobody is"):
         roles.fill(text, Seen(leads=None))
@@ -286,7 +289,7 @@ class Stage:
 def played(stage: Stage, seen: Seen, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
     log = EventLog(directory / EVENTS, lambda: 0)
     ground = Ground.of(cast(Any, stage), random.Random(1))
-    player = Player(ground, cast(Any, seen), log, "group", role_patience_s=0.05)
+    player = Player(ground, cast(Any, seen), log, {}, role_patience_s=0.05)
     player.play(schedule.parse(text), 0.0)
     log.close()
     return player, log.events

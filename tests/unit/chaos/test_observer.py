@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.observed import FRESH_NS, Controller, Observed, Partition
-from chaos.observer import Observer
+from chaos.observer import Coordinated, Observer
 from kraft.net.client import Address
 
 T = FRESH_NS
@@ -91,7 +91,7 @@ def test_a_silent_node_and_a_dead_one_are_told_apart(
         with Observer(addresses, ["t"], now_ns=time.monotonic_ns, path=path) as observer:
             assert observer.wait_for(lambda: observer.state(2) == "down", 30)
             assert observer.wait_for(lambda: observer.state(1) == "paused", 30)
-            assert observer.coordinator("group") is None
+            assert observer.coordinator(Coordinated("group")) is None
             assert not observer.wait_for(lambda: observer.leader("t-0"), 0.1)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["id"], line["state"]) for line in lines] == [(2, "down"), (1, "paused")]
