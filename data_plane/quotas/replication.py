@@ -26,6 +26,7 @@ FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 MOVES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 EVERY_PARTITION: Final = "*"
+MIN_PAUSE_S: Final = 0.001
 
 _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)
@@ -71,12 +72,11 @@ class ReplicationQuota:
             return 0.0
         total = sum(size for _, size in self._samples)
         counted_over = max(now - self._samples[0][0], self._window.sample_s)
-        if total <= self._limit * counted_over:
-            return 0.0
-        oldest_ends = self._samples[0][0] + self._window.span_s - now
+        forgotten_in = max(self._samples[0][0] + self._window.span_s - now, MIN_PAUSE_S)
         if self._limit <= 0:
-            return oldest_ends
-        return min(total / self._limit - counted_over, max(oldest_ends, self._window.sample_s))
+            return forgotten_in
+        excess = total / self._limit - counted_over
+        return 0.0 if excess < MIN_PAUSE_S else min(excess, max(forgotten_in, self._window.sample_s))
 
     def exceeded(self, now: float) -> bool:
         return self.pause_s(now) > 0

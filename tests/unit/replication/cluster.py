@@ -13,6 +13,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from data_plane.partitions import Partitions, PartitionsSettings
+from data_plane.quotas.replication import ReplicationQuotas
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from data_plane.timing_wheel import WheelTimer
 from fetch.delayed_fetch import FetchService
@@ -114,7 +115,10 @@ class Broker:
             blocking=self.blocking,
         )
         self.sessions = SessionCache(100, random.Random(broker_id))
-        self.fetches = FetchService(self.partitions, self.sessions, self.timer, loop)
+        self.quotas = ReplicationQuotas(broker_id)
+        self.fetches = FetchService(
+            self.partitions, self.sessions, self.timer, loop, quota=self.quotas.leader
+        )
         self.fetchers = Fetchers(
             FetcherContext(
                 broker_id,
@@ -125,6 +129,7 @@ class Broker:
                 random.Random(broker_id),
                 cluster.limits,
                 retry_last=0.05,
+                quota=self.quotas.follower,
             ),
             self.connect,
         )
@@ -143,6 +148,7 @@ class Broker:
         return [self.cluster.alter_partition(self.broker_id, item) for item in items]
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.quotas.take(delta, image)
         changes = self.partitions.apply(delta, image)
         for partition in changes.leading + changes.removed:
             self.fetchers.unfollow(partition)
