@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +23,7 @@ from metadata_quorum.records import (
     UserScramCredentialRecord,
     encode,
 )
+from tests.kafka_tools import KafkaTools
 from tests.metadata_machine import Machine
 from tests.waiting import wait_until
 
@@ -77,15 +77,9 @@ def machine(tmp_path: Path) -> Machine:
     return machine
 
 
-def run_tool(jars: Path, main: str, *args: str) -> str:
-    command = ["java", "-Xmx256m", "-cp", f"{jars}/*", main, *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def dump(jars: Path, file: Path) -> str:
-    return run_tool(jars, "kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(file))
+    dump_log = "kafka.tools.DumpLogSegments"
+    return KafkaTools(jars).plain(dump_log, "--cluster-metadata-decoder", "--files", str(file))
 
 
 def payloads(output: str) -> list[dict]:
@@ -139,7 +133,7 @@ def test_metadata_shell_reads_our_snapshot(machine: Machine, kafka_jars: Path) -
 
     def shell(*command: str) -> str:
         main = "org.apache.kafka.shell.MetadataShell"
-        return run_tool(kafka_jars, main, "--snapshot", str(snapshot), *command)
+        return KafkaTools(kafka_jars).plain(main, "--snapshot", str(snapshot), *command)
 
     now = machine.partition("flights", 1)
     seen = shell("cat", "/image/topics/byName/flights/1")
