@@ -273,3 +273,27 @@ def test_metadata_tools_read_a_live_quorum(
         "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "PARTITION_RECORD", "CONFIG_RECORD",
         "FEATURE_LEVEL_RECORD",
     }  # fmt: skip
+
+
+@pytest.mark.row("R12")
+def test_client_quotas(tools: KafkaTools) -> None:
+    """kafka-configs, for users, client ids and addresses, and their defaults."""
+    config = "kafka.admin.ConfigCommand"
+    user = ("--entity-type", "users", "--entity-name", "jvm-user")
+    pair = (*user, "--entity-type", "clients", "--entity-default")
+    values = "producer_byte_rate=9000000,request_percentage=55.5"
+    done = tools(config, *pair, "--alter", "--add-config", values)
+    assert done == "Completed updating config for user jvm-user.\n"
+    described = tools(config, *pair, "--describe")
+    assert described.startswith("Quota configs for user-principal 'jvm-user', the default client-id are ")
+    assert "producer_byte_rate=9000000.0" in described
+    assert "request_percentage=55.5" in described
+    tools(config, *user, "--alter", "--add-config", "consumer_byte_rate=8000000")
+    assert "consumer_byte_rate=8000000.0" in tools(config, *user, "--describe")
+    tools(config, *user, "--alter", "--delete-config", "consumer_byte_rate")
+    tools(config, *pair, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    assert tools(config, *pair, "--describe") == ""
+    address = ("--ip", "10.1.2.3")
+    tools(config, *address, "--alter", "--add-config", "connection_creation_rate=1000")
+    assert "connection_creation_rate=1000.0" in tools(config, *address, "--describe")
+    tools(config, *address, "--alter", "--delete-config", "connection_creation_rate")
