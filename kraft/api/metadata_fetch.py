@@ -83,12 +83,11 @@ def handle(
     node: NodeContext, ctx: RequestContext, request: FetchRequest
 ) -> Buffers | asyncio.Future[Buffers]:
     if not is_of_cluster(node, ctx):
-        refusal = {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "responses": []}
-        return ctx.framed((encode_response(FETCH, ctx.version, refusal),))
+        return _refused(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     reader = node.metadata_reader
     wanted = request.partitions[0] if len(request.partitions) == 1 else None
     if reader is None or wanted is None or not _is_metadata(wanted):
-        return _refused(ctx, request)
+        return _refused(ctx, request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     reader.note(request.replica_id, wanted.fetch_offset)
     answer = _read(node, reader, wanted, request.max_bytes)
     if request.max_wait_ms <= 0 or answer["records"] or answer["error_code"] or "diverging_epoch" in answer:
@@ -145,7 +144,7 @@ def _framed(ctx: RequestContext, wanted: FetchPartition, answer: dict[str, Any])
     return ctx.framed((encode_response(FETCH, ctx.version, {"responses": [topic]}),))
 
 
-def _refused(ctx: RequestContext, request: FetchRequest) -> Buffers:
+def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buffers:
     topics = [
         {
             "topic": each.topic,
@@ -153,7 +152,7 @@ def _refused(ctx: RequestContext, request: FetchRequest) -> Buffers:
             "partitions": [
                 {
                     "partition_index": each.partition,
-                    "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    "error_code": int(code),
                     "high_watermark": -1,
                     "aborted_transactions": None,
                     "records": b"",

@@ -1,0 +1,350 @@
+"""An authorizer on one node that everybody must log in to: who has no right gets nothing out of any API,
+in any version, not even whether a topic exists; and each right lets through what it is for, no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kraft.api.rights import RIGHTS
+from kraft.api.row import ApiRow
+from kraft.api.table import ROWS
+from kraft.context import Role
+from kraft.local_cluster import HOST, LocalCluster
+from kraft.net.client import Address, PeerClient
+from kraft.net.security import Login, Way, dial
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import ErrorCode
+from tests.compat.secured import secured
+from tests.compat.test_wire_versions import ASKED, Questions
+from tests.rdkafka import read, send
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.row("U4")
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+USERS = ("node", "anna", "nobody")
+THERE, NOT_THERE = "there", "gone!"
+REFUSED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+OPEN = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry"}
+"""APIs that ask for no right."""
+SILENT_BEFORE = {
+    "DescribeCluster": 99,
+    "ListGroups": 99,
+    "ListTransactions": 99,
+    "DescribeLogDirs": 3,
+    "ElectLeaders": 1,
+}
+"""Those that leave out what may not be seen, instead of refusing, in all versions or in the oldest."""
+
+
+def login(user: str) -> dict[str, Any]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"of {user}",
+    }
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LocalCluster]:
+    passwords = " ".join(f'user_{user}="of {user}"' for user in USERS)
+    jaas = f'{PLAIN_MODULE} username="node" password="of node" {passwords};'
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
+        "listener.name.controller.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node",
+    }
+    with secured(tmp_path_factory.mktemp("rights"), free_ports(3), settings, login("node")) as cluster:
+        create_topics(admin_of(cluster, "node"), THERE)
+        send(cluster.bootstrap, THERE, [{"value": b"secret"}], acks="all", **login("node"))
+        yield cluster
+
+
+def admin_of(cluster: LocalCluster, user: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **login(user)})
+
+
+def create_topics(admin: AdminClient, *names: str) -> None:
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result(30)
+
+
+# ---- without any right -------------------------------------------------------------------------------
+
+
+class Asking:
+    """Our own client, logged in, at both listeners of the node."""
+
+    def __init__(self, cluster: LocalCluster, user: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        way = Way(login=Login("PLAIN", user, f"of {user}"))
+        node = cluster.nodes[1]
+
+        def connected(port: int) -> PeerClient:
+            return self._loop.run_until_complete(
+                dial(self._loop, Address(HOST, port), "test", way, timeout_s=10)
+            )
+
+        self._clients = {
+            Role.BROKER: connected(node.client_port),
+            Role.CONTROLLER: connected(node.controller_port),
+        }
+
+    def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> Message:
+        return self._loop.run_until_complete(self._clients[role].request(key, version, fields, timeout_s=30))
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def nobody(guarded: LocalCluster) -> Iterator[Asking]:
+    with contextlib.closing(Asking(guarded, "nobody")) as asking:
+        yield asking
+
+
+@pytest.fixture(scope="module")
+def there(guarded: LocalCluster) -> UUID:
+    """The id of the topic that nobody may know of."""
+    with contextlib.closing(Asking(guarded, "node")) as node:
+        answer = node(Role.BROKER, 3, 12, {"topics": [{"name": THERE}], "allow_auto_topic_creation": False})
+    found: UUID = answer.topics[0].topic_id
+    return found
+
+
+def codes_in(message: Any) -> Iterator[ErrorCode]:
+    if isinstance(message, list):
+        for each in message:
+            yield from codes_in(each)
+    elif isinstance(message, Message):
+        for name, value in vars(message).items():
+            if name.endswith("error_code") and value:
+                yield ErrorCode(value)
+            else:
+                yield from codes_in(value)
+
+
+def test_every_api_says_what_it_asks_for() -> None:
+    assert {row.key for row in ROWS.values() if not row.internal} <= RIGHTS.keys()
+
+
+@pytest.mark.parametrize("row", [row for row in ASKED if row.name not in OPEN], ids=lambda row: row.name)
+def test_nobody_gets_nothing(guarded: LocalCluster, nobody: Asking, there: UUID, row: ApiRow) -> None:
+    known = Questions(THERE, there, guarded.cluster_id)
+    unknown = Questions(NOT_THERE, there, guarded.cluster_id)
+    for role in sorted(row.listeners, key=lambda role: role.value):
+        for version in range(row.min_version, row.max_version + 1):
+            answer = nobody(role, row.key, version, known(row.key, version))
+            codes = set(codes_in(answer))
+            assert codes <= REFUSED, f"v{version}: {codes}"
+            assert codes or version < SILENT_BEFORE.get(row.name, 0), f"v{version}: {answer}"
+            shown = repr(answer)
+            assert "secret" not in shown
+            other = repr(nobody(role, row.key, version, unknown(row.key, version)))
+            assert other.replace(NOT_THERE, THERE) == shown, f"v{version} tells whether the topic exists"
+
+
+def test_nobody_sees_no_topics(guarded: LocalCluster) -> None:
+    seen = admin_of(guarded, "nobody").list_topics(timeout=20)
+    assert seen.topics == {}
+    assert set(seen.brokers) == {1}
+
+
+# ---- with some rights --------------------------------------------------------------------------------
+
+
+def allow(
+    cluster: LocalCluster,
+    operation: AclOperation,
+    name: str,
+    *,
+    kind: ResourceType = ResourceType.TOPIC,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+    user: str = "anna",
+) -> AclBinding:
+    acl = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
+    admin = admin_of(cluster, "node")
+    for future in admin.create_acls([acl]).values():
+        future.result(20)
+    return acl
+
+
+def forget(cluster: LocalCluster, user: str = "anna") -> int:
+    """Take all that a user may; how many entries that were."""
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    admin = admin_of(cluster, "node")
+    (future,) = admin.delete_acls([everything]).values()
+    return len(future.result(20))
+
+
+@pytest.fixture(autouse=True)
+def _clean(guarded: LocalCluster, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "anna" in request.node.name:
+        forget(guarded)
+
+
+def produced(cluster: LocalCluster, user: str, topic: str, **more: Any) -> KafkaError | None:
+    """What became of one message."""
+    reports: list[KafkaError | None] = []
+    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "message.timeout.ms": 20_000}
+    producer = Producer({**settings, **login(user), **more})
+    producer.produce(topic, b"x", on_delivery=lambda error, message: reports.append(error))
+    producer.flush(30)
+    return reports[0]
+
+
+def test_anna_writes_and_reads_what_she_may(guarded: LocalCluster) -> None:
+    allow(guarded, AclOperation.WRITE, "hers-", pattern=ResourcePatternType.PREFIXED)
+    allow(guarded, AclOperation.READ, "*", kind=ResourceType.GROUP)
+    allow(guarded, AclOperation.CREATE, "hers-", pattern=ResourcePatternType.PREFIXED)
+    anna = login("anna")
+    create_topics(admin_of(guarded, "anna"), "hers-1")
+    assert produced(guarded, "anna", "hers-1", **{"enable.idempotence": True}) is None
+    error = produced(guarded, "anna", THERE)
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaException) as refused:
+        create_topics(admin_of(guarded, "anna"), "not-hers")
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaException) as refused:
+        read(guarded.bootstrap, "hers-1", 1, **anna)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    allow(guarded, AclOperation.READ, "hers-1")
+    assert [each.value() for each in read(guarded.bootstrap, "hers-1", 1, **anna)] == [b"x"]
+    assert set(admin_of(guarded, "anna").list_topics(timeout=20).topics) == {"hers-1"}
+
+
+def test_who_denies_anna_wins_at_once(guarded: LocalCluster) -> None:
+    allow(guarded, AclOperation.ALL, "*")
+    assert produced(guarded, "anna", THERE) is None
+    allow(guarded, AclOperation.WRITE, THERE, permission=AclPermissionType.DENY)
+    error = produced(guarded, "anna", THERE)
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert produced(guarded, "anna", "any-other") is None
+
+
+def test_a_group_takes_a_right_of_anna_too(guarded: LocalCluster) -> None:
+    allow(guarded, AclOperation.READ, THERE)
+    admin = admin_of(guarded, "anna")
+    place = TopicPartition(THERE, 0, 1)
+
+    def commit() -> None:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        wanted = [ConsumerGroupTopicPartitions("herd", [place])]
+        (future,) = admin.alter_consumer_group_offsets(wanted).values()
+        future.result(30)
+
+    with pytest.raises(KafkaException) as refused:
+        commit()
+    assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    allow(guarded, AclOperation.READ, "herd", kind=ResourceType.GROUP)
+    wait_until(lambda: not raised(commit), "the commit is let through")
+    listed = admin.list_consumer_groups().result(20)
+    assert [each.group_id for each in listed.valid] == ["herd"]
+    stranger = admin_of(guarded, "nobody")
+    assert stranger.list_consumer_groups().result(20).valid == []
+
+
+def raised(work: Callable[[], None]) -> bool:
+    try:
+        work()
+    except KafkaException:
+        return True
+    return False
+
+
+def test_a_transactional_id_takes_a_right_of_anna_too(guarded: LocalCluster) -> None:
+    allow(guarded, AclOperation.WRITE, THERE)
+    settings = {"bootstrap.servers": guarded.bootstrap, "log_level": 0, "transactional.id": "her-id"}
+    with pytest.raises(KafkaException) as refused:
+        Producer({**settings, **login("anna")}).init_transactions(20)
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    allow(guarded, AclOperation.WRITE, "her-id", kind=ResourceType.TRANSACTIONAL_ID)
+    producer = Producer({**settings, **login("anna")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(THERE, b"committed")
+    producer.commit_transaction(30)
+
+
+def test_what_anna_may_is_told_when_she_asks(guarded: LocalCluster) -> None:
+    allow(guarded, AclOperation.WRITE, THERE)
+    allow(guarded, AclOperation.DESCRIBE, "kafka-cluster", kind=ResourceType.BROKER)
+    with contextlib.closing(Asking(guarded, "anna")) as anna:
+        answer = anna(
+            Role.BROKER,
+            3,
+            10,
+            {
+                "topics": [{"name": THERE}],
+                "allow_auto_topic_creation": False,
+                "include_topic_authorized_operations": True,
+                "include_cluster_authorized_operations": True,
+            },
+        )
+    assert answer.topics[0].topic_authorized_operations == 1 << 4 | 1 << 8  # WRITE, DESCRIBE
+    assert answer.cluster_authorized_operations == 1 << 8
+
+
+def test_acls_are_found_and_taken_from_anna(guarded: LocalCluster) -> None:
+    mine = allow(guarded, AclOperation.READ, "there-and-", pattern=ResourcePatternType.PREFIXED)
+    allow(guarded, AclOperation.READ, "elsewhere")
+    allow(guarded, AclOperation.READ, "elsewhere")  # no second one
+    admin = admin_of(guarded, "node")
+    about = AclBindingFilter(
+        ResourceType.TOPIC,
+        "there-and-then",
+        ResourcePatternType.MATCH,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    assert admin.describe_acls(about).result(20) == [mine]
+    assert forget(guarded) == 2
