@@ -36,6 +36,8 @@ class ClientSettings:
     fetch_bytes: int
     check_crc: bool
     read_committed: bool
+    rack: str = ""
+    """Where we are; a leader may send readers to a replica that is nearer."""
     tls: Tls | None = None
     login: Login | None = None
 
@@ -51,6 +53,7 @@ def client_settings(properties: Mapping[str, str]) -> ClientSettings:
         fetch_bytes=_number(properties, "max.partition.fetch.bytes", DEFAULT_FETCH_BYTES),
         check_crc=properties.get("check.crcs", "true").strip().lower() != "false",
         read_committed=properties.get("isolation.level") == "read_committed",
+        rack=properties.get("client.rack", ""),
         tls=tls,
         login=login,
     )

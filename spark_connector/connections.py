@@ -92,7 +92,7 @@ Value = TypeVar("Value")
 
 
 class Leader(NamedTuple):
-    """Of one partition, as the metadata has it."""
+    """Of one partition, as the metadata has it; or the replica that it sent us to."""
 
     topic_id: UUID
     node_id: int
@@ -167,6 +167,7 @@ class Cluster:
             max_wait_ms=FETCH_WAIT_MS,
             max_bytes=max_bytes,
             committed_only=self.settings.read_committed,
+            rack_id=self.settings.rack,
         )
         fetching = Fetching(self._loop, self._fetch(leader, request), self.settings.request_timeout_s)
         self.pause(0)  # lets it leave
@@ -449,7 +450,7 @@ def _buffer(size: int) -> bytearray | memoryview:
         return bytearray(size)
     import numpy as np
 
-    return memoryview(np.empty(size, np.uint8))
+    return np.empty(size, np.uint8).data
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:

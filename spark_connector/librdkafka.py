@@ -55,6 +55,11 @@ _REFUSED: Final = {
     "ssl.engine.factory.class": "names a Java class",
     "partitioner.class": "names a Java class; set the column 'partition' instead",
 }
+_TO_PEM: Final = {
+    "ssl.truststore": "keytool -list -rfc -keystore STORE > ca.pem",
+    "ssl.keystore": "keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12"
+    " -deststoretype PKCS12; openssl pkcs12 -in STORE.p12 -out client.pem",
+}
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 
 _LOGIN_MODULE: Final = re.compile(r"\s*([\w.]+)\s+\w+\s*(.*?);?\s*", re.S)
@@ -116,7 +121,7 @@ def _require_pem(store: str, path: str, properties: Mapping[str, str], types: tu
     if kind not in types:
         raise _refused(
             f"{store}.location",
-            f"is a {kind} store, which only Java reads: convert it, and set"
+            f"is a {kind} store, which only Java reads: convert it ({_TO_PEM[store]}), and set"
             f" '{CLIENT_PREFIX}{store}.type' to {' or '.join(types)}",
         )
     return kind

@@ -38,6 +38,7 @@ from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 DEFAULT_TIMEOUT_S: Final = 120.0
 FIRST_FETCH_BYTES: Final = 1024 * 1024
 """Many queries want a few rows only, and see them sooner so."""
+NO_REPLICA: Final = -1
 LOSS_PATIENCE_S: Final = 10.0
 """How long a range's end may be missing, or its topic, before it counts as lost: a new leader learns the
 high watermark a little later, and one that is cut off knows an old one."""
@@ -184,6 +185,10 @@ class _Answers:
             raise Retry(answer.error.name)
         if answer.error != ErrorCode.NONE:
             raise SourceError(answer.error.name, f"{self._partition} cannot be read: {answer.error.name}")
+        assert self._leader is not None
+        if answer.preferred_read_replica not in (NO_REPLICA, self._leader.node_id):
+            self._leader = self._leader._replace(node_id=answer.preferred_read_replica)
+            return []
         records = answer.records if answer.records is not None else memoryview(b"")
         batches = whole_batches(records)
         if batches:

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 USER: Final = "anna"
 PASSWORD: Final = "anna's secret = this"
-_STORE_PASSWORD: Final = "anna's secret = this"
+STORE_PASSWORD: Final = "anna's secret = this"
 _STOP_PATIENCE_S: Final = 30
 
 
@@ -64,7 +64,7 @@ def running_kafka(
             for bits in (256, 512)
         },
         "ssl.keystore.location": store,
-        "ssl.keystore.password": _STORE_PASSWORD,
+        "ssl.keystore.password": STORE_PASSWORD,
         "ssl.keystore.type": "PKCS12",
         **(settings or {}),
     }
@@ -101,7 +101,7 @@ def _answers(admin: AdminClient) -> bool:
 def _certificate(directory: Path) -> tuple[Path, Path]:
     """A key with its certificate, in a store for Java; and the certificate as PEM."""
     store, certificate = directory / "broker.p12", directory / "broker.pem"
-    keytool = ["keytool", "-keystore", str(store), "-storepass", _STORE_PASSWORD, "-alias", "broker"]
+    keytool = ["keytool", "-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
     _run(*keytool, "-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-validity", "30",
          "-storetype", "PKCS12", "-ext", f"san=ip:{HOST}", "-ext", "bc=ca:true")  # fmt: skip
     _run(*keytool, "-exportcert", "-rfc", "-file", str(certificate))

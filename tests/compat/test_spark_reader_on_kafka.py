@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_connector.connections import close_clusters, cluster
-from spark_connector.errors import SourceError
+from spark_connector.errors import OptionError, SourceError
 from spark_connector.offsets import TopicPartition
 from spark_connector.reader import read_range
-from tests.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
+from tests.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("S1")]
 
@@ -114,6 +115,19 @@ def test_a_wrong_password(kafka: ApacheKafka, mechanism: str) -> None:
     with pytest.raises(SourceError, match="SASL_AUTHENTICATION_FAILED") as caught:
         cluster(secured(kafka, mechanism, module, "wrong secret")).topic_names()
     assert "wrong secret" not in str(caught.value)
+
+
+def test_a_truststore_of_java_converted_as_the_error_says(
+    kafka: ApacheKafka, committed: list[tuple[bytes, bytes]], tmp_path: Path
+) -> None:
+    store, pem = kafka.certificate.with_suffix(".p12"), tmp_path / "ca.pem"
+    properties = secured(kafka, "PLAIN", "common.security.plain.PlainLoginModule")
+    with pytest.raises(OptionError, match="keytool -list -rfc -keystore STORE"):
+        cluster(properties | {"ssl.truststore.location": str(store), "ssl.truststore.type": "PKCS12"})
+    with pem.open("wb") as out:
+        keytool = ["keytool", "-list", "-rfc", "-keystore", str(store), "-storepass", STORE_PASSWORD]
+        subprocess.run(keytool, stdout=out, check=True)
+    assert cluster(properties | {"ssl.truststore.location": str(pem)}).topic_names() == [TOPIC]
 
 
 def test_a_broker_that_nobody_vouches_for(kafka: ApacheKafka) -> None:

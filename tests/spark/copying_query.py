@@ -1,7 +1,7 @@
 """A query in a process of its own, to be killed from within: what is in a topic goes into another, in
 transactions, and it ends.
 
-python -m tests.spark.copying_query SOURCE_OPTIONS SINK_OPTIONS CHECKPOINT
+python -m tests.spark.copying_query SOURCE_OPTIONS SINK_OPTIONS CHECKPOINT [MASTER]
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def copy(
 
 
 if __name__ == "__main__":
-    spark = builder().getOrCreate()
-    spark.dataSource.register(DyingSource)
     options, sink, checkpoint = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
+    spark = builder(*sys.argv[4:]).getOrCreate()
+    spark.dataSource.register(DyingSource)
     copy(spark, options, sink, checkpoint).awaitTermination()
     spark.stop()

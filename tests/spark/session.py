@@ -25,11 +25,12 @@ SETTINGS = {
 }
 
 
-def builder() -> SparkSession.Builder:
+def builder(master: str = "local[2]") -> SparkSession.Builder:
     """Sets this process's environment too: Spark's Python is ours, and some Java is found."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java_environment()}
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
-    made = SparkSession.builder.master("local[2]").appName("kraft")
+    made = SparkSession.builder.master(master).appName("kraft")
+    made = made.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     for key, value in SETTINGS.items():
         made = made.config(key, value)
     return made

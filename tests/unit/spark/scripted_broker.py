@@ -67,6 +67,8 @@ class ScriptedBroker:
         self.fetches: list[int] = []
         """The offsets that were asked for."""
         self.answers_fetches = True
+        self.replica: tuple[str, ScriptedBroker] | None = None
+        """A rack, and who has the partition there, as node 1."""
         self.versions = dict(VERSIONS)
         self.port = 0
 
@@ -113,7 +115,9 @@ class ScriptedBroker:
             "partitions": [row] if there else [],
             "error_code": 0 if there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         }
-        return {"brokers": [{"node_id": 0, "host": HOST, "port": self.port}], "topics": [topic]}
+        nodes = [self] if self.replica is None else [self, self.replica[1]]
+        brokers = [{"node_id": node, "host": HOST, "port": each.port} for node, each in enumerate(nodes)]
+        return {"brokers": brokers, "topics": [topic]}
 
     def _offsets(self, request: Any) -> dict[str, Any] | str:
         (wanted,) = request.topics[0].partitions
@@ -139,7 +143,9 @@ class ScriptedBroker:
         if error == ErrorCode.NONE and not held.start <= wanted.fetch_offset <= held.high_watermark:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         answer = FetchedPartition(wanted.topic_id, TOPIC, 0, ErrorCode(error), held.high_watermark)
-        if error == ErrorCode.NONE:
+        if self.replica is not None and request.rack_id == self.replica[0]:
+            answer.preferred_read_replica = 1
+        elif error == ErrorCode.NONE:
             answer.records = self._records(wanted.fetch_offset, wanted.max_bytes, request.committed_only)
             answer.aborted_transactions = tuple(held.aborted) if request.committed_only else ()
         return b"".join(write_fetch_response(version, FetchResponse(partitions=[answer])))

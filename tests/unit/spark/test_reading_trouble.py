@@ -97,6 +97,20 @@ def test_a_batch_larger_than_an_answer(broker: ScriptedBroker) -> None:
     assert offsets_read(broker, 0, 101, max_partition_fetch_bytes=100) == list(range(101))
 
 
+def test_a_replica_in_the_same_rack(broker: ScriptedBroker) -> None:
+    """Read from where the leader says; asked again there, when it has failed."""
+    broker.partition.batches = [batch(0, 0, 1)]
+    with scripted_broker() as near:
+        broker.replica = ("here", near)
+        near.partition.batches = [batch(0, 0, 1), batch(2, 2)]
+        near.fetch_trouble.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER])
+        assert offsets_read(broker, 0, 3, client_rack="here") == [0, 1, 2]
+        assert broker.fetches == [0, 0]
+        assert near.fetches == [0, 0]
+        assert offsets_read(broker, 0, 2, client_rack="there") == [0, 1]
+        close_clusters()
+
+
 def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
     good = batch(0, 0)
     broker.partition.batches = [good[:-1] + b"?"]
