@@ -29,7 +29,7 @@ from benchmarks.ours import KraftCluster
 from benchmarks.spark import lines
 from benchmarks.spark.data import SHAPES, Filled, fill
 from benchmarks.spark.measures import FULL, MEASURES, QUICK, Round, Scale, WrongAnswer, memory, start
-from benchmarks.spark.processes import DriverFailed, driver
+from benchmarks.spark.processes import DriverFailed, compile_bytecode, driver
 from benchmarks.spark.systems import System, beside_the_jar, newest
 from spark_connector.java import JavaNotFound, java_environment
 
@@ -122,6 +122,8 @@ def main(
         try:
             cluster.start()
             topics = fill_topics(cluster, scale)
+            for system in made:
+                compile_bytecode(system, Path(scratch) / system.name)
             for number in range(1, rounds + 1):
                 # The order turns round by round, so that none always follows another.
                 for system in made if number % 2 else reversed(made):

@@ -23,6 +23,18 @@ from benchmarks.spark.systems import System
 WATCH_INTERVAL_S = 0.1
 END_PATIENCE_S = 20.0
 LOG_TAIL_LINES = 15
+IMPORTED = (
+    "benchmarks.spark.driver",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.worker",
+    "spark_connector.reader",
+    "spark_connector.sink",
+    "confluent_kafka",
+)
 
 
 class DriverFailed(RuntimeError):
@@ -43,7 +55,7 @@ class DriverProcess:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **system.environment(), "SPARK_LOCAL_DIRS": str(directory)},
+                env=environment(system, directory) | {"SPARK_LOCAL_DIRS": str(directory)},
             )
         self._root = psutil.Process(self._process.pid)
         self._watch = _Watch(self._root)
@@ -104,6 +116,19 @@ class DriverProcess:
     def _log(self) -> str:
         lines = self._log_path.read_text(errors="replace").splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def environment(system: System, directory: Path) -> dict[str, str]:
+    """Bytecode is kept beside the data of all rounds: an installation has it, an environment may forbid it,
+    and Spark starts a Python for every question. Without it half of these would go into compiling."""
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory.parent / "bytecode")}
+    return {**os.environ, **system.environment(), **kept}
+
+
+def compile_bytecode(system: System, directory: Path) -> None:
+    """Of what the driver and Spark's Python processes import."""
+    imports = f"import {', '.join(IMPORTED)}"
+    subprocess.run([sys.executable, "-c", imports], env=environment(system, directory), check=True)
 
 
 @contextlib.contextmanager
