@@ -17,6 +17,7 @@ from metadata_quorum.model import NO_EPOCH, ZERO_UUID
 
 if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
     from data_plane.log.segment import LogSlice
+    from data_plane.partition import Partition
 
 CONSUMER: Final = -1
 """The replica id of a fetch that is no follower's."""
@@ -66,6 +67,8 @@ class FetchRequest:
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
     may_read: Callable[[str, UUID], bool] | None = None
     """Whether the asker may read the topic of that name or id, as of when it is asked; None: he may."""
+    nearer: Callable[[Partition, int], int] | None = None
+    """Asked with a partition that we lead and an offset: the broker to read it from instead, -1 for none."""
     meter: Callable[[int], int] | None = None
     """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
 
@@ -91,6 +94,11 @@ class FetchedPartition:
     preferred_read_replica: int = -1
     slice: LogSlice | None = None
     records: memoryview | None = None
+
+    @property
+    def sends_back(self) -> bool:
+        """The asker has something else to do first."""
+        return bool(self.error) or self.diverging_epoch is not None or self.preferred_read_replica >= 0
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ to its own maximum; the first batch of a response passes however large it is, so
 stuck. What is found are slices of files; bytes are read when the answer is written.
 
 Followers read to the end of the log, and their offset says how far they have come; consumers read to
-the high watermark, or to the last stable offset. A follower that catches up gets nothing of a throttled
+the high watermark, or to the last stable offset, or are told to read from a nearer replica. A follower that catches up gets nothing of a throttled
 partition while its quota is used up; one in sync is never held back.
 Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 """
@@ -31,7 +31,7 @@ class Reading:
         self.found: list[tuple[SessionPartition, FetchedPartition]] = []
         self.starved: set[SessionPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
-        self.urgent = False  # an error or a diverging epoch: worth an answer at once
+        self.urgent = False  # worth an answer at once, without data
 
     def holds_back(self, replica: Partition, follower_id: int, now: float) -> bool:
         """Whether a follower must wait for its quota."""
@@ -48,7 +48,7 @@ class Reading:
         answered: list[FetchedPartition] = []
         dirty = session.dirty
         for wanted, result in self.found:
-            if result.slice is not None or result.error or result.diverging_epoch is not None:
+            if result.slice is not None or result.sends_back:
                 # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
                 # it asks next. Behind all others, so that partitions take turns.
                 dirty.pop(wanted, None)
@@ -90,7 +90,7 @@ def read_session(
         if result.slice is not None:
             reading.size += result.slice.length
             budget -= result.slice.length
-        elif result.error or result.diverging_epoch is not None:
+        elif result.sends_back or session.hears_high_watermark(wanted, result.high_watermark):
             reading.urgent = True
         reading.found.append((wanted, result))
     return reading
@@ -108,6 +108,10 @@ def _read_partition(
     follower = session.from_follower
     offset = wanted.fetch_offset
     replica.check_epoch(wanted.current_leader_epoch, leader_only=follower or request.leader_only)
+    if request.nearer is not None and replica.leader is not None:
+        nearer = request.nearer(replica, offset)
+        if nearer >= 0:
+            return _elsewhere(wanted, replica, nearer)
     diverging = replica.check_fetch_offset(offset, wanted.last_fetched_epoch)
     piece: LogSlice | None = None
     if diverging is None:

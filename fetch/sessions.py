@@ -99,8 +99,9 @@ class SessionPartition:
     def high_watermark_rose(self) -> None:
         session = self._session
         session.dirty[self] = None
-        # A follower is told with its next answer; it is not worth an answer of its own.
-        if session.parked is not None and not session.from_follower:
+        # A follower is told with its next answer, which is not worth one of its own: unless consumers
+        # read from it, who see no more than it knows of.
+        if session.parked is not None and (not session.from_follower or session.prompt):
             session.parked.wake()
 
     def role_changed(self) -> None:
@@ -142,12 +143,15 @@ class FetchSession:
         "last_used",
         "parked",
         "partitions",
+        "prompt",
         "session_id",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, request: FetchRequest, now: float) -> None:
+    def __init__(self, session_id: int, request: FetchRequest, now: float, *, prompt: bool = False) -> None:
+        """`prompt`: a follower is told of a higher high watermark at once."""
         self.session_id = session_id
+        self.prompt = prompt
         self.expected_epoch = next_session_epoch(INITIAL_EPOCH)
         self.from_follower = request.from_follower
         self.uses_topic_ids = request.uses_topic_ids
@@ -179,6 +183,10 @@ class FetchSession:
                 self.dirty.pop(known, None)  # it has had its turn: to the end
             self.dirty[known] = None
 
+    def hears_high_watermark(self, partition: SessionPartition, high_watermark: int) -> bool:
+        """Whether a follower must be told of it now."""
+        return self.prompt and self.from_follower and high_watermark != partition.sent_high_watermark
+
     def close(self) -> None:
         """Leave all replicas; a parked fetch is answered with what there is."""
         if self.parked is not None:
@@ -197,8 +205,10 @@ class SessionCache:
     partitions, and be told of every append, until the cache is full.
     """
 
-    def __init__(self, slots: int, rng: random.Random) -> None:
+    def __init__(self, slots: int, rng: random.Random, *, prompt: bool = False) -> None:
+        """`prompt`: consumers read from followers, which must know a new high watermark at once."""
         self._slots = slots
+        self._prompt = prompt
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
@@ -216,7 +226,7 @@ class SessionCache:
                 self.drop(request.session_id)
             if request.session_epoch == SESSIONLESS_EPOCH or not self._make_room(request, now):
                 return FetchSession(NO_SESSION, request, now)
-            session = FetchSession(self._new_id(), request, now)
+            session = FetchSession(self._new_id(), request, now, prompt=self._prompt)
             self._sessions[session.session_id] = session
             return session
         known = self._sessions.get(request.session_id)

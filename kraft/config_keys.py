@@ -27,6 +27,8 @@ DAY: Final = 24 * HOUR
 
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_ONLY: Final = "org.apache.kafka.common.replica.LeaderSelector"
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -271,7 +273,10 @@ class ConfigKeys:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         5 * SECOND, "how often high watermarks are saved", minimum=1
     )
-    replica_selector_class: str | None = key(None, "accepted; consumers read from leaders")
+    replica_selector_class: str | None = key(
+        None, "RackAwareReplicaSelector sends consumers with a client.rack to a replica there",
+        choices=(LEADER_ONLY, RACK_AWARE),
+    )  # fmt: skip
     num_replica_fetchers: int = key(1, "fetching connections per leader", minimum=1, update=CLUSTER_WIDE)
     fetch_max_bytes: int = key(55 * MIB, "bytes of a consumer's fetch, whatever it asks for", minimum=1024)
     max_incremental_fetch_session_cache_slots: int = key(

@@ -31,6 +31,7 @@ from kraft.bootstrap import read_users
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.broker_links import BrokerLinks
 from kraft.config import Config
+from kraft.config_keys import RACK_AWARE
 from kraft.context import NodeContext
 from kraft.controller_client import ControllerLinks
 from kraft.departures import Departures
@@ -188,7 +189,11 @@ class BrokerRole:
         self.replication_quotas = settings.replication_quotas(config)
         self.fetches = FetchService(
             self.partitions,
-            SessionCache(config.max_incremental_fetch_session_cache_slots, node.random),
+            SessionCache(
+                config.max_incremental_fetch_session_cache_slots,
+                node.random,
+                prompt=config.replica_selector_class == RACK_AWARE,
+            ),
             self.timer,
             loop,
             max_response_bytes=config.fetch_max_bytes,

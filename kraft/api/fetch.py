@@ -14,9 +14,11 @@ from functools import partial
 from typing import Final
 
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
+from fetch.nearest import nearest_replica
 from kraft.api import metadata_fetch, replicas
 from kraft.api.rights import reading_rights
 from kraft.api.row import EVERYWHERE, ApiRow
+from kraft.config_keys import RACK_AWARE
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers
 from kraft.throttling import fetched, most_fetched
@@ -46,7 +48,23 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
             request.max_bytes = min(request.max_bytes, most)
             request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
         request.meter = partial(fetched, node, ctx)
+    if request.rack_id and not request.from_follower and not request.leader_only:
+        _read_nearby(node, ctx, request)
     return _Fetch(node, ctx, request).start()
+
+
+def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
+    """Let a consumer that says where it stands be sent to a replica there."""
+    if node.config.replica_selector_class != RACK_AWARE:
+        return
+    rack, listener = request.rack_id, ctx.listener
+
+    def rack_of(broker_id: int) -> str | None:
+        broker = node.image.brokers.get(broker_id)
+        reachable = broker is not None and not broker.fenced and broker.endpoint(listener) is not None
+        return broker.rack if broker is not None and reachable else None
+
+    request.nearer = lambda replica, offset: nearest_replica(replica, offset, rack, rack_of)
 
 
 class _Fetch:
