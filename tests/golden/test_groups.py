@@ -9,7 +9,10 @@ Commands of the scenarios in groups/*.txt:
     rebalance NAME…                 everyone named joins, then everyone syncs, the leader first
     sync NAME | heartbeat NAME | leave NAME | restart NAME
     commit NAME TOPIC-P=OFFSET | offsets
-    advance SECONDS | failover | group
+    keep TOPIC-P=OFFSET             commit from outside, as who is in no group does
+    expire | forget TOPIC           the coordinator's sweep; a topic is deleted
+    delete | delete_offsets TOPIC-P…
+    advance SECONDS | failover | group | log N (the last records, as they are in __consumer_offsets)
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
+from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.errors import ErrorCode
@@ -223,12 +227,35 @@ class Scenario:
 
     def do_commit(self, name: str, what: str) -> list[str]:
         client = self.clients[name]
-        partition, _, offset = what.partition("=")
-        topic, _, number = partition.rpartition("-")
-        wanted = (OffsetToCommit(TopicPartition(topic, int(number)), int(offset)),)
+        wanted = (_offset(what),)
         request = CommitOffsets("g", wanted, client.member_id, client.generation, client.instance)
         self.parked[self.driver.ask("commit", request)] = ("commit", client)
         return []
+
+    def do_keep(self, what: str) -> list[str]:
+        reply = self.driver.answer("commit", CommitOffsets("g", (_offset(what),)))
+        assert isinstance(reply, CommitReply)
+        return [f"keep {next(iter(reply.errors.values())).name}"]
+
+    # --- what goes
+
+    def do_expire(self) -> list[str]:
+        return [f"{self.driver.run('expire')} records"]
+
+    def do_forget(self, topic: str) -> list[str]:
+        return [f"{self.driver.run('forget_topics', [topic])} records"]
+
+    def do_delete(self) -> list[str]:
+        answer = self.driver.answer("delete", "g")
+        assert isinstance(answer, ErrorCode)
+        return [f"delete {answer.name}"]
+
+    def do_delete_offsets(self, *places: str) -> list[str]:
+        reply = self.driver.answer("delete_offsets", "g", [_place(place) for place in places])
+        if isinstance(reply, ErrorCode):
+            return [f"delete_offsets {reply.name}"]
+        assert isinstance(reply, CommitReply)
+        return [f"{place} {error.name}" for place, error in reply.errors.items()]
 
     # --- looking on
 
@@ -240,11 +267,20 @@ class Scenario:
     def do_group(self) -> list[str]:
         group = self.driver.answer("describe", "g")
         assert isinstance(group, DescribedGroup)
+        if group.error is not ErrorCode.NONE:
+            return [group.error.name]
         return [f"{group.state} {group.protocol}: {' '.join(m.member_id for m in group.members)}".rstrip()]
 
     def do_advance(self, seconds: str) -> list[str]:
         self.driver.advance(float(seconds))
         return []
+
+    def do_log(self, count: str) -> Iterator[str]:
+        for key, value in self.driver.log[-int(count) :]:
+            record = self.driver.table.decode(key, None)
+            assert record is not None
+            what = record.partition if isinstance(record, OffsetRecord) else "group"
+            yield f"{what}: {'tombstone' if value is None else f'{len(value)} bytes'}"
 
     def do_failover(self) -> list[str]:
         """Another broker becomes the coordinator; requests that were parked are lost."""
@@ -276,3 +312,14 @@ class Scenario:
             case JoinReply() | SyncReply() | HeartbeatReply():
                 return f"{verb} {reply.error.name}"
         raise AssertionError(reply)
+
+
+def _place(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _offset(text: str) -> OffsetToCommit:
+    """`flights-0=10`."""
+    place, _, offset = text.partition("=")
+    return OffsetToCommit(_place(place), int(offset))

@@ -39,10 +39,11 @@ class Offsets:
         self._writes = count()
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._by_group
+        return group_id in self._by_group or group_id in self.groups_held()
 
     def groups(self) -> list[str]:
-        return list(self._by_group)
+        """Of which something is committed, or would be by an open transaction."""
+        return [*self._by_group, *(self.groups_held() - self._by_group.keys())]
 
     def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, _NONE)
@@ -112,15 +113,20 @@ class Offsets:
                 yield OffsetRecord(group_id, partition, None)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
-        """For a group that is deleted."""
-        return [OffsetRecord(group_id, partition, None) for partition in self.of(group_id)]
+        """For a group that is deleted; what open transactions would commit to it goes too."""
+        kept = self.of(group_id)
+        held = (p for holder, p in self._holders if holder == group_id and p not in kept)
+        return [OffsetRecord(group_id, partition, None) for partition in (*kept, *held)]
 
     def of_topics(self, topics: Collection[str]) -> Iterator[OffsetRecord]:
-        """Tombstones for topics that are gone."""
+        """Tombstones for topics that are gone, for what open transactions would commit too."""
         for group_id, offsets in self._by_group.items():
             for partition in offsets:
                 if partition.topic in topics:
                     yield OffsetRecord(group_id, partition, None)
+        for group_id, partition in self._holders:
+            if partition.topic in topics and partition not in self.of(group_id):
+                yield OffsetRecord(group_id, partition, None)
 
 
 def commit_records(
