@@ -13,6 +13,11 @@ hear then decides how long they stand still, for librdkafka asks by itself only 
 * An answer that no longer lists the dead broker makes it (from 2.10 on) throw the broker away, together
   with the partitions that still hang on it, though the same answer says where these belong. So the broker
   is still listed, as a node, in the first moment after its fence.
+* A transactional producer of librdkafka that keeps a group's coordinator in mind, and whose metadata does not
+  list it, waits for it without end (librdkafka's issue 5511): it looks for another one only when the state of
+  some broker changes. Where there are transactions, a dead broker is therefore listed for as long as Apache
+  Kafka would list it, until its session would have timed out; meanwhile the producer tries to reach it, and
+  looks around.
 * A broker that stays in its list keeps its reconnect backoff, up to ten seconds, and where broker after
   broker dies it may soon be the leader again. Deaths soon after another are therefore told differently:
   LEADER_NOT_AVAILABLE first, as for a partition that waits for its election, which takes the partitions
@@ -25,6 +30,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from metadata_quorum.image import MetadataDelta, MetadataImage
 
 NEWS_FIRST_S: Final = 0.002
@@ -40,13 +46,14 @@ SOON_AFTER_S: Final = 20.0
 class Departures:
     """One per broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, session_timeout_s: float) -> None:
         self._loop = loop
+        self._session_timeout_s = session_timeout_s
         self._unfenced: set[int] = set()
         self._last_death = float("-inf")
         self._doubts: dict[int, asyncio.TimerHandle] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._still_listed: set[int] = set()
+        self._still_listed: dict[int, asyncio.TimerHandle] = {}
         self._before: MetadataImage | None = None
 
     # --- what happens -------------------------------------------------------------------------
@@ -75,11 +82,12 @@ class Departures:
             broker = image.brokers.get(broker_id)
             if broker is not None and not broker.fenced:
                 self._unfenced.add(broker_id)
+                self._list_no_longer(broker_id)
             elif broker_id in self._unfenced:
                 self._unfenced.discard(broker_id)
-                self._fenced(broker_id, delta.image)
+                self._fenced(broker_id, delta.image, with_transactions=_has_transactions(image))
 
-    def _fenced(self, broker_id: int, before: MetadataImage) -> None:
+    def _fenced(self, broker_id: int, before: MetadataImage, *, with_transactions: bool) -> None:
         again = self._after_another
         self._last_death = self._loop.time()
         if again:
@@ -88,9 +96,19 @@ class Departures:
                 self._doubts.pop(broker_id).cancel()
             self._doubt(broker_id, FIRST_MOMENT_S)
         else:
-            self._still_listed.add(broker_id)
-            self._loop.call_later(FIRST_MOMENT_S, self._still_listed.discard, broker_id)
+            self._list_still(broker_id, FIRST_MOMENT_S)
             self.back(broker_id)
+        if with_transactions:
+            self._list_still(broker_id, self._session_timeout_s)
+
+    def _list_still(self, broker_id: int, limit_s: float) -> None:
+        self._list_no_longer(broker_id)
+        self._still_listed[broker_id] = self._loop.call_later(limit_s, self._list_no_longer, broker_id)
+
+    def _list_no_longer(self, broker_id: int) -> None:
+        timer = self._still_listed.pop(broker_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _doubt(self, broker_id: int, limit_s: float) -> None:
         self._doubts[broker_id] = self._loop.call_later(limit_s, self.back, broker_id)
@@ -109,7 +127,7 @@ class Departures:
     @property
     def still_listed(self) -> Collection[int]:
         """Brokers that are fenced, and yet named as nodes."""
-        return self._still_listed
+        return self._still_listed.keys()
 
     def image_told(self, newest: MetadataImage) -> MetadataImage:
         """The newest image; in the first moment after one more death the one before."""
@@ -123,3 +141,7 @@ class Departures:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(future)
             await future
+
+
+def _has_transactions(image: MetadataImage) -> bool:
+    return TRANSACTIONS_TOPIC in image.topics_by_name

@@ -221,7 +221,7 @@ class BrokerRole:
             node.random,
             node.now_ms,
         )
-        self.departures = Departures(loop)
+        self.departures = Departures(loop, config.broker_session_timeout_ms * settings.MS)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self._broker_links = BrokerLinks(
             loop,

@@ -51,7 +51,10 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
     return {
         "brokers": [
             {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
-            for broker, endpoint in (*image.alive_brokers(ctx.listener), *_still_listed(node, ctx.listener))
+            for broker, endpoint in (
+                *image.alive_brokers(ctx.listener),
+                *_still_listed(node, image, ctx.listener),
+            )
         ],
         "cluster_id": node.cluster_id,
         "controller_id": _any_broker(node, ctx),
@@ -62,10 +65,12 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
     }
 
 
-def _still_listed(node: NodeContext, listener: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+def _still_listed(
+    node: NodeContext, image: MetadataImage, listener: str
+) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Brokers that died this moment; departures.py tells why they are named."""
     for broker_id in () if node.departures is None else node.departures.still_listed:
-        broker = node.image.brokers.get(broker_id)
+        broker = image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(listener)
         if broker is not None and broker.fenced and endpoint is not None:
             yield broker, endpoint

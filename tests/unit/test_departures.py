@@ -9,10 +9,13 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.departures import DOUBT_LIMIT_S, FIRST_MOMENT_S, SOON_AFTER_S, Departures
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from metadata_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, TopicRecord
 from tests.virtual_loop import run_virtually
+
+SESSION_TIMEOUT_S = 9.0
 
 
 def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -25,7 +28,7 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 def _departures() -> tuple[Departures, MetadataImage]:
     """Two brokers, both unfenced."""
-    departures = Departures(asyncio.get_running_loop())
+    departures = Departures(asyncio.get_running_loop(), SESSION_TIMEOUT_S)
     delta = MetadataDelta(EMPTY_IMAGE)
     for broker_id in (1, 2):
         delta.replay(
@@ -109,3 +112,26 @@ def test_after_another_death_there_is_no_leader_for_a_moment(noticed: bool) -> N
         assert departures.image_told(after) is after
 
     run_virtually(test())
+
+
+@virtual
+async def test_where_there_are_transactions_the_dead_are_listed_as_long_as_kafka_would_list_them() -> None:
+    departures, image = _departures()
+    delta = MetadataDelta(image)
+    delta.replay(TopicRecord(name=TRANSACTIONS_TOPIC, topic_id=UUID(int=7)))
+    image = delta.apply()
+    for death in range(2):  # the second one comes soon after the first, and is listed no less
+        delta, image = _fenced(image, 2)
+        departures.take(delta, image)
+        await asyncio.sleep(SESSION_TIMEOUT_S * 0.9)
+        assert set(departures.still_listed) == {2}, death
+        assert departures.image_told(image) is image
+        delta = MetadataDelta(image)
+        delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
+        image = delta.apply()
+        departures.take(delta, image)
+        assert not departures.still_listed
+    delta, image = _fenced(image, 1)
+    departures.take(delta, image)
+    await asyncio.sleep(SESSION_TIMEOUT_S * 1.1)
+    assert not departures.still_listed
