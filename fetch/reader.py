@@ -5,8 +5,9 @@ to its own maximum; the first batch of a response passes however large it is, so
 stuck. What is found are slices of files; bytes are read when the answer is written.
 
 Followers read to the end of the log, and their offset says how far they have come; consumers read to
-the high watermark, or to the last stable offset, or are told to read from a nearer replica. A follower that catches up gets nothing of a throttled
-partition while its quota is used up; one in sync is never held back.
+the high watermark, or to the last stable offset, or are told to read from a nearer replica. A follower
+that catches up gets nothing of a throttled partition while its quota is used up; one in sync is never held
+back.
 Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 """
 
@@ -150,4 +151,19 @@ def _read_partition(
         aborted,
         -1,
         piece,
+    )
+
+
+def _elsewhere(wanted: SessionPartition, replica: Partition, nearer: int) -> FetchedPartition:
+    """Nothing is read: the consumer will ask the nearer replica."""
+    wanted.listed = False
+    return FetchedPartition(
+        wanted.topic_id,
+        replica.tp.topic,
+        wanted.partition,
+        ErrorCode.NONE,
+        replica.high_watermark,
+        replica.last_stable_offset,
+        replica.log.log_start_offset,
+        preferred_read_replica=nearer,
     )
