@@ -9,6 +9,7 @@ or by its timeout. One whose commit got no answer is unknown.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -75,11 +76,9 @@ class TransactionalClient:
     def commit(self, consumed: Consumed | None = None) -> Outcome:
         if any(outcome != "ok" for dispatch in self._dispatches for outcome in dispatch.outcomes):
             return self.abort()
+        if consumed is not None and not self._send_offsets(consumed):
+            return "fail" if self.is_dead else self.abort()
         producer = self._sender.producer
-        if consumed is not None:
-            offsets, member = consumed.offsets, consumed.group_metadata
-            if self._insist(lambda: producer.send_offsets_to_transaction(offsets, member, ATTEMPT_S)):
-                return self.abort()
         self.commit_asked = self._now_ns()
         problem = self._insist(lambda: producer.commit_transaction(ATTEMPT_S))
         if problem is None:
@@ -101,6 +100,24 @@ class TransactionalClient:
     def end(self) -> None:
         """Be gone, whatever is open."""
         self._sender.end()
+
+    def _send_offsets(self, consumed: Consumed) -> bool:
+        """On a thread of its own: librdkafka 2.16 heeds no timeout here, and waits for ever where the group's
+        coordinator left the cluster meanwhile (its issues 5456 and 5511)."""
+        offsets, member, sent = consumed.offsets, consumed.group_metadata, threading.Event()
+
+        def send() -> None:
+            producer = self._sender.producer
+            if self._insist(lambda: producer.send_offsets_to_transaction(offsets, member, ATTEMPT_S)) is None:
+                sent.set()
+
+        thread = threading.Thread(target=send, name="offsets", daemon=True)
+        thread.start()
+        thread.join(2 * PATIENCE_S)
+        if thread.is_alive():
+            self.is_dead = True
+            self.error = self.error or "librdkafka does not come back from send_offsets_to_transaction"
+        return sent.is_set()
 
     def _insist(self, call: Callable[[], None]) -> KafkaError | None:
         """Call it again as long as that may help; the trouble that remains."""
