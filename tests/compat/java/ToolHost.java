@@ -28,7 +28,7 @@ public final class ToolHost {
         private final int status;
 
         private Left(int status) {
-            super("left with status " + status);
+            super("left with status " + status, null, false, false);
             this.status = status;
         }
     }
