@@ -222,6 +222,10 @@ class ClassicGroup:
                 self._heard_of(member, at)
         self._effects.replies += self._when_stored
         self._when_stored = []
+        self._join_deadline = None
+        if stored.members and stored.leader is None:
+            # It was of the consumer protocol until now, so nobody has assigned all there is.
+            self._prepare_rebalance(at)
         return self._take_effects()
 
     def refused(self, error: ErrorCode, at: Instant) -> Effects:
@@ -239,11 +243,6 @@ class ClassicGroup:
         """The log has been read: sessions begin now, for nobody could be heard before."""
         for member in self.roster:
             member.deadline = at.now + member.session_timeout
-
-    def rebalance(self, at: Instant) -> Effects:
-        """Members are asked to join again: the group was of the consumer protocol until now."""
-        self._prepare_rebalance(at)
-        return self._take_effects()
 
     def die(self, at: Instant) -> Effects:
         """The group is deleted, or goes over to the consumer protocol: who waits, joins again there."""

@@ -81,8 +81,6 @@ class GroupTable:
         self._limits = limits
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
-        self._turned_classic: set[str] = set()
-        """Groups whose return to the classic protocol is being written: they rebalance then."""
         self._offsets = Offsets()
         self._alarms: list[tuple[float, str]] = []
         """When to look at which group. Entries are put off lazily: one may ring early."""
@@ -141,7 +139,6 @@ class GroupTable:
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             records, reply = group.heartbeat(request, at)
-            self._note_turn(group.group_id, records)
             return Decision(records, [(ticket, reply)])
         if request.member_epoch != JOINING:
             raise _not_found(request.group_id, "consumer", group)
@@ -197,13 +194,13 @@ class GroupTable:
             if subscribed is None:
                 return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
             in_use = subscribed
-        kept = self._offsets.of(group_id)
+        there = {*self._offsets.of(group_id), *self._offsets.held(group_id, partitions)}
         errors = {
             p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
             for p in partitions
         }
         records: list[CoordinatorRecord] = [
-            OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in kept
+            OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in there
         ]
         return Decision(records, [(ticket, CommitReply(errors))])
 
@@ -291,12 +288,9 @@ class GroupTable:
             return list(group.die(at).replies)
         if not isinstance(group, ClassicGroup):
             group = self._groups[record.group_id] = ClassicGroup(record.group_id, self._limits.rules, at)
-        replies: Replies = list(group.replay(record.value, at).replies)
-        if record.group_id in self._turned_classic:
-            self._turned_classic.remove(record.group_id)
-            replies += group.rebalance(at).replies
+        effects = group.replay(record.value, at)
         self._set_alarm(group)
-        return replies
+        return list(effects.replies)
 
     def hold(self, record: CoordinatorRecord, producer_id: int) -> None:
         if isinstance(record, OffsetRecord):
@@ -309,7 +303,6 @@ class GroupTable:
         replies: Replies = []
         for record in records:
             group = self._groups.get(record.group_id)
-            self._turned_classic.discard(record.group_id)
             if isinstance(group, ConsumerGroup):
                 group.refused()
             elif isinstance(record, GroupRecord) and group is not None:
@@ -336,7 +329,7 @@ class GroupTable:
             del self._alarm_of[group_id]
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                decision.records += self._note_turn(group_id, group.tick(at))
+                decision.records += group.tick(at)
                 self._set_alarm(group)
             elif group is not None:
                 told = self._decided(group, group.tick(at))
@@ -359,12 +352,7 @@ class GroupTable:
     def _outcome(self, group: ConsumerGroup, outcome: Outcome[object], ticket: Ticket) -> GroupDecision:
         records, reply = outcome
         self._set_alarm(group)
-        return Decision(self._note_turn(group.group_id, records), [(ticket, reply)])
-
-    def _note_turn(self, group_id: str, records: Records) -> Records:
-        if any(isinstance(record, GroupRecord) for record in records):
-            self._turned_classic.add(group_id)
-        return records
+        return Decision(records, [(ticket, reply)])
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._limits.consumer, self._view)

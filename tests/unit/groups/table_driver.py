@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
 from data_plane.coordinator.machine import Instant, Replies
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode
 
 EPOCH_MS = 1_700_000_000_000
 NO_DELAY = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
 
 
 class TableDriver:
-    def __init__(self, limits: GroupLimits = NO_DELAY) -> None:
+    def __init__(self, limits: GroupLimits = NO_DELAY, view: ClusterView | None = None) -> None:
         self.limits = limits
-        self.table = GroupTable(limits)
+        self.view = view or ClusterView()
+        self.table = GroupTable(limits, self.view)
         self.now = 0.0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refusal: ErrorCode | None = None
@@ -33,9 +35,12 @@ class TableDriver:
         return Instant(self.now, EPOCH_MS + round(self.now * 1000))
 
     def ask(self, kind: str, *arguments: object) -> int:
-        """Put a request to the table's method of that name; its ticket."""
+        """Put a request to the table's method of that name; its ticket. A refusal is an answer, too."""
         self._tickets += 1
-        self._carry_out(getattr(self.table, kind)(*arguments, self._tickets, self.at))
+        try:
+            self._carry_out(getattr(self.table, kind)(*arguments, self._tickets, self.at))
+        except BrokerError as refusal:
+            self.answers[self._tickets] = refusal
         return self._tickets
 
     def answer(self, kind: str, *arguments: object) -> object:
@@ -58,7 +63,7 @@ class TableDriver:
 
     def reloaded(self) -> TableDriver:
         """A new coordinator over the same log."""
-        successor = TableDriver(self.limits)
+        successor = TableDriver(self.limits, self.view)
         successor.now = self.now
         successor.log = list(self.log)
         for key, value in self.log:

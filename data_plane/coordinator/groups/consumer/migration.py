@@ -72,9 +72,9 @@ def downgrade(
         CONSUMER_PROTOCOL_TYPE,
         state.epoch,
         protocol,
-        staying[0].member_id,
+        None,  # no leader yet, and by that the group knows that it must rebalance
         at.now_ms,
-        tuple(_stored(member, state.target_of(member.member_id), protocol, view) for member in staying),
+        tuple(_stored(member, protocol, view) for member in staying),
     )
     draft.erase_group()
     return [*draft.records, GroupRecord(draft.group_id, stored)]
@@ -114,7 +114,7 @@ def _not_convertible(member: ClassicMember, why: ValueError) -> BrokerError:
     )
 
 
-def _stored(member: ConsumerMember, target: Assignment, protocol: str, view: ClusterView) -> StoredMember:
+def _stored(member: ConsumerMember, protocol: str, view: ClusterView) -> StoredMember:
     classic = member.metadata.classic
     assert classic is not None
     subscription = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
@@ -126,5 +126,5 @@ def _stored(member: ConsumerMember, target: Assignment, protocol: str, view: Clu
         member.metadata.rebalance_timeout_ms,
         classic.session_timeout_ms,
         subscription,
-        write_assignment(by_name(target, view), version_of(subscription)),
+        write_assignment(by_name(member.assigned, view), version_of(subscription)),
     )

@@ -1,0 +1,230 @@
+"""Groups of both protocols under any order of heartbeats, silences, lost answers, refused appends,
+failovers and changes of topics.
+
+Held after every step: no partition is read by two members, epochs do not fall, and the log tells a
+new coordinator what the old one knows. And whenever trouble ends: every partition of a topic that
+somebody reads has a reader, shared as evenly as one assignor promises.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from data_plane.coordinator.groups.consumer.group import ConsumerGroup
+from data_plane.coordinator.groups.state_machine import ClassicGroup
+from data_plane.coordinator.groups.states import GroupRules
+from data_plane.coordinator.groups.table import GroupLimits
+from metadata_quorum.errors import ErrorCode
+from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
+from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.topics import Topics
+
+MOST_PARTITIONS = 6
+ROUNDS_TO_SETTLE = 40
+"""More heartbeats of everyone than any rebalance here needs."""
+
+SUBSCRIPTIONS = [("a",), ("b",), ("a", "b"), ("a", "not-there")]
+
+
+class Groups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = Topics()
+        self.topics.create("a", 3)
+        self.topics.create("b", 2)
+        limits = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
+        self.driver = TableDriver(limits, self.topics.view)
+        self.modern = [
+            ConsumerClient("u", ("a",), assignor="uniform"),
+            ConsumerClient("v", ("a", "b")),
+            ConsumerClient("s", ("b",), instance="i"),
+        ]
+        self.classic = [ClassicClient("c", ("a",)), ClassicClient("d", ("a", "b"))]
+        self.living: set[str] = set()
+        self.seen: tuple[ConsumerGroup, tuple[int, int]] | None = None
+
+    @property
+    def clients(self) -> list[ConsumerClient | ClassicClient]:
+        return [each for each in chain(self.modern, self.classic) if each.name in self.living]
+
+    # --- what clients do
+
+    @initialize(living=st.sets(st.integers(0, 4), min_size=2), settled=st.booleans())
+    def begin(self, living: set[int], settled: bool) -> None:
+        for who in sorted(living):
+            self.start(who)
+        if settled:
+            self.trouble_ends()
+
+    def teardown(self) -> None:
+        if self.living:
+            self.trouble_ends()
+
+    @rule(who=st.integers(0, 4))
+    def start(self, who: int) -> None:
+        client = [*self.modern, *self.classic][who]
+        self.living.add(client.name)
+        client.beat(self.driver)
+
+    @rule(order=st.permutations(range(5)), rounds=st.integers(1, 3))
+    def beat(self, order: list[int], rounds: int) -> None:
+        for who in order * rounds:
+            client = [*self.modern, *self.classic][who]
+            if client.name in self.living:
+                client.beat(self.driver)
+                self.no_partition_has_two_readers()
+
+    @rule(who=st.integers(0, 2))
+    def answer_is_lost(self, who: int) -> None:
+        if self.modern[who].name in self.living:
+            self.modern[who].beat(self.driver, lose_answer=True)
+
+    @rule(who=st.integers(0, 2))
+    def slow_down(self, who: int) -> None:
+        self.modern[who].slow = True
+
+    @rule(who=st.integers(0, 2), topics=st.sampled_from(SUBSCRIPTIONS))
+    def resubscribe(self, who: int, topics: tuple[str, ...]) -> None:
+        self.modern[who].resubscribe(*topics)
+
+    @rule(who=st.integers(0, 2), regex=st.sampled_from(["[ab]", "a|c", "z.*"]))
+    def subscribe_by_pattern(self, who: int, regex: str) -> None:
+        self.modern[who].resubscribe(regex=regex)
+
+    @rule(who=st.integers(0, 4), for_now=st.booleans())
+    def leave(self, who: int, for_now: bool) -> None:
+        client = [*self.modern, *self.classic][who]
+        if client.name not in self.living:
+            return
+        self.living.remove(client.name)
+        if isinstance(client, ConsumerClient):
+            client.leave(self.driver, for_now=for_now and client.instance is not None)
+        else:
+            client.leave(self.driver)
+
+    @rule(who=st.integers(0, 4))
+    def die(self, who: int) -> None:
+        client = [*self.modern, *self.classic][who]
+        client.die()
+        self.living.discard(client.name)
+
+    # --- what happens to them
+
+    @rule(seconds=st.sampled_from([1.0, 20.0, 46.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Who is out meanwhile has noticed by then that nobody answers."""
+        self.driver.advance(seconds)
+        for client in self.clients:
+            if not client.is_member(self.driver):
+                if isinstance(client, ClassicClient):
+                    client.lost()
+                else:
+                    client.owned.clear()
+                    client.told = None
+
+    @rule(name=st.sampled_from("abc"), partitions=st.integers(1, MOST_PARTITIONS))
+    def grow(self, name: str, partitions: int) -> None:
+        topic_id = self.topics.view.topic_id(name)
+        if topic_id is None:
+            self.topics.create(name, partitions)
+        elif partitions > self.topics.view.size(topic_id):
+            self.topics.grow(name, partitions)
+
+    @rule(name=st.sampled_from("abc"))
+    def delete(self, name: str) -> None:
+        if self.topics.view.topic_id(name) is not None:
+            self.topics.delete(name)
+
+    @rule(error=st.sampled_from([None, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
+    def appends_are(self, error: ErrorCode | None) -> None:
+        self.driver.refusal = error
+
+    @rule()
+    def failover(self) -> None:
+        self.driver = self.driver.reloaded()
+        for client in self.classic:
+            client.coordinator_moved()
+
+    # --- what must hold
+
+    @invariant()
+    def no_partition_has_two_readers(self) -> None:
+        readers = Counter(partition for client in self.clients for partition in client.owned)
+        assert all(count == 1 for count in readers.values()), readers
+
+    @invariant()
+    def epochs_do_not_fall(self) -> None:
+        """As long as it is the same group: one that was deleted, or went to the classic protocol and
+        came back, counts anew. (That a new coordinator counts on is part of what the log tells.)"""
+        group = self.driver.table._groups.get(GROUP)
+        if not isinstance(group, ConsumerGroup):
+            self.seen = None
+            return
+        now = group.state.epoch, group.state.target_epoch
+        assert now[1] <= now[0]
+        if self.seen is not None and self.seen[0] is group:
+            assert now >= self.seen[1]
+        self.seen = group, now
+
+    @invariant()
+    def the_log_tells_all(self) -> None:
+        group, successor = self.driver.table._groups.get(GROUP), self.driver.reloaded()
+        if isinstance(group, ConsumerGroup):
+            reloaded = successor.table._groups[GROUP]
+            assert isinstance(reloaded, ConsumerGroup)
+            assert {m.member_id: m for m in reloaded.state.members.values()} == group.state.members
+            assert (reloaded.state.targets, reloaded.state.regexes) == (
+                group.state.targets,
+                group.state.regexes,
+            )
+            assert reloaded.state.epoch == group.state.epoch
+            assert reloaded.state.phase is group.state.phase
+        elif not isinstance(group, ClassicGroup):
+            assert group is None
+
+    @precondition(lambda self: self.living)
+    @rule()
+    def trouble_ends(self) -> None:
+        """All is well: everyone who lives is served, nobody else is waited for."""
+        self.driver.refusal = None
+        for client in self.modern:
+            client.slow = False
+            client.obey()
+        for _ in range(ROUNDS_TO_SETTLE):
+            for client in self.clients:
+                client.beat(self.driver)
+                self.no_partition_has_two_readers()
+            self.driver.advance(3.0)
+        for client in self.clients:
+            assert client.is_member(self.driver), client
+        self._every_partition_has_a_reader()
+
+    def _every_partition_has_a_reader(self) -> None:
+        partitions = self.topics.partitions()
+        wanted = {
+            p for client in self.clients for name in self._reads(client) for p in partitions.get(name, ())
+        }
+        assert set().union(*(client.owned for client in self.clients)) == wanted
+        for client in self.clients:
+            readable = {p for name in self._reads(client) for p in partitions.get(name, ())}
+            assert client.owned <= readable
+        alike = {frozenset(self._reads(client)) for client in self.clients}
+        if len(alike) == 1:
+            loads = [len(client.owned) for client in self.clients]
+            assert max(loads) - min(loads) <= 1
+
+    def _reads(self, client: ConsumerClient | ClassicClient) -> set[str]:
+        names = set(client.topics) & self.topics.view.topic_names()
+        if isinstance(client, ConsumerClient) and client.regex:
+            names |= {n for n in self.topics.view.topic_names() if n in client.regex}  # one letter each
+        return names
+
+
+Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroups = pytest.mark.row("G6")(Groups.TestCase)

@@ -1,0 +1,260 @@
+"""Members of either protocol as their clients behave, one heartbeat at a time, against a TableDriver.
+
+What a client owns is what its application reads at that moment: it stops reading before it says so,
+and reads nothing that it was not told to.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from data_plane.coordinator.groups.consumer.assignment import (
+    Assignment,
+    TopicIdPartition,
+    assignment_of,
+    partitions_of,
+)
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from data_plane.coordinator.groups.consumer_protocol import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from data_plane.coordinator.groups.messages import (
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MemberIdentity,
+    MemberProtocol,
+    SyncGroup,
+    SyncReply,
+)
+from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.unit.groups.table_driver import TableDriver
+
+GROUP = "g"
+REBALANCE_TIMEOUT_MS = 60_000
+SESSION_TIMEOUT_MS = 45_000
+
+
+@dataclass
+class ConsumerClient:
+    """Of the consumer protocol, as the Java client is."""
+
+    name: str
+    topics: tuple[str, ...] = ()
+    instance: str | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    lives: int = 1
+    epoch: int = 0
+    owned: set[TopicIdPartition] = field(default_factory=set)
+    told: Assignment | None = None
+    """The assignment that has not been carried out yet."""
+    says_all: bool = True
+    reported: frozenset[TopicIdPartition] | None = None
+    slow: bool = False
+    """Takes its time with giving up partitions."""
+
+    @property
+    def member_id(self) -> str:
+        return f"{self.name}{self.lives}"
+
+    def beat(self, driver: TableDriver, *, lose_answer: bool = False) -> BrokerError | None:
+        """One heartbeat and what follows from it; the refusal, if there was one."""
+        reply = driver.answer("consumer_heartbeat", self._heartbeat())
+        if lose_answer:
+            self.says_all = True
+            return None
+        if isinstance(reply, BrokerError):
+            self._refused(reply)
+            return reply
+        if not isinstance(reply, ConsumerHeartbeatReply):
+            assert reply is driver.refusal
+            self.says_all = True
+            return None
+        self.says_all = False
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            self.told = reply.assignment
+        if not self.slow:
+            self.obey()
+        return None
+
+    def obey(self) -> None:
+        """Give up first, then take."""
+        if self.told is not None:
+            self.owned = set(partitions_of(self.told))
+            self.told = None
+
+    def resubscribe(self, *topics: str, regex: str | None = None) -> None:
+        self.topics, self.regex, self.says_all = topics, regex, True
+
+    def leave(self, driver: TableDriver, *, for_now: bool = False) -> object:
+        self.owned.clear()
+        self.told = None
+        request = ConsumerHeartbeat(GROUP, self.member_id, -2 if for_now else -1, self.instance)
+        self.epoch = 0
+        self.lives += 1
+        self.says_all = True
+        return driver.answer("consumer_heartbeat", request)
+
+    def die(self) -> None:
+        """And come back, some time, as another process."""
+        self.owned.clear()
+        self.told = None
+        self.epoch, self.says_all = 0, True
+        self.lives += 1
+
+    def is_member(self, driver: TableDriver) -> bool:
+        state = getattr(driver.table._groups.get(GROUP), "state", None)
+        return self.member_id in getattr(state, "members", {})
+
+    def _refused(self, refusal: BrokerError) -> None:
+        self.says_all = True
+        fenced = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+        if refusal.code in fenced:
+            self.owned.clear()
+            self.told = None
+            self.epoch = 0
+
+    def _heartbeat(self) -> ConsumerHeartbeat:
+        everything = self.says_all or self.epoch == 0
+        owned = frozenset() if self.epoch == 0 else frozenset(self.owned)
+        says_owned = everything or owned != self.reported
+        self.reported = owned
+        return ConsumerHeartbeat(
+            GROUP,
+            self.member_id,
+            self.epoch,
+            self.instance,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if everything else -1,
+            subscribed_topic_names=self.topics if everything else None,
+            subscribed_topic_regex=(self.regex or "") if everything else None,
+            server_assignor=self.assignor if everything else None,
+            owned=assignment_of(owned) if says_owned else None,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+        )
+
+
+@dataclass
+class ClassicClient:
+    """Of the classic protocol, with an eager assignor: it gives up everything before it joins again."""
+
+    name: str
+    topics: tuple[str, ...]
+    lives: int = 1
+    member_id: str = ""
+    generation: int = -1
+    owned: set[TopicIdPartition] = field(default_factory=set)
+    ticket: int | None = None
+    """Of the request that it waits for."""
+    to_do: str = "join"
+    roster: tuple[tuple[str, bytes], ...] = ()
+
+    def beat(self, driver: TableDriver) -> None:
+        """The next thing that it has to do, or its answer."""
+        if self.ticket is None:
+            self.ticket = getattr(self, f"_{self.to_do}")(driver)
+        assert self.ticket is not None
+        if self.ticket in driver.answers:
+            self._take(driver, driver.answers.pop(self.ticket))
+            self.ticket = None
+
+    def leave(self, driver: TableDriver) -> object:
+        identity = MemberIdentity(self.member_id)
+        self.die()
+        return driver.answer("leave", LeaveGroup(GROUP, (identity,)))
+
+    def die(self) -> None:
+        self._forget()
+        self.member_id = ""
+        self.ticket = None
+        self.lives += 1
+
+    def coordinator_moved(self) -> None:
+        """The connection is gone, and what it waited for with it."""
+        if self.ticket is not None:
+            self.ticket = None
+            if self.to_do == "join" and not self.member_id:
+                self.lives += 1
+
+    def is_member(self, driver: TableDriver) -> bool:
+        group = driver.table._groups.get(GROUP)
+        members = getattr(getattr(group, "state", None), "members", None)
+        roster = getattr(group, "roster", ())
+        return self.member_id in (roster if members is None else members)
+
+    def lost(self) -> None:
+        """Its session is over."""
+        self._forget()
+        self.member_id = ""
+
+    def _join(self, driver: TableDriver) -> int:
+        self.owned.clear()
+        subscription = struct.pack(">hi", 1, len(self.topics))
+        for topic in self.topics:
+            subscription += struct.pack(">h", len(topic)) + topic.encode()
+        subscription += struct.pack(">ii", -1, 0)  # no user data, nothing owned
+        request = JoinGroup(
+            GROUP,
+            self.member_id,
+            "consumer",
+            (MemberProtocol("range", subscription),),
+            SESSION_TIMEOUT_MS,
+            REBALANCE_TIMEOUT_MS,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            new_member_id=f"{self.name}{self.lives}",
+            requires_known_id=False,
+        )
+        return driver.ask("join", request)
+
+    def _sync(self, driver: TableDriver) -> int:
+        shares: dict[str, dict[str, set[int]]] = {member_id: {} for member_id, _ in self.roster}
+        for name, topic in driver.view.image.topics_by_name.items():
+            readers = [m for m, metadata in self.roster if name in read_subscription(metadata).topics]
+            for number in topic.partitions if readers else ():
+                shares[readers[number % len(readers)]].setdefault(name, set()).add(number)
+        assignments = {
+            member_id: write_assignment({name: frozenset(numbers) for name, numbers in share.items()}, 1)
+            for member_id, share in shares.items()
+        }
+        return driver.ask("sync", SyncGroup(GROUP, self.member_id, self.generation, assignments=assignments))
+
+    def _heartbeat(self, driver: TableDriver) -> int:
+        return driver.ask("heartbeat", Heartbeat(GROUP, self.member_id, self.generation))
+
+    def _take(self, driver: TableDriver, reply: object) -> None:
+        match reply:
+            case JoinReply(error=ErrorCode.NONE):
+                self.member_id, self.generation, self.to_do = reply.member_id, reply.generation, "sync"
+                self.roster = tuple((m.member_id, m.metadata) for m in reply.members)
+            case SyncReply(error=ErrorCode.NONE):
+                self.to_do = "heartbeat"
+                ids = {
+                    driver.view.topic_id(name): numbers
+                    for name, numbers in read_assignment(reply.assignment).items()
+                }
+                self.owned = {(t, number) for t, numbers in ids.items() if t for number in numbers}
+            case HeartbeatReply(error=ErrorCode.NONE):
+                pass
+            case (
+                BrokerError(code=code)
+                | JoinReply(error=code)
+                | SyncReply(error=code)
+                | HeartbeatReply(error=code)
+            ):
+                self.to_do = "join"
+                if code not in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                    self.owned.clear()
+                if code is ErrorCode.UNKNOWN_MEMBER_ID:
+                    self.lost()
+
+    def _forget(self) -> None:
+        self.owned.clear()
+        self.to_do, self.generation, self.roster = "join", -1, ()

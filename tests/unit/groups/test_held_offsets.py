@@ -1,0 +1,78 @@
+"""Offsets of open transactions when their group, topic or they themselves are deleted: they never come."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from data_plane.coordinator.groups.messages import ListedGroup
+from data_plane.coordinator.groups.service import GroupService
+from data_plane.coordinator.machine import Producer
+from metadata_quorum.errors import ErrorCode
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.groups.test_service import (
+    ORDERS_0,
+    commit,
+    committed,
+    is_unstable,
+    run,
+    service,
+    settle,
+    transactional,
+)
+
+PRODUCER = Producer(7, 3)
+Deletion = Callable[[GroupService], Awaitable[None]]
+
+
+async def delete_group(groups: GroupService) -> None:
+    assert await groups.delete_group("g") is ErrorCode.NONE
+
+
+async def delete_topic(groups: GroupService) -> None:
+    groups.topics_deleted(["orders"])
+    await settle()
+
+
+async def delete_offset(groups: GroupService) -> None:
+    assert (await groups.delete_offsets("g", [ORDERS_0])).errors == {ORDERS_0: ErrorCode.NONE}
+
+
+@pytest.mark.row("P4", "G3")
+@pytest.mark.parametrize("delete", [delete_group, delete_topic, delete_offset])
+@pytest.mark.parametrize("had_one", [True, False])
+@pytest.mark.parametrize("reloaded", [True, False])
+def test_what_was_deleted_in_the_meantime_is_not_committed(
+    delete: Deletion, had_one: bool, reloaded: bool
+) -> None:
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            number = groups.partition_for("g")
+            if had_one:
+                await groups.commit_offsets(commit(5))
+            await groups.commit_offsets(transactional(9, PRODUCER))
+            assert await groups.list_groups() == [ListedGroup("g", "", "Empty")]
+            await delete(groups)
+            assert not await is_unstable(groups)
+            assert await groups.list_groups() == []
+            await groups.end_transaction(number, PRODUCER, 1, commit=True)
+            if reloaded:
+                groups.become_leader(number, 2)
+                await groups.loaded()
+            assert await committed(groups) is None
+            assert await groups.list_groups() == []
+
+    run(test)
+
+
+def test_what_the_transaction_commits_after_the_deletion_counts() -> None:
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            await groups.commit_offsets(transactional(9, PRODUCER))
+            await delete_group(groups)
+            await groups.commit_offsets(transactional(10, PRODUCER))
+            await groups.end_transaction(groups.partition_for("g"), PRODUCER, 1, commit=True)
+            assert await committed(groups) == 10
+
+    run(test)
