@@ -17,12 +17,14 @@ setup: $(READY) ## build .venv from the lock file
 
 # Installed by hash from a lock that names packages and no host, so that a registry mirror set for pip
 # (PIP_INDEX_URL) serves the same files. --no-deps: the lock names every package already.
+# Compiled once: Spark starts a Python for every question, and where PYTHONDONTWRITEBYTECODE is set each would
+# compile numpy, Arrow and PySpark anew.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraft needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
-	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r requirements.lock
+	  $(BIN)/uv pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements.lock
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
 	  $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
