@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -23,6 +23,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 KAFKA_VERSION = "4.1.0"
 KAFKA_ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")
+APPLICATION_ARTIFACTS = ("kafka-streams", "connect-runtime", "connect-file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,23 +72,35 @@ def kafka_jars() -> Path:
         if not list(Path(named).glob("kafka-clients-*.jar")):
             pytest.skip(f"KRAFT_KAFKA_JARS={named} holds no kafka-clients jar")
         return Path(named)
+    return _fetched("tools", KAFKA_ARTIFACTS)
+
+
+@pytest.fixture(scope="session")
+def application_jars() -> Path:
+    """A folder with Kafka Streams and Kafka Connect, fetched once from Maven Central."""
+    if shutil.which("java") is None:
+        pytest.skip("no java on PATH")
+    return _fetched("applications", APPLICATION_ARTIFACTS)
+
+
+def _fetched(what: str, artifacts: Sequence[str]) -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    cache = caches / "kraft" / f"kafka-tools-{KAFKA_VERSION}"
+    cache = caches / "kraft" / f"kafka-{what}-{KAFKA_VERSION}"
     if not (cache / ".complete").exists():
-        _fetch_jars(cache)
+        _fetch_jars(cache, artifacts)
     return cache
 
 
-def _fetch_jars(target: Path) -> None:
+def _fetch_jars(target: Path, artifacts: Sequence[str]) -> None:
     """Let Maven resolve Kafka's jars and all that they need into one folder."""
     if shutil.which("mvn") is None:
-        pytest.skip("no mvn on PATH and KRAFT_KAFKA_JARS is not set")
+        pytest.skip("no mvn on PATH to fetch Apache Kafka's jars with")
     scratch = target.with_name(f"{target.name}.{os.getpid()}")
     scratch.mkdir(parents=True)
     dependencies = "".join(
         f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId>"
         f"<version>{KAFKA_VERSION}</version></dependency>"
-        for artifact in KAFKA_ARTIFACTS
+        for artifact in artifacts
     )
     (scratch / "pom.xml").write_text(
         "<project><modelVersion>4.0.0</modelVersion><groupId>kraft</groupId><artifactId>jars</artifactId>"
