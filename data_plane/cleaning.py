@@ -83,16 +83,17 @@ class LogCleaner:
         work = log.plan_cleaning(dirt, now_ms, self._max_map_bytes)
         try:
             await self._blocking(work.run)
-            if partition.removed or partition.offline or not log.replace(work, now_ms):
+            gone = partition.removed or partition.offline or partition.log is not log
+            if gone or not log.replace(work, now_ms):
                 await self._blocking(work.discard)
                 return
             await self._blocking(partial(log.disk.sync_dir, log.directory))
-            if not partition.removed:
+            if not partition.removed and partition.log is log:
                 log.finish_replacing(work)
                 self._host.delete_files(partition, log.take_deletions())
                 await self._checkpoint(partition)
         except OSError as error:
-            if not partition.removed:  # else its files were closed meanwhile
+            if not partition.removed and partition.log is log:  # else its files went away meanwhile
                 self._host.storage_failed(partition, error)
         except CorruptBatchError as error:
             self._uncleanable.add(partition)

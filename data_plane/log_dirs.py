@@ -3,6 +3,7 @@
 A directory holds one subdirectory per replica (`topic-partition`), the four offset checkpoints and
 `meta.properties`. Names of directories that are on their way out:
   topic-0.<uuid>-delete   the partition was deleted; removed after file.delete.delay.ms, or at a start
+  topic-0.<uuid>-future   a copy of a replica in another directory, on its way in (replica_moves.py)
   topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
 
 One that fails (any OSError) goes offline as a whole until the node is started anew.
@@ -30,6 +31,7 @@ from metadata_quorum.model import ZERO_UUID, TopicPartition
 logger = logging.getLogger(__name__)
 
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
+_FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
 _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
 
 
@@ -47,6 +49,8 @@ class LogDir:
         self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
+        self.unfinished: dict[TopicPartition, str] = {}
+        """Copies that the last run had begun, and their paths: they begin anew."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
@@ -85,6 +89,10 @@ class LogDir:
                 if leaving[1] == "delete":
                     disk.remove_tree(f"{self.path}/{name}")
                 continue
+            future = _FUTURE.match(name)
+            if future:
+                self.unfinished[TopicPartition(future[1], int(future[2]))] = f"{self.path}/{name}"
+                continue
             tp = self._partition_of(name)
             if tp is None:
                 continue
@@ -118,6 +126,25 @@ class LogDir:
         )
         log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
         return log
+
+    def open_future(
+        self, tp: TopicPartition, tag: UUID, topic_id: UUID, config: LogConfig, now_ms: int
+    ) -> Log:
+        """An empty log for a copy of a replica that lies in another directory. Raises OSError."""
+        if not self.disk.exists(self.path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        unfinished = self.unfinished.pop(tp, None)
+        path = self.future_path(tp, tag)
+        log = Log.open(
+            self.disk, path, config,
+            recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
+        )  # fmt: skip
+        if unfinished is not None:  # only now: until then it says that the replica is to come here
+            self.disk.remove_tree(unfinished)
+        return log
+
+    def future_path(self, tp: TopicPartition, tag: UUID) -> str:
+        return f"{self.partition_path(tp)}.{tag.hex}-future"
 
     def _partition_of(self, name: str) -> TopicPartition | None:
         match = _PARTITION_DIR.match(name)

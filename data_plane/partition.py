@@ -23,7 +23,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
 from data_plane.log.validation import Origin
-from data_plane.partition_host import PartitionHost
+from data_plane.partition_host import MovingCopy, PartitionHost
 from data_plane.purgatory import OffsetWaits, Watchers
 from data_plane.replica import (
     AlterPartitionItem,
@@ -71,6 +71,7 @@ class Partition:
         "leader_id",
         "log",
         "low_waits",
+        "move",
         "offline",
         "partition_epoch",
         "removed",
@@ -94,6 +95,7 @@ class Partition:
         self.hw_waits = OffsetWaits()  # for the high watermark: acks=all, coordinators
         self.low_waits = OffsetWaits()  # for the least log start of all replicas: DeleteRecords
         self.watchers = Watchers()  # fetch sessions
+        self.move: MovingCopy | None = None  # to another log directory
         self.offline = False
         self.removed = False
         self._flush_waits = OffsetWaits()  # for the recovery point: flush.messages=1
@@ -354,6 +356,8 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Cut what the leader does not have."""
         log = self.log
+        if self.move is not None:
+            self.move.cut(offset)
         try:
             if not log.truncate_to(offset):
                 # Nothing to cut but an epoch that was opened here and never written in.
@@ -365,6 +369,8 @@ class Partition:
 
     def restart_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins beyond ours."""
+        if self.move is not None:
+            self.move.cut(0)
         try:
             self.log.truncate_fully_and_start_at(offset)
         except OSError as e:

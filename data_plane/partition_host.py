@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from data_plane.partition import Partition
 
 
+class MovingCopy(Protocol):
+    """A copy of the replica's log that is being made in another directory (replica_moves.py)."""
+
+    def cut(self, offset: int) -> None:
+        """The log is about to lose what it has from `offset` on."""
+
+
 class PartitionHost(Protocol):
     """What a partition needs of the broker that keeps it (partitions.py)."""
 

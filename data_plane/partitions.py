@@ -32,7 +32,9 @@ from data_plane.log.producers import DEFAULT_EXPIRATION_MS
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
+from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replica import AlterPartitionItem
+from data_plane.replica_moves import ReplicaMoves
 from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
@@ -89,6 +91,7 @@ class Partitions:
         blocking: Blocking,
         on_log_dir_failed: Callable[[LogDir, OSError], None] = lambda directory, error: None,
         directory_channel: DirectoryChannel | None = None,
+        moves_quota: ReplicationQuota | None = None,
     ) -> None:
         self._settings = settings
         self._dirs = list(log_dirs)
@@ -101,6 +104,9 @@ class Partitions:
         self._isr_requests = IsrRequests(isr_channel, loop)
         self._reports = None if directory_channel is None else DirectoryReports(directory_channel, loop)
         self._cleaner = LogCleaner(self, blocking, now_ms, settings.cleaner_map_bytes)
+        quota = moves_quota or ReplicationQuota()
+        self.moves = ReplicaMoves(self, blocking, loop, now_ms, rng, quota)
+        self._chosen_dirs: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
         self._dir_of: dict[Partition, LogDir] = {}
@@ -201,10 +207,16 @@ class Partitions:
         """Flush until nothing is due any more: appends go on while one runs."""
         try:
             while not partition.offline and not partition.removed:
-                work = partition.log.prepare_flush()
+                log = partition.log
+                work = log.prepare_flush()
                 if work is not None:
-                    await self._blocking(work.run)
-                    partition.log.flush_done(work)
+                    try:
+                        await self._blocking(work.run)
+                    except FileNotFoundError:
+                        if partition.log is log:
+                            raise
+                        continue  # it has moved to another directory meanwhile
+                    log.flush_done(work)
                 partition.flushed(self._loop.time())
                 if partition.log.unflushed_records < partition.log.config.flush_messages:
                     return
@@ -240,7 +252,46 @@ class Partitions:
             if its_directory is directory:
                 partition.offline = True
                 partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.moves.directory_failed(directory)
         self._on_log_dir_failed(directory, error)
+
+    # --- log directories ----------------------------------------------------------------------
+
+    def move(self, tp: TopicPartition, path: str) -> None:
+        """Move a replica to another of this broker's log directories, or choose the one for a replica that
+        is not here yet. Raises BrokerError where it cannot be done."""
+        directory = next((each for each in self._dirs if each.path == path.rstrip("/")), None)
+        if directory is None:
+            raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among log.dirs")
+        if not directory.online:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {path} is offline")
+        partition = self._by_name.get(tp)
+        if partition is None:
+            self._chosen_dirs[tp] = directory
+            self.get(*tp)
+        elif partition.offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
+        else:
+            self.moves.begin(partition, directory)
+
+    def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
+        old = self._dir_of[partition]
+        partition.log = log
+        self._dir_of[partition] = directory
+        # Not closed: what has been found in it for a fetch is still to be read.
+        self._let_go(partition.tp, old, "delete", log.config.file_delete_delay_ms)
+        if self._reports is not None:
+            self._reports.tell(
+                ReplicaPlace(partition.topic_id, partition.tp.partition, directory.directory_id)
+            )
+        self._renew_stale_checkpoints()
+        self.flush(partition)
+
+    def _resume_move(self, partition: Partition) -> None:
+        """The last run had begun to copy the replica elsewhere."""
+        for directory in self._dirs:
+            if directory.online and partition.tp in directory.unfinished:
+                self.moves.begin(partition, directory)
 
     # --- start and end ------------------------------------------------------------------------
 
@@ -259,7 +310,25 @@ class Partitions:
                 continue
             self._corrupt.update(corrupt)
             for tp, (log, topic_id) in logs.items():
-                self._unclaimed[tp] = (log, topic_id, directory)
+                self._take_found(tp, log, topic_id, directory)
+
+    def _take_found(self, tp: TopicPartition, log: Log, topic_id: UUID, directory: LogDir) -> None:
+        """A log that lies in two directories was on its way from one to the other when the node died, and
+        they are equal."""
+        known = self._unclaimed.get(tp)
+        if known is not None and known[0].log_end_offset >= log.log_end_offset:
+            spare, its_dir = log, directory
+        else:
+            self._unclaimed[tp] = (log, topic_id, directory)
+            if known is None:
+                return
+            spare, _, its_dir = known
+        logger.warning("%s lies in two directories; the copy in %s goes", tp, its_dir.path)
+        try:
+            spare.close()
+            its_dir.disk.remove_tree(its_dir.set_aside(tp, UUID(int=self._rng.getrandbits(128)), "delete"))
+        except OSError as e:
+            self.fail_log_dir(its_dir, e)
 
     def start(self) -> None:
         """Begin the periodic work."""
@@ -285,6 +354,7 @@ class Partitions:
         self._closed = True
         for deadline in self._deadlines.values():
             deadline.cancel()
+        await self.moves.close()
         await self._isr_requests.close()
         if self._reports is not None:
             await self._reports.close()
@@ -336,6 +406,11 @@ class Partitions:
             log, _, directory = self._unclaimed.pop(tp)
             logger.warning("%s is no replica of this broker any longer; set aside", tp)
             self._set_aside(tp, log, directory, "stray")
+        for directory in self._dirs:
+            for tp in [tp for tp in directory.unfinished if tp not in self._by_name]:
+                self._run_blocking(
+                    directory, partial(directory.disk.remove_tree, directory.unfinished.pop(tp))
+                )
         self._renew_stale_checkpoints()
 
     def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
@@ -421,12 +496,18 @@ class Partitions:
         self._by_name[tp] = partition
         self._by_id[topic_id, tp.partition] = partition
         self._dir_of[partition] = directory
+        self._chosen_dirs.pop(tp, None)
+        self._resume_move(partition)
         return partition
 
     def _make_log(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> tuple[Log, LogDir] | None:
-        """A new log in the directory with the fewest partitions, of those that work."""
+        """A new log in the directory that was chosen for it, or else in the one with the fewest partitions,
+        of those that work."""
         while online := [d for d in self._dirs if d.online]:
+            chosen = self._chosen_dirs.get(tp)
             directory = min(online, key=lambda d: sum(1 for used in self._dir_of.values() if used is d))
+            if chosen is not None and chosen.online:
+                directory = chosen
             try:
                 return directory.open_log(tp, topic_id, config, self._now_ms()), directory
             except OSError as e:
@@ -444,6 +525,7 @@ class Partitions:
     ) -> None:
         """The replica goes, with its files; `error` is for those who wait for it."""
         partition.removed = True
+        self.moves.cancel(partition)
         partition.stop(error)
         del self._by_name[partition.tp]
         del self._by_id[partition.topic_id, partition.tp.partition]
@@ -457,15 +539,21 @@ class Partitions:
     def _set_aside(self, tp: TopicPartition, log: Log, directory: LogDir, suffix: str) -> None:
         try:
             log.close()
+        except OSError as e:
+            self.fail_log_dir(directory, e)
+            return
+        self._let_go(tp, directory, suffix, log.config.file_delete_delay_ms)
+
+    def _let_go(self, tp: TopicPartition, directory: LogDir, suffix: str, delay_ms: int) -> None:
+        try:
             path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), suffix)
         except OSError as e:
             self.fail_log_dir(directory, e)
             return
         self._checkpoints_stale = True
         if suffix == "delete":
-            delay = log.config.file_delete_delay_ms / 1000
             remove = partial(directory.disk.remove_tree, path)
-            self._timer.call_later(delay, partial(self._run_blocking, directory, remove))
+            self._timer.call_later(delay_ms / 1000, partial(self._run_blocking, directory, remove))
 
     # --- configuration ------------------------------------------------------------------------
 
@@ -522,7 +610,12 @@ class Partitions:
             self.delete_files(partition, deletions)
 
     def compacted(self) -> list[Partition]:
-        return [p for p in self if p.log.config.compact and not p.offline and self._dir_of[p].online]
+        """Those that the cleaner may look at; not while a copy is being made, which it would overtake."""
+        return [
+            p
+            for p in self
+            if p.log.config.compact and not p.offline and p.move is None and self._dir_of[p].online
+        ]
 
     def sweep_producers(self) -> None:
         """Forget producers that have been silent for long."""

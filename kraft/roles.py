@@ -174,6 +174,7 @@ class BrokerRole:
             heartbeat_interval_s=config.broker_heartbeat_interval_ms * settings.MS,
             session_timeout_s=config.broker_session_timeout_ms * settings.MS,
         )
+        self.replication_quotas = settings.replication_quotas(config)
         self.partitions = Partitions(
             settings.partitions_settings(config),
             [LogDir(node.disk, path, uuid, node.boot_id) for path, uuid in log_dirs.items()],
@@ -185,8 +186,8 @@ class BrokerRole:
             blocking=node.blocking,
             on_log_dir_failed=self._log_dir_failed,
             directory_channel=BrokerDirectoryChannel(config.node_id, self.lifecycle, node.controller_links),
+            moves_quota=self.replication_quotas.moves,
         )
-        self.replication_quotas = settings.replication_quotas(config)
         self.fetches = FetchService(
             self.partitions,
             SessionCache(

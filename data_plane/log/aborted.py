@@ -55,6 +55,10 @@ class AbortedTransactions:
         self.entries: list[AbortedTransaction] = []
         self._unsynced: dict[str, File] = {}
 
+    def moved_to(self, directory: str) -> None:
+        """The log's directory has another name."""
+        self._directory = directory
+
     def load(self, bases: Iterable[int], below: int) -> None:
         """Read the files of the segments at `bases`; markers at or behind `below` are told anew."""
         self.entries = []

@@ -527,6 +527,27 @@ class Log:
                 replacement.new.rename(self.disk, "")
         self._new_files = True
 
+    # --- moving to another directory (replica_moves.py)
+
+    def take_state(self, other: Log) -> None:
+        """What `other`, of which this is a copy, knows beyond its batches: producers whose records are
+        gone already, an epoch without records."""
+        invariant(self.log_end_offset == other.log_end_offset, "P7", (self.directory, other.directory))
+        self.config = other.config
+        self.producers = other.producers
+        self.epochs = other.epochs
+        self.epochs.dirty = True
+
+    def move_to(self, directory: str) -> None:
+        """Rename the directory with all that is in it; not while a flush or a cleaning runs."""
+        self.disk.rename(self.directory, directory)
+        for segment in self._segments.values():
+            segment.moved_to(directory)
+        self.aborted.moved_to(directory)
+        self._pending_snapshots = [f"{directory}/{p.rpartition('/')[2]}" for p in self._pending_snapshots]
+        self.directory = directory
+        self._new_files = True
+
     # --- making it durable
 
     @property

@@ -193,6 +193,12 @@ class Segment:
         for index in (self.offset_index, self.time_index):
             index.path = index.path.removesuffix(old) + suffix
 
+    def moved_to(self, directory: str) -> None:
+        """Its directory has another name."""
+        self.path = f"{directory}/{self.path.rpartition('/')[2]}"
+        for index in (self.offset_index, self.time_index):
+            index.path = f"{directory}/{index.path.rpartition('/')[2]}"
+
     # --- appending
 
     def append(self, data: Buffer) -> int:

@@ -1,16 +1,20 @@
-"""DescribeLogDirs: what lies where on this broker's disks."""
+"""DescribeLogDirs: what lies where on this broker's disks. AlterReplicaLogDirs: let it lie elsewhere."""
 
 from __future__ import annotations
 
 import shutil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from data_plane.log_dirs import LogDir
-from data_plane.partition import Partition
+from kraft.api.replicas import error_of_absence
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ZERO_UUID, TopicPartition
+
+MAX_FILE_NAME: Final = 255
+LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
 
 def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
@@ -20,24 +24,38 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    kept: dict[LogDir, list[Partition]] = {directory: [] for directory in partitions.log_dirs}
+    kept: dict[LogDir, list[_Kept]] = {directory: [] for directory in partitions.log_dirs}
     for partition in partitions:
         if wanted is None or tuple(partition.tp) in wanted:
-            kept[partitions.log_dir_of(partition)].append(partition)
+            lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
+            found = _Kept(partition.tp, partition.log.size, lag, is_future=False)
+            kept[partitions.log_dir_of(partition)].append(found)
+            move = partitions.moves.of(partition)
+            if move is not None:
+                kept[move.directory].append(_Kept(partition.tp, move.log.size, move.lag, is_future=True))
     return {"error_code": 0, "results": [_directory(each, found) for each, found in kept.items()]}
 
 
-def _directory(directory: LogDir, partitions: list[Partition]) -> dict[str, Any]:
+class _Kept(NamedTuple):
+    """A log in a directory; a future one is a copy on its way in."""
+
+    tp: TopicPartition
+    size: int
+    lag: int
+    is_future: bool
+
+
+def _directory(directory: LogDir, kept: list[_Kept]) -> dict[str, Any]:
     if not directory.online:
         return {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR), "log_dir": directory.path}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for partition in sorted(partitions, key=lambda each: each.tp):
-        topics.setdefault(partition.tp.topic, []).append(
+    for each in sorted(kept):
+        topics.setdefault(each.tp.topic, []).append(
             {
-                "partition_index": partition.tp.partition,
-                "partition_size": partition.log.size,
-                "offset_lag": max(partition.high_watermark - partition.log.log_end_offset, 0),
-                "is_future_key": False,
+                "partition_index": each.tp.partition,
+                "partition_size": each.size,
+                "offset_lag": each.lag,
+                "is_future_key": each.is_future,
             }
         )
     total, usable = _volume(directory.path)
@@ -59,4 +77,48 @@ def _volume(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-ROWS: Final = (ApiRow(35, "DescribeLogDirs", 1, 4, BROKER, handle),)
+def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for number in topic.partitions:
+                error = _move(node, TopicPartition(topic.name, number), directory.path)
+                topics.setdefault(topic.name, []).append(
+                    {"partition_index": number, "error_code": int(error)}
+                )
+    return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}
+
+
+def _move(node: NodeContext, tp: TopicPartition, path: str) -> ErrorCode:
+    if len(LONGEST_FUTURE_NAME.format(tp.topic, tp.partition)) > MAX_FILE_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    try:
+        if node.partitions is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+        node.partitions.move(tp, path)
+    except BrokerError as e:
+        code = error_of_absence(node, e.code, tp.topic, ZERO_UUID, tp.partition)
+        # Not here yet, though the directory is noted: Kafka's name for that.
+        return ErrorCode.REPLICA_NOT_AVAILABLE if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else code
+    return ErrorCode.NONE
+
+
+def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
+    topics = [topic for directory in request.dirs for topic in directory.topics]
+    return {
+        "results": [
+            {
+                "topic_name": topic.name,
+                "partitions": [
+                    {"partition_index": number, "error_code": int(code)} for number in topic.partitions
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+ROWS: Final = (
+    ApiRow(34, "AlterReplicaLogDirs", 1, 2, BROKER, handle_alter, on_error=alter_error),
+    ApiRow(35, "DescribeLogDirs", 1, 4, BROKER, handle),
+)

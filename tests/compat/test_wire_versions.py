@@ -207,6 +207,9 @@ class Questions:
         resource = {"resource_type": 2, "resource_name": self.topic, "configs": configs}
         return {"resources": [resource], "validate_only": False}
 
+    def _AlterReplicaLogDirs(self, version: int) -> dict[str, Any]:
+        return {"dirs": [{"path": "/no/such/dir", "topics": [{"name": self.topic, "partitions": [0]}]}]}
+
     def _DescribeLogDirs(self, version: int) -> dict[str, Any]:
         return {"topics": None}
 
@@ -314,6 +317,7 @@ EXCUSES = {
     "CreateAcls": ErrorCode.SECURITY_DISABLED,
     "DeleteAcls": ErrorCode.SECURITY_DISABLED,
     "AlterPartitionReassignments": ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    "AlterReplicaLogDirs": ErrorCode.LOG_DIR_NOT_FOUND,
     "DeleteGroups": ErrorCode.GROUP_ID_NOT_FOUND,
     "ConsumerGroupHeartbeat": ErrorCode.GROUP_ID_NOT_FOUND,
     "ConsumerGroupDescribe": ErrorCode.GROUP_ID_NOT_FOUND,

@@ -100,8 +100,12 @@ class Broker:
         self.cluster, self.broker_id, self.disk = cluster, broker_id, disk
         loop = cluster.loop
         self.timer = WheelTimer(loop)
-        self.dirs = [LogDir(disk, "/data", boot_id=cluster.boot_id)]
+        self.dirs = [
+            LogDir(disk, path, UUID(int=number), boot_id=cluster.boot_id)
+            for number, path in enumerate(cluster.directories)
+        ]
         self.endpoints: list[MemoryLeader] = []
+        self.quotas = ReplicationQuotas(broker_id)
         self.partitions = Partitions(
             PartitionsSettings(
                 broker_id, lag_time_max=cluster.lag_time_max, log_defaults=cluster.log_defaults
@@ -113,9 +117,9 @@ class Broker:
             rng=random.Random(broker_id),
             now_ms=lambda: cluster.now_ms,
             blocking=self.blocking,
+            moves_quota=self.quotas.moves,
         )
         self.sessions = SessionCache(100, random.Random(broker_id))
-        self.quotas = ReplicationQuotas(broker_id)
         self.fetches = FetchService(
             self.partitions, self.sessions, self.timer, loop, quota=self.quotas.leader
         )
@@ -171,18 +175,21 @@ class Cluster:
         lag_time_max: float = 30.0,
         limits: FetchLimits | None = None,
         log_defaults: LogConfig | None = None,
+        directories: Sequence[str] = ("/data",),
+        disk: Callable[[], SimDisk] = SimDisk,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.lag_time_max = lag_time_max
         self.limits = limits or FetchLimits()
         self.log_defaults = log_defaults or LogConfig()
+        self.directories = directories
         self.now_ms = NOW_MS
         self.boot_id = "first boot"
         self.image = EMPTY_IMAGE
         self.cuts: set[tuple[int, int]] = set()
         self.held_back: set[int] = set()
         self.refuse_isr: list[ErrorCode] = []
-        self.disks = {i: SimDisk() for i in range(1, brokers + 1)}
+        self.disks = {i: disk() for i in range(1, brokers + 1)}
         self.brokers: dict[int, Broker] = {}
         for broker_id in self.disks:
             self.start(broker_id)
