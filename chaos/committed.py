@@ -1,29 +1,28 @@
-"""Watches how far groups have committed, from outside, with a stock client: lines of cluster.jsonl."""
+"""Watches how far groups have committed, from outside, through Kafka's protocol: lines of cluster.jsonl."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
+from chaos.observer import Coordinated, Observer
+from kraft.cluster_state import ask
+from kraft.wire.bridge import MalformedMessage
+from metadata_quorum.errors import ErrorCode
 
-from chaos.workload.producer import CLIENT_SETTINGS, SILENT
-
+OFFSET_FETCH: Final = 9
+OFFSET_FETCH_VERSIONS: Final = (5, 7)
 EVERY_S: Final = 0.25
-REQUEST_S: Final = 2.0
-
-Note = Callable[[str, str, int], None]
-"""Group, key, offset."""
+SILENCE_S: Final = 1.0
+NONE_COMMITTED: Final = -1
 
 
 class CommittedOffsets:
-    def __init__(self, bootstrap: str, groups: Sequence[str], note: Note) -> None:
-        self._admin = AdminClient({**CLIENT_SETTINGS, "bootstrap.servers": bootstrap}, logger=SILENT)
+    def __init__(self, observer: Observer, groups: Sequence[str]) -> None:
+        self._observer = observer
         self._groups = groups
-        self._note = note
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="committed", daemon=True)
 
@@ -43,14 +42,21 @@ class CommittedOffsets:
                 self._ask(group)
 
     def _ask(self, group: str) -> None:
-        """Silence where its coordinator is not to be found."""
-        wanted = [ConsumerGroupTopicPartitions(group)]
-        try:
-            answer = self._admin.list_consumer_group_offsets(wanted, request_timeout=REQUEST_S)[
-                group
-            ].result()
-        except KafkaException:
+        """Nothing is noted where its coordinator is not to be found, or does not say."""
+        node = self._observer.coordinator(Coordinated(group))
+        if node is None:
             return
-        for each in answer.topic_partitions or ():
-            if each.error is None and each.offset >= 0:
-                self._note(group, f"{each.topic}-{each.partition}", each.offset)
+        address = self._observer.address(node)
+        fields = {"group_id": group, "topics": None}
+        try:
+            answer = ask(address.host, address.port, OFFSET_FETCH, OFFSET_FETCH_VERSIONS, fields, SILENCE_S)
+        except (OSError, MalformedMessage):
+            return
+        if answer.error_code != ErrorCode.NONE:
+            return
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code == ErrorCode.NONE and each.committed_offset != NONE_COMMITTED:
+                    self._observer.note_committed(
+                        group, f"{topic.name}-{each.partition_index}", each.committed_offset
+                    )

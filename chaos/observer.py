@@ -165,6 +165,9 @@ class Observer:
                 return int(answer.node_id)
         return None
 
+    def address(self, node: int) -> Address:
+        return self._addresses[node]
+
     # ---- questions about the past
 
     def history(self, key: str) -> tuple[At, ...]:

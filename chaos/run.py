@@ -176,7 +176,7 @@ def _on_own_cluster(plan: Plan) -> Healing:
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             ground = Ground.of(cluster, random.Random(f"damage/{plan.seed}"))
             player = Player(ground, observer, events, _coordinated(workload))
-            with CommittedOffsets(cluster.bootstrap(), watched, observer.note_committed):
+            with CommittedOffsets(observer, watched):
                 player.play(steps, plan.fault_seconds)
                 player.heal()
                 events.point(CALM)

@@ -11,15 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-
+from chaos.workload.consumer import ReadingClient
 from chaos.workload.journal import Journal
-from chaos.workload.producer import CLIENT_SETTINGS, SILENT
 
 SETTLE_S: Final = 20.0
 """Beyond the timeout, in a quiet cluster: Kafka looks for such transactions every 10 s, then come markers."""
-REQUEST_S: Final = 5.0
 LOOK_S: Final = 0.25
 
 Ends = dict[str, tuple[int, int]]
@@ -27,33 +23,31 @@ Ends = dict[str, tuple[int, int]]
 
 
 def settle(bootstrap: str, keys: Sequence[str], journal: Journal, patience_s: float) -> None:
-    admin = AdminClient({**CLIENT_SETTINGS, "bootstrap.servers": bootstrap}, logger=SILENT)
+    stable = ReadingClient(bootstrap)
+    high = ReadingClient(bootstrap, isolation="read_uncommitted")
     start = journal.now_ns()
     deadline = start + int(patience_s * 1e9)
     ends: Ends = {}
-    while True:
-        try:
-            ends = _ask(admin, keys)
-        except KafkaException:
-            pass  # a leader may still be on its way
-        else:
-            if all(stable == high for stable, high in ends.values()):
-                break
-        if journal.now_ns() > deadline:
-            break
-        time.sleep(LOOK_S)
-    journal.note("ends", start, "ok" if ends else "fail", final=True, ends=ends)
+    try:
+        while not _are_settled(ends, keys) and journal.now_ns() < deadline:
+            time.sleep(LOOK_S if ends else 0.0)
+            ends |= _ask(stable, high, [key for key in keys if not _are_settled(ends, [key])])
+    finally:
+        stable.end()
+        high.end()
+    journal.note("ends", start, "ok", final=True, ends=ends)
 
 
-def _ask(admin: AdminClient, keys: Sequence[str]) -> Ends:
-    """Raises KafkaException. The stable end is asked first: it cannot overtake the other."""
-    parts = [TopicPartition(topic, int(number)) for topic, _, number in (key.rpartition("-") for key in keys)]
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    stable, high = (
-        admin.list_offsets(dict.fromkeys(parts, latest), isolation_level=isolation, request_timeout=REQUEST_S)
-        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-    )
-    return {
-        f"{part.topic}-{part.partition}": (stable[part].result().offset, high[part].result().offset)
-        for part in parts
-    }
+def _are_settled(ends: Ends, keys: Sequence[str]) -> bool:
+    return all(key in ends and ends[key][0] == ends[key][1] for key in keys)
+
+
+def _ask(stable: ReadingClient, high: ReadingClient, keys: Sequence[str]) -> Ends:
+    """Of those whose leader answers. The high watermark is asked first: nobody writes any more but markers,
+    and the other may not lag behind what they add."""
+    ends: Ends = {}
+    for key in keys:
+        above, below = high.end_of(key), stable.end_of(key)
+        if above is not None and below is not None:
+            ends[key] = (min(below, above), above)
+    return ends
