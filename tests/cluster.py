@@ -16,6 +16,8 @@ from kraft.local_cluster import LocalCluster
 
 NO_SWEEP = {"log.retention.check.interval.ms": str(24 * 3600 * 1000)}
 """Tests send records with times of 1970, which a sweep would rightly delete from under them."""
+PROMPT_GROUPS = {"group.consumer.min.heartbeat.interval.ms": "100"}
+"""A group may be set to hear of a rebalance soon."""
 
 
 @contextlib.contextmanager
@@ -43,5 +45,7 @@ def shared_cluster(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
     """Three combined nodes for all tests of this worker."""
-    with running_cluster(tmp_path_factory.mktemp("shared"), free_ports(9), NO_SWEEP) as running:
+    with running_cluster(
+        tmp_path_factory.mktemp("shared"), free_ports(9), NO_SWEEP | PROMPT_GROUPS
+    ) as running:
         yield running

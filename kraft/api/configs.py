@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kraft.api.brokers import controller_of
+from kraft.api.group_configs import group_config_problem, group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.config import ROWS as BROKER_KEYS
 from kraft.config import Row, format_value
@@ -119,7 +120,8 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
         case ResourceType.GROUP:
             values = node.image.config(ResourceType.GROUP, name)
             for key in GROUP_CONFIGS.values():
-                chain = [Value(key.name, key.default, Source.DEFAULT)]
+                default = group_default(key.name, node.config) or key.default
+                chain = [Value(key.name, default, Source.DEFAULT)]
                 if key.name in values:
                     chain.insert(0, Value(key.name, values[key.name], Source.GROUP))
                 yield _entry(key.name, chain, key.type, key.doc if documented else None)
@@ -212,9 +214,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    refused, wanted = _without_fixed_keys(
-        request.resources, lambda each: [c.name for c in each.configs if c.config_operation != CONFIG_DELETE]
-    )
+    refused, wanted = _without_bad_keys(node, request.resources, lambda each: _after(node, each))
     changes = [
         ConfigChange(
             resource_type=resource.resource_type,
@@ -233,7 +233,9 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    refused, wanted = _without_fixed_keys(request.resources, lambda each: [c.name for c in each.configs])
+    refused, wanted = _without_bad_keys(
+        node, request.resources, lambda each: {c.name: c.value for c in each.configs}
+    )
     resources = [
         ConfigReplacement(
             resource_type=resource.resource_type,
@@ -246,20 +248,36 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
     return {"responses": [_altered(result) for result in (*refused, *results)]}
 
 
-def _without_fixed_keys(
-    resources: Iterable[Message], keys_set: Callable[[Message], list[str]]
+def _after(node: NodeContext, resource: Message) -> dict[str, str]:
+    """What is set by a change; of a group with what was set before, for its values must fit together."""
+    is_group = resource.resource_type == ResourceType.GROUP
+    values = dict(node.image.config(ResourceType.GROUP, resource.resource_name)) if is_group else {}
+    for each in resource.configs:
+        if each.config_operation == CONFIG_DELETE:
+            values.pop(each.name, None)
+        else:
+            values[each.name] = each.value
+    return values
+
+
+def _without_bad_keys(
+    node: NodeContext, resources: Iterable[Message], values_set: Callable[[Message], Mapping[str, str]]
 ) -> tuple[list[ConfigResult], list[Message]]:
-    """Brokers whose keys cannot be changed while they run are refused; the others may be judged.
-    Kafka's brokers check that too, before they forward, and with this code."""
+    """Brokers whose keys cannot be changed while they run are refused, and groups that would be out of
+    bounds; the others may be judged. Kafka's nodes check that too, with these codes."""
     refused, wanted = [], []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
+        values = values_set(resource)
         fixed = {Update.READ_ONLY} if name else {Update.READ_ONLY, Update.PER_BROKER}
-        keys = keys_set(resource) if kind == ResourceType.BROKER else []
+        keys = values if kind == ResourceType.BROKER else ()
         bad = [key for key in keys if key in BROKER_KEYS and BROKER_KEYS[key].rule.update in fixed]
+        problem = group_config_problem(values, node.config) if kind == ResourceType.GROUP else None
         if bad:
             message = f"Cannot update these configs dynamically: {', '.join(bad)}"
             refused.append(ConfigResult(kind, name, ErrorCode.INVALID_REQUEST, message))
+        elif problem:
+            refused.append(ConfigResult(kind, name, ErrorCode.INVALID_CONFIG, problem))
         else:
             wanted.append(resource)
     return refused, wanted
