@@ -445,6 +445,28 @@ class DeleteAcls(Command):
     filters: tuple[AclFilter, ...]
 
 
+# -- features ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdate:
+    """The level that a feature is to have; `upgrade_type` says what the asker is prepared for."""
+
+    name: String
+    level: Int16
+    upgrade_type: Int8 = 1
+
+
+@_row(80)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFeatures(Command):
+    """All of them or none. `supported`: what the proposer, `controller_id`, can run."""
+
+    controller_id: Int32
+    updates: tuple[FeatureUpdate, ...]
+    supported: tuple[FeatureField, ...]
+
+
 # -- quotas -----------------------------------------------------------------------------
 
 

@@ -511,6 +511,19 @@ class Controller:
         command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
         return cast(ProducerIdBlock, await self._propose(command))
 
+    async def update_features(
+        self,
+        updates: Sequence[c.FeatureUpdate],
+        supported: Sequence[FeatureRange],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """All or none: raises `BrokerError`, INVALID_UPDATE_VERSION. `supported`: what this node can run."""
+        command = c.UpdateFeatures(
+            controller_id=self.node_id, updates=tuple(updates), supported=feature_fields(supported)
+        )
+        await self._run(command, validate_only, None)
+
     async def alter_client_quotas(
         self, alterations: Sequence[c.QuotaAlteration], *, validate_only: bool = False
     ) -> tuple[QuotaResult, ...]:

@@ -47,7 +47,6 @@ def _range(row: ApiRow) -> dict[str, Any]:
 
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "metadata.version": (7, 27),
-    "kraft.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
     "transaction.version": (0, 2),
     "group.version": (0, 1),

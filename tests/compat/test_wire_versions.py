@@ -272,6 +272,11 @@ class Questions:
     def _AllocateProducerIds(self, version: int) -> dict[str, Any]:
         return {"broker_id": 77, "broker_epoch": 1}
 
+    def _UpdateFeatures(self, version: int) -> dict[str, Any]:
+        level = {"feature": "metadata.version", "max_version_level": 27}
+        more = {"upgrade_type": 1} if version >= 1 else {"allow_downgrade": False}
+        return {"timeout_ms": 30_000, "feature_updates": [{**level, **more}]}
+
     def _DescribeClientQuotas(self, version: int) -> dict[str, Any]:
         return {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
 

@@ -1,0 +1,40 @@
+"""UpdateFeatures: finalized levels of features, judged by the active controller."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.api.brokers import controller_of
+from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.versions import SUPPORTED_FEATURES
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.commands import FeatureUpdate
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import FeatureRange
+
+_LAST_WITH_RESULTS: Final = 1
+"""Later versions have one error for all, for it is all or nothing."""
+
+
+async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    # Version 0 says allow_downgrade in place of a type; as in Kafka 4.1 it asks for an upgrade.
+    updates = tuple(
+        FeatureUpdate(name=each.feature, level=each.max_version_level, upgrade_type=each.upgrade_type)
+        for each in request.feature_updates
+    )
+    supported = tuple(FeatureRange(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
+    await controller_of(node).update_features(updates, supported, validate_only=request.validate_only)
+    done = [
+        {"feature": name, "error_code": 0, "error_message": None} for name in {u.name: u for u in updates}
+    ]
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "error_message": None,
+        "results": [{"feature": name, "error_code": 0, "error_message": None} for name in named]
+        if ctx.version <= _LAST_WITH_RESULTS
+        else [],
+    }
+
+
+ROWS: Final = (ApiRow(57, "UpdateFeatures", 0, 2, EVERYWHERE, handle, forwarded=True),)

@@ -1,0 +1,96 @@
+"""UpdateFeatures: finalized levels go up and down, where every node can run them.
+
+All updates of a request or none. What depends on a metadata.version needs no check: the levels that can be
+reached from the one that a cluster begins with have them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+from metadata_quorum.commands import FeatureUpdate, UpdateFeatures
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.model import FeatureRange
+from metadata_quorum.records import FeatureLevelRecord
+
+METADATA_VERSION: Final = "metadata.version"
+
+OLDEST_SAME_RECORDS: Final = 23
+"""4.0-IV1: the last metadata.version up to 27 that brought new records. Below, some could not be kept."""
+
+_FOR_ALL: Final = "The update failed for all features since the following feature had an error: "
+
+
+class UpgradeType(IntEnum):
+    """What the asker is prepared for."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
+    """Raises `BrokerError`, INVALID_UPDATE_VERSION, where one of them cannot be."""
+    decision = Decision()
+    wanted = {update.name: update for update in command.updates}  # of two for one feature the later counts
+    for update in wanted.values():
+        problem = _problem(image, command, update)
+        if problem is not None:
+            raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION, _FOR_ALL + problem)
+        if update.level != image.features.get(update.name, 0):
+            decision.records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    return decision
+
+
+def _problem(image: MetadataImage, command: UpdateFeatures, update: FeatureUpdate) -> str | None:
+    name, level = update.name, update.level
+    told = f"Invalid update version {level} for feature {name}. "
+    present = image.features.get(name, 0)
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        return told + "The controller does not support the given upgrade type."
+    if level < 0:
+        return told + "A feature version cannot be less than 0."
+    for node, features in _nodes(image, command):
+        low, high = features.get(name, (0, 0))
+        if not low <= level <= high:
+            runs = f"only supports versions {low}-{high}" if high else "does not support this feature."
+            return f"{told}{node} {runs}"
+    if level < present and update.upgrade_type == UpgradeType.UPGRADE:
+        return told + (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if level > present and update.upgrade_type != UpgradeType.UPGRADE:
+        return told + "Can't downgrade to a newer version."
+    if name == METADATA_VERSION and level < min(present, OLDEST_SAME_RECORDS):
+        unsafe = update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE
+        return f"Invalid metadata.version {level}. " + (
+            "Unsafe metadata downgrade is not supported in this version."
+            if unsafe
+            else "Refusing to perform the requested downgrade because it might delete metadata information."
+        )
+    return None
+
+
+Ranges = dict[str, tuple[int, int]]
+
+
+def _nodes(image: MetadataImage, command: UpdateFeatures) -> Iterator[tuple[str, Ranges]]:
+    """Every node that would have to run the new levels: the proposer first, as it told itself."""
+    supported = tuple(
+        FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
+        for each in command.supported
+    )
+    yield f"Local controller {command.controller_id}", _ranges(supported)
+    for kind, nodes in (("Broker", image.brokers), ("Controller", image.controllers)):
+        for node_id in sorted(nodes):
+            if nodes[node_id].features:  # else it says nothing about features
+                yield f"{kind} {node_id}", _ranges(nodes[node_id].features)
+
+
+def _ranges(features: tuple[FeatureRange, ...]) -> Ranges:
+    return {each.name: (each.min_supported_version, each.max_supported_version) for each in features}
