@@ -25,9 +25,7 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
     )
     supported = tuple(FeatureRange(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
     await controller_of(node).update_features(updates, supported, validate_only=request.validate_only)
-    done = [
-        {"feature": name, "error_code": 0, "error_message": None} for name in {u.name: u for u in updates}
-    ]
+    named = dict.fromkeys(update.name for update in updates)
     return {
         "error_code": int(ErrorCode.NONE),
         "error_message": None,
