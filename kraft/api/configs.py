@@ -20,6 +20,7 @@ from kraft.config import Row, format_value
 from kraft.config_keys import TOPIC_KEYS, Required, Update
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
+from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.commands import (
     CONFIG_DELETE,
     ConfigChange,
@@ -44,6 +45,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -125,6 +127,22 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
                 if key.name in values:
                     chain.insert(0, Value(key.name, values[key.name], Source.GROUP))
                 yield _entry(key.name, chain, key.type, key.doc if documented else None)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                )
+            values = node.image.config(ResourceType.CLIENT_METRICS, name)
+            for key in CLIENT_METRICS_CONFIGS.values():
+                own = Value(key.name, values.get(key.name, key.default), Source.CLIENT_METRICS)
+                default = own._replace(source=Source.DEFAULT)
+                entry = _entry(
+                    key.name,
+                    [own if key.name in values else default],
+                    key.type,
+                    key.doc if documented else None,
+                )
+                yield entry if key.name in values else {**entry, "synonyms": []}
         case _:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"

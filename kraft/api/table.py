@@ -12,6 +12,7 @@ from typing import Final
 from kraft.api import (
     acls,
     brokers,
+    config_resources,
     configs,
     consumer_groups,
     features,
@@ -49,6 +50,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     consumer_groups.ROWS,
     topics.ROWS,
     configs.ROWS,
+    config_resources.ROWS,
     features.ROWS,
     quotas.ROWS,
     reassignments.ROWS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from metadata_quorum.commands import (
     CONFIG_APPEND,
     CONFIG_DELETE,
@@ -129,7 +130,10 @@ def _present(image: MetadataImage, resource: Resource) -> Mapping[str, str]:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'")
             if name and int(name) not in image.brokers:
                 raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
-        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        case ResourceType.GROUP:
             if not name:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Default resources are not allowed here.")
         case _:
@@ -145,6 +149,8 @@ def _keys(resource: Resource) -> Mapping[str, ConfigKey]:
             return DYNAMIC_BROKER_CONFIGS
         case ResourceType.GROUP:
             return GROUP_CONFIGS
+        case ResourceType.CLIENT_METRICS:
+            return CLIENT_METRICS_CONFIGS
         case _:
             return {}
 
@@ -179,7 +185,9 @@ def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[s
 def _check(resource: Resource, values: Mapping[str, str]) -> None:
     problem: str | None = None
     kind, name = resource
-    if kind == ResourceType.TOPIC:
+    if kind == ResourceType.CLIENT_METRICS:
+        check_client_metrics(values)
+    elif kind == ResourceType.TOPIC:
         problem = topic_config_problem(values)
     elif kind in (ResourceType.BROKER, ResourceType.GROUP):
         for key_name, value in values.items():

@@ -277,6 +277,9 @@ class Questions:
         more = {"upgrade_type": 1} if version >= 1 else {"allow_downgrade": False}
         return {"timeout_ms": 30_000, "feature_updates": [{**level, **more}]}
 
+    def _ListConfigResources(self, version: int) -> dict[str, Any]:
+        return {"resource_types": [2]} if version >= 1 else {}
+
     def _DescribeClientQuotas(self, version: int) -> dict[str, Any]:
         return {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
 

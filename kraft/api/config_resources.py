@@ -1,0 +1,50 @@
+"""ListConfigResources: of which resources configurations can be read. Version 0 knows client metrics only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.context import NodeContext, RequestContext
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataImage
+from metadata_quorum.model import ResourceType
+
+LISTED: Final = (
+    ResourceType.CLIENT_METRICS,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+)
+
+
+def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS]
+    if unknown := sorted(set(wanted) - set(LISTED)):
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported resource types {unknown}")
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "config_resources": [
+            {"resource_name": name, "resource_type": int(kind)}
+            for kind in LISTED
+            if not wanted or kind in wanted
+            for name in _names(node.image, ctx.listener, kind)
+        ],
+    }
+
+
+def _names(image: MetadataImage, listener: str, kind: ResourceType) -> Iterator[str]:
+    match kind:
+        case ResourceType.TOPIC:
+            yield from sorted(image.topics_by_name)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            for broker, _ in image.alive_brokers(listener):
+                yield str(broker.broker_id)
+        case _:
+            yield from sorted(name for configured, name in image.configs if configured == kind)
+
+
+ROWS: Final = (ApiRow(74, "ListConfigResources", 0, 1, BROKER, handle),)
