@@ -73,6 +73,8 @@ def _value(hint: Any) -> st.SearchStrategy[Any]:
     for note in typing.get_args(hint)[1:]:
         if note in STRATEGIES:
             return STRATEGIES[note]
+    if typing.get_origin(hint) is typing.Annotated:  # by a tag, not by another codec
+        return _value(typing.get_args(hint)[0])
     return st.lists(_value(typing.get_args(hint)[0]), max_size=3).map(tuple)
 
 

@@ -30,12 +30,13 @@ class _Broker:
 
         partitions: Any = SimpleNamespace(apply=apply, drop_strays=lambda image: None)
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
+        groups: Any = SimpleNamespace(view=unused)
         node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE)
         self.publisher = Publisher(
             node,
             partitions,
             unused,
-            unused,
+            groups,
             unused,
             unused,
             incarnation_id=OURS,
