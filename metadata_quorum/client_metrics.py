@@ -1,7 +1,7 @@
 """Client metrics subscriptions (KIP-714): what a CLIENT_METRICS resource may say.
 
-They are kept and told for tools and clients' sake; nothing here receives metrics, as in an Apache Kafka without
-a receiver. Judged in decisions/configs.py, described by api/configs.py.
+They are kept and told for tools' sake; nothing here receives metrics, as in an Apache Kafka without a
+receiver. Judged in decisions/configs.py, described by api/configs.py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ CLIENT_METRICS_CONFIGS: Final[Mapping[str, ConfigKey]] = {
     key.name: key
     for key in (
         ConfigKey(INTERVAL_MS, ConfigType.INT, "300000", "Time between two pushes of a client."),
-        ConfigKey(
-            MATCH, ConfigType.LIST, "", "Which clients: PROPERTY=PATTERN,...; all of them have to fit."
-        ),
+        ConfigKey(MATCH, ConfigType.LIST, "", "Which clients: PROPERTY=PATTERN,...; all have to fit."),
         ConfigKey(METRICS, ConfigType.LIST, "", "Prefixes of the metrics that are asked for."),
     )
 }

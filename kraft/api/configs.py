@@ -128,25 +128,23 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
                     chain.insert(0, Value(key.name, values[key.name], Source.GROUP))
                 yield _entry(key.name, chain, key.type, key.doc if documented else None)
         case ResourceType.CLIENT_METRICS:
-            if not name:
-                raise BrokerError(
-                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
-                )
-            values = node.image.config(ResourceType.CLIENT_METRICS, name)
-            for key in CLIENT_METRICS_CONFIGS.values():
-                own = Value(key.name, values.get(key.name, key.default), Source.CLIENT_METRICS)
-                default = own._replace(source=Source.DEFAULT)
-                entry = _entry(
-                    key.name,
-                    [own if key.name in values else default],
-                    key.type,
-                    key.doc if documented else None,
-                )
-                yield entry if key.name in values else {**entry, "synonyms": []}
+            yield from _subscription(node, name, documented)
         case _:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"
             )
+
+
+def _subscription(node: NodeContext, name: str, documented: bool) -> Iterator[dict[str, Any]]:
+    """Of client metrics; it need not be there to have defaults, which have no synonyms here."""
+    if not name:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    values = node.image.config(ResourceType.CLIENT_METRICS, name)
+    for key in CLIENT_METRICS_CONFIGS.values():
+        source = Source.CLIENT_METRICS if key.name in values else Source.DEFAULT
+        chain = [Value(key.name, values.get(key.name, key.default), source)]
+        entry = _entry(key.name, chain, key.type, key.doc if documented else None)
+        yield entry if key.name in values else {**entry, "synonyms": []}
 
 
 def _check_broker(node: NodeContext, name: str) -> None:
