@@ -40,6 +40,9 @@ class ReadingClient:
             "bootstrap.servers": bootstrap,
             "group.id": group or "nobody",
             "enable.auto.commit": group is not None and commits,
+            # Else librdkafka 2.16 commits, as it is closed, behind markers that it has and messages that
+            # nobody was given.
+            "enable.auto.offset.store": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -54,6 +57,7 @@ class ReadingClient:
         }
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
+        self._commits = group is not None and commits
         self._consumer = Consumer(settings, logger=SILENT)
         self.is_dead = False
         """After a fatal error, such as being fenced by its successor, it reads nothing any more."""
@@ -101,7 +105,18 @@ class ReadingClient:
             assert isinstance(value, bytes)
             found.setdefault(key, []).append((offset, int(value)))
             places[key] = offset + 1
+        if self._commits:
+            self._store(found)
         return found
+
+    def _store(self, found: Mapping[str, list[tuple[int, int]]]) -> None:
+        """What was handed out may be committed."""
+        try:
+            self._consumer.store_offsets(
+                offsets=[TopicPartition(*_parts(key), pairs[-1][0] + 1) for key, pairs in found.items()]
+            )
+        except KafkaException:
+            pass  # some of it was revoked meanwhile: its next reader begins where it was
 
     def seek(self, places: Mapping[str, int]) -> bool:
         """Go back to them; False where a key is no longer this member's."""
