@@ -6,10 +6,13 @@ For `local_cluster.py` and those commands for which confluent-kafka has no call.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
-from kraft.net.client import Address, PeerClient
+from kraft.net.client import Address
+from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import Message
 from metadata_quorum.batch import iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -24,11 +27,15 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
 
+WAY: Final[ContextVar[Way]] = ContextVar("way", default=PLAINTEXT)
+"""How the nodes are spoken to: as the command line was told."""
+
+
 async def _ask(
     address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
 ) -> Message:
     loop = asyncio.get_running_loop()
-    client = await PeerClient.connect(loop, address, CLIENT_ID, timeout_s=timeout_s)
+    client = await dial(loop, address, CLIENT_ID, WAY.get(), timeout_s=timeout_s)
     try:
         await client.negotiate(timeout_s=timeout_s)
         version = client.version_of(api_key, *versions)
@@ -46,8 +53,14 @@ def ask(
     timeout_s: float = 10.0,
 ) -> Message:
     """One request on a connection of its own, in the newest version of that range both ends know.
-    Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`."""
-    return asyncio.run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
+    Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`; `BrokerError` where the two ends do not
+    accept each other."""
+    try:
+        return asyncio.run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
+    except ConnectionAbortedError as error:
+        raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
+    except ssl.SSLError as error:
+        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
 
 
 def live_brokers(host: str, port: int) -> set[int]:

@@ -29,14 +29,15 @@ class Authority:
         )  # fmt: skip
         return made
 
-    def issue(self, name: str, subject: str) -> Path:
-        """A private key and its certificate in one file, good for the loopback's address."""
+    def issue(self, name: str, subject: str, *, days: int = 2) -> Path:
+        """A private key and its certificate in one file, good for the loopback's address and so many days
+        from now on; -1: until yesterday."""
         key, request, certificate = (self.directory / f"{name}.{end}" for end in ("key", "csr", "crt"))
         extensions = self.directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName=IP:{HOST}\n")
         _openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", subject)
         signer = ("-CA", self.certificate, "-CAkey", self.directory / f"{self.name}.key", "-CAcreateserial")
-        wanted = ("-days", "2", "-extfile", extensions)
+        wanted = ("-days", str(days), "-extfile", extensions)
         _openssl("x509", "-req", "-in", request, *signer, *wanted, "-out", certificate)
         both = self.directory / f"{name}.pem"
         both.write_text(key.read_text() + certificate.read_text())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from kraft.cli.command_config import librdkafka_settings
 from kraft.cli.trouble import Trouble, sentence_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def settings(bootstrap: str, **more: object) -> dict[str, Any]:
         "log_level": 0,  # what is wrong comes as errors; its log lines would be said twice
         "error_cb": _ignore,
     }
-    return base | {name.replace("_", "."): value for name, value in more.items()}
+    return base | librdkafka_settings() | {name.replace("_", "."): value for name, value in more.items()}
 
 
 def _ignore(error: KafkaError) -> None:
@@ -50,11 +51,14 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     from confluent_kafka.admin import AdminClient
 
     _knock(bootstrap)
-    admin = AdminClient(settings(bootstrap))
+    heard: list[KafkaError] = []
+    admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
     try:
         return admin, admin.list_topics(timeout=PATIENCE_S / 2)
     except KafkaException as error:
-        raise Trouble(sentence_of(error, bootstrap)) from None
+        admin.poll(0)
+        why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
+        raise Trouble(sentence_of(why[0] if why else error, bootstrap)) from None
 
 
 def _knock(bootstrap: str) -> None:

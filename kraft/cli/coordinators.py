@@ -1,4 +1,4 @@
-"""Our own client as the commands use it, for what librdkafka has no words for: groups and transactions.
+"""Our own client as the commands use it, for what librdkafka has no words for.
 
 A request goes to a broker by its address; a group or a transactional id has one that coordinates it.
 """

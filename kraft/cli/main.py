@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from kraft.cli import (
+    acl,
     cluster,
     config,
     console,
@@ -23,11 +24,14 @@ from kraft.cli import (
     perf,
     quorum,
     quota,
+    reassign,
     start,
     storage,
     topic,
     txn,
+    user,
 )
+from kraft.cli.command_config import with_option
 from kraft.cli.trouble import plain_trouble
 
 COMMANDS = "kraft.commands"
@@ -41,8 +45,8 @@ class CommandTree(TyperGroup):
         found = super().get_command(ctx, cmd_name)
         if found is None:
             for entry in entry_points(group=COMMANDS, name=cmd_name):
-                return typer.main.get_command(entry.load())
-        return found
+                found = typer.main.get_command(entry.load())
+        return None if found is None else with_option(found)
 
     def list_commands(self, ctx: Any) -> list[str]:
         added = {entry.name for entry in entry_points(group=COMMANDS)}
@@ -66,8 +70,11 @@ cli.add_typer(topic.app, name="topic", help="Create, list, describe, alter and d
 cli.add_typer(config.app, name="config", help="Read and change configurations of topics and brokers.")
 cli.add_typer(group.app, name="group", help="Consumer groups: how far they are; move them, delete them.")
 cli.add_typer(txn.app, name="txn", help="Transactions: which there are, and how to abort one.")
+cli.add_typer(reassign.app, name="reassign", help="Move partitions to other brokers.")
 cli.add_typer(quorum.app, name="quorum", help="The metadata quorum.")
 cli.add_typer(quota.app, name="quota", help="What clients may use.")
+cli.add_typer(user.app, name="user", help="Users that log in by SCRAM.")
+cli.add_typer(acl.app, name="acl", help="Who may do what.")
 cli.add_typer(metadata.app, name="metadata", help="The metadata log.")
 cli.add_typer(log.app, name="log", help="Files of partitions.")
 cli.add_typer(storage.app, name="storage", help="Prepare a node's directories.")

@@ -46,7 +46,7 @@ def brokers(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
 
 
 def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
-    """The errors that a client hears of before it knows any broker."""
+    """The errors that a client hears of before it knows any broker, but for what tells of nobody there."""
     heard: set[int] = set()
     settings = {
         "bootstrap.servers": cluster.bootstrap,
@@ -57,7 +57,7 @@ def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
 
     def refused() -> bool:
         admin.poll(0.1)
-        return bool(heard - {KafkaError._ALL_BROKERS_DOWN})
+        return bool(heard - {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
 
     wait_until(refused, "the client is refused")
     return heard

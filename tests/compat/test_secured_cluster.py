@@ -139,8 +139,8 @@ def test_mutual_tls(tmp_path: Path, free_ports: Callable[[int], list[int]], auth
     }
     ca = {"security.protocol": "SSL", "ssl.ca.location": str(authority.certificate)}
 
-    def shows(name: str) -> dict[str, Any]:
-        pem = str(authority.issue(name, f"/CN={name}"))
+    def shows(name: str, days: int = 2) -> dict[str, Any]:
+        pem = str(authority.issue(f"{name}-{days}", f"/CN={name}", days=days))
         return {**ca, "ssl.certificate.location": pem, "ssl.key.location": pem}
 
     bert = shows("bert")
@@ -149,4 +149,24 @@ def test_mutual_tls(tmp_path: Path, free_ports: Callable[[int], list[int]], auth
         assert [each.value() for each in read(cluster.bootstrap, "mutual", 1, **bert)] == [b"x"]
         assert not brokers(cluster, ca)  # shows no certificate
         assert not brokers(cluster, shows("carl"))  # whom no rule fits
+        assert not brokers(cluster, shows("bert", days=-1))  # whose certificate has expired
         assert brokers(cluster, bert) == {1}
+
+
+def test_an_expired_certificate_of_a_node(
+    authority: Authority, tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """The client does not talk to it, and says why."""
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ssl.keystore.location": str(authority.issue("late", "/CN=late", days=-1)),
+        "ssl.truststore.location": str(authority.certificate),
+    }
+    late = LocalCluster.create(tmp_path / "late", nodes=1, ports=free_ports(3), settings=settings)
+    try:
+        late.start_node(1, wait=False)
+        client = {"security.protocol": "SSL", "ssl.ca.location": str(authority.certificate)}
+        assert KafkaError._SSL in refusals(late, client)
+    finally:
+        late.close()

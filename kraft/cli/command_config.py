@@ -1,0 +1,168 @@
+"""`--command-config FILE`: how a command speaks to a cluster that asks who it is.
+
+    Kafka's client properties -> in_use -> librdkafka_settings -> clients.py
+                              -> way -----------------------> cluster_state.py, our own client
+
+Every command that has `--bootstrap-server` has this option too: `with_option` sees to that, so that none of
+them has to name it. Key and trust stores are PEM files, as everywhere here.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kraft.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from kraft.net.security import Way
+
+_BOOTSTRAP: Final = "--bootstrap-server"
+
+_UNDERSTOOD: Final = {
+    "sasl.username", "sasl.password", "client.id", "ssl.key.password", "ssl.keystore.certificate.chain",
+    "ssl.keystore.key", "ssl.keystore.location", "ssl.truststore.certificates", "ssl.truststore.location",
+    "ssl.truststore.type", "ssl.keystore.type", "ssl.endpoint.identification.algorithm", "security.protocol",
+    "sasl.mechanism", "sasl.jaas.config", "bootstrap.servers",
+}  # fmt: skip
+
+
+in_use: ContextVar[Mapping[str, str]] = ContextVar("client properties", default=MappingProxyType({}))
+"""Of the command that runs."""
+
+
+def load(path: str) -> dict[str, str]:
+    """Raises `Trouble`."""
+    from kraft.config import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+    except OSError as error:
+        raise Trouble(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Trouble(f"cannot read {path}: it is no text") from None
+    unused = sorted(properties.keys() - _UNDERSTOOD)
+    if unused:
+        print(f"kraft: {path}: not used: {', '.join(unused)}", file=sys.stderr)
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        if properties.get(name, "PEM") != "PEM":
+            raise Trouble(f"{path}: {name}={properties[name]}: only PEM is read")
+    return properties
+
+
+def librdkafka_settings() -> dict[str, str]:
+    """How librdkafka connects."""
+    given = in_use.get()
+    keystore, checks = given.get("ssl.keystore.location"), "ssl.endpoint.identification.algorithm"
+    username, password = _login(given)
+    wanted = {
+        "security.protocol": given.get("security.protocol"),
+        "sasl.mechanism": given.get("sasl.mechanism"),
+        "sasl.username": username,
+        "sasl.password": password,
+        "ssl.ca.location": given.get("ssl.truststore.location"),
+        "ssl.ca.pem": given.get("ssl.truststore.certificates"),
+        "ssl.certificate.location": keystore,
+        "ssl.key.location": keystore,
+        "ssl.certificate.pem": given.get("ssl.keystore.certificate.chain"),
+        "ssl.key.pem": given.get("ssl.keystore.key"),
+        "ssl.key.password": given.get("ssl.key.password"),
+        checks: (given[checks] or "none") if checks in given else None,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+    from kraft.listener_security import parse_jaas
+
+    options = parse_jaas(given.get("sasl.jaas.config", ""))
+    return (
+        given.get("sasl.username", options.get("username")),
+        given.get("sasl.password", options.get("password")),
+    )
+
+
+def way(given: Mapping[str, str]) -> Way:
+    """How our own client connects. Raises `Trouble`."""
+    from kraft.net.security import MECHANISMS, Login, Tls, Way, tls_context
+
+    protocol = given.get("security.protocol", "PLAINTEXT")
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise Trouble(f"security.protocol={protocol}: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL")
+    tls = login = None
+    if protocol.endswith("SSL"):
+        try:
+            tls = tls_context(
+                Tls(
+                    ca_path=given.get("ssl.truststore.location"),
+                    ca_pem=given.get("ssl.truststore.certificates"),
+                    certificate_path=given.get("ssl.keystore.location"),
+                    certificate_pem=given.get("ssl.keystore.certificate.chain"),
+                    key_pem=given.get("ssl.keystore.key"),
+                    key_password=given.get("ssl.key.password"),
+                    checks_host=bool(given.get("ssl.endpoint.identification.algorithm", "https")),
+                )
+            )
+        except OSError as error:
+            raise Trouble(f"the certificates cannot be read: {error.strerror or error}") from None
+    if protocol.startswith("SASL"):
+        mechanism = given.get("sasl.mechanism", "")
+        username, password = _login(given)
+        if mechanism not in MECHANISMS:
+            raise Trouble(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
+        if username is None or password is None:
+            raise Trouble(f"sasl.jaas.config: {mechanism} takes a username and a password")
+        login = Login(mechanism, username, password)
+    return Way(tls, login)
+
+
+def _use(value: str | None) -> str | None:
+    if value is not None or in_use.get():
+        from kraft.cluster_state import WAY
+
+        given = {} if value is None else load(value)
+        WAY.set(way(given))
+        in_use.set(given)
+    return value
+
+
+@functools.cache
+def _option() -> Any:
+    """The option as whichever click typer uses has it."""
+    app = typer.Typer()
+
+    @app.command()
+    def template(
+        command_config: Annotated[
+            str | None,
+            typer.Option(
+                "--command-config",
+                metavar="FILE",
+                callback=_use,
+                expose_value=False,
+                help="Kafka's client properties: security.protocol, sasl.*, ssl.*",
+            ),
+        ] = None,
+    ) -> None:
+        """Only its option is wanted."""
+
+    (option, *_) = typer.main.get_command(app).params
+    option.expose_value = False
+    return option
+
+
+def with_option(command: Any) -> Any:
+    """The command, or group of commands, with `--command-config` wherever a cluster is asked."""
+    for inner in getattr(command, "commands", {}).values():
+        with_option(inner)
+    names = {name for param in command.params for name in param.opts}
+    if _BOOTSTRAP in names and "--command-config" not in names:
+        command.params.append(_option())
+    return command

@@ -1,0 +1,126 @@
+"""`kraft user`: who may log in by SCRAM.
+
+A password is typed at a prompt or read from a file, never given on the command line, where others could see
+it; it is hashed here, and neither leaves this machine nor is kept anywhere.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.coordinators import raise_for, request
+from kraft.cli.tables import show
+from kraft.cli.trouble import Trouble
+from metadata_quorum.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
+
+DESCRIBE_USER_SCRAM: Final = 50
+ALTER_USER_SCRAM: Final = 51
+
+app = typer.Typer(no_args_is_help=True)
+
+Mechanisms = Annotated[
+    list[str], typer.Option("--mechanism", metavar="|".join(BY_SASL_NAME), help="One or both.")
+]
+
+
+@app.command("list")
+def list_(
+    names: Annotated[list[str], typer.Argument(metavar="[USER]...", help="Only these.")] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List users, their mechanisms and how often their passwords are hashed."""
+    rows = [
+        (user, ScramMechanism(mechanism).sasl_name, iterations)
+        for user, mechanism, iterations in _credentials(bootstrap, names)
+    ]
+    show(("user", "mechanism", "iterations"), sorted(rows))
+
+
+@app.command()
+def add(
+    name: str,
+    mechanism: Mechanisms = ["SCRAM-SHA-512"],  # noqa: B006
+    iterations: Annotated[
+        int, typer.Option(help="More make a stolen credential harder to use.")
+    ] = MIN_ITERATIONS,
+    password_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its first line; - for standard input.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Let a user log in, or give one another password."""
+    wanted = _mechanisms(mechanism)
+    password = _password(name, password_file)
+    upsertions = []
+    for each in wanted:
+        salt = random.SystemRandom().randbytes(SALT_BYTES)
+        upsertions.append(
+            {
+                "name": name,
+                "mechanism": int(each),
+                "iterations": iterations,
+                "salt": salt,
+                "salted_password": salted(each, password, salt, max(iterations, 1)),
+            }
+        )
+    _alter(bootstrap, {"deletions": [], "upsertions": upsertions})
+
+
+@app.command()
+def delete(
+    name: str,
+    mechanism: Annotated[
+        list[str], typer.Option("--mechanism", metavar="|".join(BY_SASL_NAME), help="Only this one.")
+    ] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take a user's credentials away: all of them, or one mechanism's. Who is logged in stays so."""
+    known = [kind for _, kind, _ in _credentials(bootstrap, [name])]
+    wanted = [int(each) for each in _mechanisms(mechanism)] or known
+    deletions = [{"name": name, "mechanism": each} for each in wanted]
+    _alter(bootstrap, {"deletions": deletions, "upsertions": []})
+
+
+def _mechanisms(names: list[str]) -> list[ScramMechanism]:
+    for name in names:
+        if name not in BY_SASL_NAME:
+            raise Trouble(f"{name}: no such mechanism; there are {', '.join(BY_SASL_NAME)}")
+    return [BY_SASL_NAME[name] for name in dict.fromkeys(names)]
+
+
+def _password(user: str, file: str | None) -> str:
+    if file is None:
+        return str(typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True))
+    if file == "-":
+        line = sys.stdin.readline()
+    else:
+        with open(file, encoding="utf-8") as source:
+            line = source.readline()
+    password = line.rstrip("\r\n")
+    if not password:
+        raise Trouble(f"{file}: its first line is empty: it should be the password")
+    return password
+
+
+def _credentials(bootstrap: str, names: list[str]) -> list[tuple[str, int, int]]:
+    answer = request(
+        first_address(bootstrap), DESCRIBE_USER_SCRAM, (0, 0), {"users": [{"name": name} for name in names]}
+    )
+    raise_for(answer.error_code, answer.error_message or "")
+    for result in answer.results:
+        raise_for(result.error_code, result.error_message or "")
+    return [
+        (result.user, info.mechanism, info.iterations)
+        for result in answer.results
+        for info in result.credential_infos
+    ]
+
+
+def _alter(bootstrap: str, fields: dict[str, object]) -> None:
+    for result in request(first_address(bootstrap), ALTER_USER_SCRAM, (0, 0), fields).results:
+        raise_for(result.error_code, result.error_message or "")
