@@ -55,6 +55,26 @@ def test_the_suite(kafka: ApacheKafka):
     assert done.returncode == 0, done.stdout[-10_000:]
 
 
+@pytest.mark.row("S1", "S3")
+def test_behind_tls_and_sasl(spark: SparkSession, kafka: ApacheKafka):
+    """Source, sink, and what the driver asks for transactions: all with the properties of Java's client."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    options = {
+        "kafka.bootstrap.servers": kafka.secured,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(kafka.certificate),
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username="{USER}" password="{PASSWORD}";',
+    }
+    name = Topics(kafka.bootstrap).make(2)
+    for transactional in ("false", "true"):
+        rows = spark.range(50).selectExpr("string(id) as value")
+        given = {**options, "topic": name, "transactional": transactional}
+        rows.write.format("kraft").options(**given).mode("append").save()
+    assert read(spark, {**options, "subscribe": name}).count() == 100
+
+
 class Rights:
     """Taken from everybody on the open port."""
 
