@@ -31,7 +31,13 @@ from metadata_quorum.commands import (
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType
 from metadata_quorum.replies import ConfigResult
-from metadata_quorum.topic_configs import GROUP_CONFIGS, TOPIC_CONFIGS, ConfigKey, ConfigType
+from metadata_quorum.topic_configs import (
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigKey,
+    ConfigType,
+)
 
 _INTERNAL: Final = "internal."
 """Keys for tests: told only where they are set, as Kafka does."""
@@ -119,6 +125,7 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
                 chain = list(_broker_chain(node, row.name, name))
                 if name or chain[0].source is not Source.DEFAULT:
                     yield _broker_entry(row, chain, documented)
+            yield from _dynamic_only(node, name, documented)
         case ResourceType.GROUP:
             values = node.image.config(ResourceType.GROUP, name)
             for key in GROUP_CONFIGS.values():
@@ -178,14 +185,27 @@ def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, A
     return {**entry, "read_only": row.rule.update is Update.READ_ONLY}
 
 
-def _broker_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
-    """A broker key's values, the strongest first; the last one is the default."""
+def _dynamic_only(node: NodeContext, broker: str, documented: bool) -> Iterator[dict[str, Any]]:
+    """Keys that no server.properties may have, such as the rates of throttles; only those that are set."""
+    for key in DYNAMIC_BROKER_CONFIGS.values():
+        if key.name not in BROKER_KEYS:
+            chain = list(_dynamic_chain(node, key.name, broker))
+            if chain:
+                yield _entry(key.name, chain, key.type, key.doc if documented else None)
+
+
+def _dynamic_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
     own = node.image.config(ResourceType.BROKER, broker) if broker else {}
     shared = node.image.config(ResourceType.BROKER, "")
     if key in own:
         yield Value(key, own[key], Source.DYNAMIC_BROKER)
     if key in shared:
         yield Value(key, shared[key], Source.DYNAMIC_DEFAULT_BROKER)
+
+
+def _broker_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
+    """A broker key's values, the strongest first; the last one is the default."""
+    yield from _dynamic_chain(node, key, broker)
     if broker and key in node.config.given:
         yield Value(key, node.config.given[key], Source.STATIC_BROKER)
     default = BROKER_KEYS[key].default

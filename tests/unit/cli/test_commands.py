@@ -20,6 +20,7 @@ COMMANDS = [
     "node kill", "node stop", "node pause", "node resume", "node start",
     "topic create", "topic list", "topic describe", "topic alter", "topic delete",
     "config get", "config set", "quorum status", "metadata dump", "log dump",
+    "reassign plan", "reassign run", "reassign status", "reassign cancel",
     "storage format", "storage random-uuid", "perf produce", "perf consume", "perf latency",
 ]  # fmt: skip
 
@@ -35,7 +36,7 @@ def test_every_command_explains_itself(command):
     "command",
     [
         "topic list", "topic create x", "topic describe", "config get topic x", "quorum status", "consume x",
-        "metadata dump", "elect-leaders", "perf produce x", "produce x",
+        "metadata dump", "elect-leaders", "perf produce x", "produce x", "reassign plan x", "reassign status",
     ],
 )  # fmt: skip
 def test_no_broker_is_one_sentence(command, free_ports):

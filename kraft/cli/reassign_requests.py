@@ -1,0 +1,185 @@
+"""What `kraft reassign` asks of a cluster: alter and list reassignments, set throttles, choose log dirs.
+
+Our own client asks: librdkafka has no words for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kraft.cli.clients import first_address
+from kraft.cli.coordinators import metadata, raise_for, request
+from kraft.cli.trouble import Trouble
+from kraft.reassignment_plan import ANY_DIR, Placed
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ResourceType
+
+ALTER_REPLICA_LOG_DIRS: Final = 34
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_REASSIGNMENTS: Final = 45
+LIST_REASSIGNMENTS: Final = 46
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+
+_SET, _DELETE = 0, 1
+_TIMEOUT_MS: Final = 30_000
+
+Place = tuple[str, int]
+
+
+class Moving(NamedTuple):
+    """A partition that is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def topics(bootstrap: str, names: Sequence[str]) -> list[Message]:
+    """Trouble where one does not exist."""
+    found: list[Message] = metadata(bootstrap, list(names)).topics
+    for topic in found:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Trouble(f"{topic.name}: there is no such topic")
+        raise_for(topic.error_code, topic.name)
+    return found
+
+
+def placed(bootstrap: str, names: Sequence[str]) -> list[Placed]:
+    """Where the partitions of topics lie, or where they are going."""
+    going = {(each.topic, each.partition): each for each in under_way(bootstrap)}
+    found = []
+    for topic in topics(bootstrap, names):
+        for each in topic.partitions:
+            move = going.get((topic.name, each.partition_index))
+            replicas = tuple(each.replica_nodes)
+            if move is not None:
+                replicas = tuple(r for r in move.replicas if r not in move.removing)
+            found.append(Placed(topic.name, each.partition_index, replicas))
+    return sorted(found)
+
+
+def racks(bootstrap: str) -> dict[int, str | None]:
+    """Of the brokers that are up."""
+    return {each.node_id: each.rack for each in metadata(bootstrap, []).brokers}
+
+
+def under_way(bootstrap: str) -> list[Moving]:
+    answer = request(
+        first_address(bootstrap), LIST_REASSIGNMENTS, (0, 0), {"topics": None, "timeout_ms": _TIMEOUT_MS}
+    )
+    raise_for(answer.error_code, answer.error_message or "")
+    return sorted(
+        Moving(
+            topic.name,
+            each.partition_index,
+            tuple(each.replicas),
+            tuple(each.adding_replicas),
+            tuple(each.removing_replicas),
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    )
+
+
+def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None:
+    """None calls a partition's reassignment off. Trouble with the first that was refused."""
+    wanted: dict[str, list[dict[str, Any]]] = {}
+    for (topic, number), replicas in targets.items():
+        wanted.setdefault(topic, []).append({"partition_index": number, "replicas": replicas})
+    fields = {
+        "timeout_ms": _TIMEOUT_MS,
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in wanted.items()],
+    }
+    answer = request(first_address(bootstrap), ALTER_REASSIGNMENTS, (0, 1), fields)
+    raise_for(answer.error_code, answer.error_message or "")
+    for topic in answer.responses:
+        for each in topic.partitions:
+            if each.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+                name = f"{topic.name}-{each.partition_index}"
+                raise BrokerError(ErrorCode(each.error_code), f"{name}: {each.error_message}")
+
+
+def choose_log_dirs(bootstrap: str, plan: Iterable[Placed]) -> None:
+    """Tell brokers which directory a replica belongs in, those that it lies on already and those it is
+    still to come to."""
+    wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
+    for each in plan:
+        for broker, path in zip(each.replicas, each.log_dirs, strict=False):
+            if path != ANY_DIR:
+                numbers = wanted.setdefault(broker, {}).setdefault(path, {}).setdefault(each.topic, [])
+                numbers.append(each.partition)
+    addresses = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
+    for broker, paths in wanted.items():
+        if broker not in addresses:
+            raise Trouble(f"{broker}: there is no such broker")
+        dirs = [
+            {"path": path, "topics": [{"name": t, "partitions": numbers} for t, numbers in named.items()]}
+            for path, named in paths.items()
+        ]
+        for topic in request(addresses[broker], ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": dirs}).results:
+            for each in topic.partitions:
+                if each.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # it is noted for when it comes
+                    raise_for(each.error_code, f"{topic.topic_name}-{each.partition_index} on {broker}")
+
+
+def throttle(bootstrap: str, rate: int, before: Iterable[Placed], plan: Iterable[Placed]) -> None:
+    """Limit what the moves from `before` to `plan` copy: who leads or held a replica sends, who is new
+    fetches."""
+    held = {(each.topic, each.partition): each.replicas for each in before}
+    senders: dict[str, list[str]] = {}
+    fetchers: dict[str, list[str]] = {}
+    brokers: set[int] = set()
+    for each in plan:
+        sources = held.get((each.topic, each.partition), ())
+        new = [broker for broker in each.replicas if broker not in sources]
+        if new:
+            senders.setdefault(each.topic, []).extend(f"{each.partition}:{b}" for b in sources)
+            fetchers.setdefault(each.topic, []).extend(f"{each.partition}:{b}" for b in new)
+            brokers |= {*sources, *new}
+    rates = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
+    resources = [_resource(ResourceType.BROKER, str(broker), rates) for broker in sorted(brokers)]
+    resources += [
+        _resource(
+            ResourceType.TOPIC,
+            topic,
+            {LEADER_REPLICAS: ",".join(senders[topic]), FOLLOWER_REPLICAS: ",".join(fetchers[topic])},
+        )
+        for topic in sorted(senders)
+    ]
+    _configure(bootstrap, resources)
+
+
+def lift_throttle(bootstrap: str, names: Iterable[str]) -> None:
+    """From these topics, and from all brokers if nothing else is under way."""
+    replicas = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    resources = [_resource(ResourceType.TOPIC, topic, replicas) for topic in sorted(set(names))]
+    if not under_way(bootstrap):
+        rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE))
+        resources += [
+            _resource(ResourceType.BROKER, str(broker), rates) for broker in sorted(racks(bootstrap))
+        ]
+    _configure(bootstrap, resources)
+
+
+def _resource(kind: ResourceType, name: str, values: Mapping[str, str | None]) -> dict[str, Any]:
+    configs = [
+        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for key, value in values.items()
+    ]
+    return {"resource_type": int(kind), "resource_name": name, "configs": configs}
+
+
+def _configure(bootstrap: str, resources: list[dict[str, Any]]) -> None:
+    fields = {"resources": resources, "validate_only": False}
+    answer = request(first_address(bootstrap), INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+    for each in answer.responses:
+        if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise BrokerError(ErrorCode(each.error_code), each.error_message or "")
