@@ -57,9 +57,14 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
             f"Invalid value {interval} for {INTERVAL_MS}, interval must be between {MIN_INTERVAL_MS} and "
             f"{MAX_INTERVAL_MS} (1 hour)",
         )
-    for condition in values.get(MATCH, "").split(","):
-        if condition.strip() and not _is_condition(condition):
+    for condition in items(values.get(MATCH, "")):
+        if not _is_condition(condition):
             raise BrokerError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {condition}")
+
+
+def items(value: str) -> list[str]:
+    """Of a list."""
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _is_condition(condition: str) -> bool:

@@ -28,6 +28,8 @@ def lines() -> Iterator[str]:
 def _line(row: ApiRow) -> str:
     listeners = ", ".join(sorted(role.value for role in row.listeners))
     name = f"{row.name} (ours, between nodes)" if row.internal else row.name
+    if not row.named:
+        name += " (not named in ApiVersions)"
     forwarded = "yes" if row.forwarded else ""
     return f"| {row.key} | {name} | {row.min_version}-{row.max_version} | {listeners} | {forwarded} |"
 

@@ -91,21 +91,20 @@ def handle_describe_topic_partitions(node: NodeContext, ctx: RequestContext, req
     """Topics in the order of their names, at most so many partitions, and where to go on."""
     image = node.image
     view = _View(image, ctx.listener, version=13)
-    names = (
-        sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics_by_name)
-    )
-    left = min(request.response_partition_limit, node.config.max_request_partition_size_limit)
+    names = _pages_from(request, image)
+    limit = min(request.response_partition_limit, node.config.max_request_partition_size_limit)
+    left = max(limit, 1)
     first = 0
-    if request.cursor is not None:
-        if request.cursor.partition_index < 0:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
-        names = [name for name in names if name >= request.cursor.topic_name]
-        first = request.cursor.partition_index if names and names[0] == request.cursor.topic_name else 0
+    if request.cursor is not None and names and names[0] == request.cursor.topic_name:
+        first = request.cursor.partition_index
     topics: list[dict[str, Any]] = []
     for name in names:
+        if left == 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)
         if topic is None:
-            topics.append(_missing_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            missing = _missing_topic(name, auto_create.unknown_topic_error(name))
+            topics.append(_with_operations(missing, asked=True))
             continue
         numbers = [number for number in sorted(topic.partitions) if number >= first]
         described = _with_operations(view.topic(topic, numbers[:left]), asked=True)
@@ -120,6 +119,21 @@ def handle_describe_topic_partitions(node: NodeContext, ctx: RequestContext, req
         left -= len(numbers)
         first = 0
     return {"topics": topics, "next_cursor": None}
+
+
+def _pages_from(request: Message, image: MetadataImage) -> list[str]:
+    """The topics asked for, all where none is named, from the cursor on."""
+    names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
+    cursor = request.cursor
+    if cursor is None:
+        return names
+    if request.topics and cursor.topic_name not in names:
+        message = "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+        raise BrokerError(ErrorCode.INVALID_REQUEST, message + cursor.topic_name)
+    if cursor.partition_index < 0:
+        message = "DescribeTopicPartitionsRequest cursor partition must be valid: "
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{message}{cursor.partition_index}")
+    return [name for name in names if name >= cursor.topic_name]
 
 
 def describe_topic_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:

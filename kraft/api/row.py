@@ -47,6 +47,8 @@ class ApiRow:
     """Its replies may be large: one at a time per connection."""
     in_turn: bool = False
     """Begun when all before it on its connection are answered: what it says must be true when it leaves."""
+    named: bool = True
+    """ApiVersions tells of it."""
     internal: bool = False
     """Ours, between nodes: not named in ApiVersions."""
 

@@ -12,6 +12,9 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 
 PRODUCE: Final = 0
 
+SOFTWARE: Final = "software"
+"""In a connection's state: what the client says it is, and in which version."""
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client may call itself and its version."""
 
@@ -21,10 +24,11 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
         for word in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(word):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
+        ctx.connection.state[SOFTWARE] = (request.client_software_name, request.client_software_version)
     finalized = node.image.features
     return {
         "error_code": int(ErrorCode.NONE),
-        "api_keys": [_range(row) for row in ctx.apis.values() if not row.internal],
+        "api_keys": [_range(row) for row in ctx.apis.values() if row.named and not row.internal],
         "supported_features": [
             {"name": name, "min_version": low, "max_version": high}
             for name, (low, high) in SUPPORTED_FEATURES.items()

@@ -1,0 +1,108 @@
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), as an Apache Kafka without a receiver answers.
+
+ApiVersions does not name them, so that no client begins to push. Who asks all the same is told which
+subscriptions fit, and may push; what it pushes is thrown away. Nothing is remembered between two requests.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.versions import SOFTWARE
+from kraft.context import NodeContext, RequestContext
+from kraft.storage import random_uuid
+from kraft.wire.bridge import Message
+from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS, INTERVAL_MS, MATCH, METRICS, items
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import ZERO_UUID, ResourceType
+
+MAX_BYTES: Final = 1024 * 1024
+"""telemetry.max.bytes"""
+CODECS: Final = (4, 3, 1, 2)
+"""zstd, lz4, gzip, snappy: the first is the one that is liked best."""
+UNCOMPRESSED: Final = 0
+EVERY_METRIC: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What all subscriptions that fit a client ask of it together."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    subscription_id: int
+
+
+def handle_get(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    client = request.client_instance_id
+    if client == ZERO_UUID:
+        client = random_uuid(node.random)
+    wish = _wish(node, ctx, client)
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "client_instance_id": client,
+        "subscription_id": wish.subscription_id,
+        "accepted_compression_types": CODECS,
+        "push_interval_ms": wish.interval_ms,
+        "telemetry_max_bytes": MAX_BYTES,
+        "delta_temporality": True,
+        "requested_metrics": wish.metrics,
+    }
+
+
+def handle_push(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if request.client_instance_id == ZERO_UUID:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if request.subscription_id != _wish(node, ctx, request.client_instance_id).subscription_id:
+        raise BrokerError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+    if request.compression_type not in (UNCOMPRESSED, *CODECS):
+        raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if len(request.metrics or b"") > MAX_BYTES:
+        raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE)
+    return {"error_code": int(ErrorCode.NONE)}
+
+
+def push_error(request: Message, code: ErrorCode, message: str) -> Response:
+    return {"error_code": int(code)}
+
+
+def _wish(node: NodeContext, ctx: RequestContext, client: UUID) -> _Wish:
+    name, version = ctx.connection.state.get(SOFTWARE, ("", ""))
+    told = {
+        "client_instance_id": str(client),
+        "client_id": ctx.client_id or "",
+        "client_software_name": name,
+        "client_software_version": version,
+        "client_source_address": ctx.client_host,
+        "client_source_port": str(ctx.connection.client_port),
+    }
+    metrics: set[str] = set()
+    intervals: list[int] = []
+    for (kind, _), values in node.image.configs.items():
+        if kind == ResourceType.CLIENT_METRICS and _fits(values.get(MATCH, ""), told):
+            metrics.update(items(values.get(METRICS, "")))
+            intervals.append(int(values.get(INTERVAL_MS) or CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
+    interval_ms = min(intervals, default=int(CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
+    chosen = (EVERY_METRIC,) if EVERY_METRIC in metrics else tuple(sorted(metrics))
+    checksum = zlib.crc32(f"{chosen}{interval_ms}{client}".encode())
+    return _Wish(chosen, interval_ms, checksum - 2**31)
+
+
+def _fits(conditions: str, told: Mapping[str, str]) -> bool:
+    for condition in items(conditions):
+        name, _, pattern = (part.strip() for part in condition.partition("="))
+        if not re.fullmatch(pattern, told[name]):
+            return False
+    return True
+
+
+ROWS: Final = (
+    ApiRow(71, "GetTelemetrySubscriptions", 0, 0, BROKER, handle_get, on_error=push_error, named=False),
+    ApiRow(72, "PushTelemetry", 0, 0, BROKER, handle_push, on_error=push_error, named=False),
+)
