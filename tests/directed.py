@@ -21,10 +21,13 @@ from chaos.live.cluster import ChaosCluster
 from chaos.workload.consumer import ReadingClient
 from chaos.workload.discard import Discarded
 from chaos.workload.final import read_all
-from chaos.workload.generator import AssignStep, SendStep, Step
+from chaos.workload.generator import AssignStep, Ending, SendStep, Step
 from chaos.workload.journal import Journal
 from chaos.workload.producer import SendingClient
+from chaos.workload.settle import settle
 from chaos.workload.topics import Writing
+from chaos.workload.transactional import TransactionalClient
+from chaos.workload.transactor import Transactor
 from chaos.workload.worker import Making, Worker
 from kraft.cluster_state import METADATA, METADATA_VERSION, ask
 from kraft.local_cluster import HOST
@@ -34,6 +37,8 @@ CLIENTS: Final = 3
 WRITER, OTHER_WRITER, READER = range(CLIENTS)
 DELIVERY_TIMEOUT_S: Final = 2.0
 FINAL_PATIENCE_S: Final = 60
+SETTLE_S: Final = 5.0
+"""For markers: no transaction is left open here."""
 
 
 class Stage:
@@ -46,6 +51,7 @@ class Stage:
         self._topic, self._mode = topic, mode
         self._began = time.monotonic_ns()
         self._discarded = Discarded()
+        self.transactors: dict[int, Transactor] = {}
         self._workers = [self._worker(number, cluster.bootstrap()) for number in range(CLIENTS)]
 
     def _now_ns(self) -> int:
@@ -53,18 +59,29 @@ class Stage:
 
     def _worker(self, number: int, bootstrap: str) -> Worker:
         nothing: Iterator[Step] = iter(())
-        writing = Writing(self._mode.acks, self._mode.idempotent, transactional=False)
+        mode = self._mode
+        writing = Writing(mode.acks, mode.idempotent, mode.transactional)
         making = Making(
             lambda: SendingClient(bootstrap, writing, DELIVERY_TIMEOUT_S, self._now_ns),
             lambda: ReadingClient(bootstrap),
             lambda instance_id: ReadingClient(bootstrap, "nobody", instance_id),
         )
         journal = Journal(number, CLIENTS, self._now_ns, self.operations.append)
+        settings = {"transactional.id": f"{self._topic}-{number}"}
+
+        def transactional() -> TransactionalClient:
+            sender = SendingClient(bootstrap, writing, DELIVERY_TIMEOUT_S, self._now_ns, settings)
+            return TransactionalClient(sender, self._now_ns)
+
+        self.transactors[number] = Transactor(
+            settings["transactional.id"], transactional, journal, self._discarded
+        )
         return Worker(nothing, making, journal=journal, discarded=self._discarded)
 
     def close(self) -> None:
-        for worker in self._workers:
+        for number, worker in enumerate(self._workers):
             worker.close()
+            self.transactors[number].drop()
         self._discarded.wait(10)
 
     # --- clients ------------------------------------------------------------------------------
@@ -78,6 +95,19 @@ class Stage:
         for value in values:
             self._workers[by].do(SendStep(((self.key, value),)))
         return self.operations[-1].outcome
+
+    @contextmanager
+    def transaction(self, *values: int, ending: Ending, late: Sequence[int] = ()) -> Iterator[None]:
+        """Around what happens while a transaction is open that has sent these values."""
+        transactor = self.transactors[WRITER]
+        client = transactor.ready()
+        start, process = self._now_ns(), self._workers[WRITER].journal.process
+        assert client is not None
+        assert transactor.begin(client)
+        client.send([(self.key, value) for value in values])
+        yield
+        outcome = transactor.end(client, ending, [(self.key, value) for value in late])
+        transactor.note(client, start, outcome, process)
 
     @contextmanager
     def sending(self, value: int) -> Iterator[None]:
@@ -101,8 +131,11 @@ class Stage:
 
     def verdict(self) -> Verdict:
         """Everything is read once more, by a new client, and judged."""
+        reader = self._workers[READER]
+        if self._mode.transactional:
+            settle(self.cluster.bootstrap(), [self.key], reader.journal, SETTLE_S)
         deadline_ns = self._now_ns() + FINAL_PATIENCE_S * 10**9
-        missing = read_all(self._workers[READER], {self.key: 0}, deadline_ns, self._now_ns)
+        missing = read_all(reader, {self.key: 0}, deadline_ns, self._now_ns)
         assert missing == {}
         return check(History(Header({self._topic: self._mode}), self.operations))
 

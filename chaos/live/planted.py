@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any, Final
 
 import kraft.roles
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.state_machine import TransactionDecision, TransactionTable
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.producers import ProducerStateManager
 from data_plane.partition import Partition
@@ -27,10 +29,11 @@ from fetch.messages import FetchRequest, FetchResponse
 from kraft.api import fetch, produce
 from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
+from kraft.txn_leader import MarkerWriter
 from metadata_quorum.batch import iter_headers
 from metadata_quorum.decisions import elections
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
-from metadata_quorum.model import NO_LEADER, PartitionRegistration
+from metadata_quorum.model import NO_LEADER, PartitionRegistration, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +251,48 @@ def _change_what_consumers_get(change: Callable[[memoryview, list[int]], bytes])
         return write(node, ctx, request, response)
 
     _exchange(fetch, "_written", written)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+@_named("show-what-is-open", "read_committed ends at the last stable offset", "G1a", "intermediate-read")
+def show_what_is_open() -> None:
+    """Consumers that read committed are given what is open, too: it may be aborted yet."""
+    limit = Partition.read_limit
+
+    def to_the_high_watermark(self: Partition, *, for_follower: bool, committed_only: bool) -> int:
+        return limit(self, for_follower=for_follower, committed_only=False)
+
+    _exchange(Partition, "read_limit", to_the_high_watermark)
+
+
+@_named("drop-abort-marker", "every partition of a transaction learns its end", "hanging-transaction")
+def drop_abort_marker() -> None:
+    """Where a transaction is aborted, no marker is written, and the coordinator is told that it is: the last
+    stable offset stays there for ever."""
+    write = MarkerWriter.write
+
+    async def write_commits(
+        self: MarkerWriter, producer: Any, epoch: int, partitions: Any, *, commit: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        if not commit:
+            return dict.fromkeys(partitions, ErrorCode.NONE)
+        return await write(self, producer, epoch, partitions, commit=commit)
+
+    _exchange(MarkerWriter, "write", write_commits)
+
+
+@_named("forget-fencing", "whoever takes an id over fences its former producer", "zombie-write")
+def forget_fencing() -> None:
+    """A new producer of a transactional id is given its epoch; the last one's transaction stays open."""
+    init = TransactionTable.init_producer_id
+
+    def again(self: TransactionTable, transactional_id: str, *how: Any) -> TransactionDecision:
+        known = self._transactions.get(transactional_id)
+        if known is None:
+            return init(self, transactional_id, *how)
+        ticket = how[-2]
+        return TransactionDecision(replies=[(ticket, Producer(known.producer_id, known.producer_epoch))])
+
+    _exchange(TransactionTable, "init_producer_id", again)

@@ -30,6 +30,7 @@ class Directed:
     replicas: tuple[int, ...] = (1, 2, 3)
     min_insync: int = 2
     idempotent: bool = False
+    transactional: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -130,6 +131,32 @@ def all_die(on: Stage) -> None:
     on.wait_for_leader(lambda leader: leader > 0, seen_by=1)
 
 
+def read_while_open(on: Stage) -> None:
+    """Somebody reads on while transactions are open; one is committed, one is aborted."""
+    with on.transaction(0, ending="commit"):
+        on.poll(8, until=0)
+    with on.transaction(1, 2, ending="abort"):
+        on.poll(8, until=2)
+    with on.transaction(3, ending="commit"):
+        pass
+
+
+def ends_in_an_abort(on: Stage) -> None:
+    """The last transaction is aborted."""
+    with on.transaction(0, ending="commit"):
+        pass
+    with on.transaction(1, ending="abort"):
+        pass
+
+
+def taken_over(on: Stage) -> None:
+    """A producer loses its id in the midst of a transaction, writes on, and asks for the commit."""
+    with on.transaction(0, ending="commit"):
+        pass
+    with on.transaction(1, ending="zombie", late=(2,)):
+        pass
+
+
 SHORT_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 ALONE: Mapping[str, Any] = {"nodes": 1, "replicas": (1,), "min_insync": 1}
 SCHEDULES = {
@@ -153,6 +180,9 @@ SCHEDULES = {
     "read-beyond-hw": Directed(leader_dies_unheard),
     "skip-records": Directed(calm, **ALONE),
     "swap-offsets": Directed(calm, **ALONE),
+    "show-what-is-open": Directed(read_while_open, transactional=True, **ALONE),
+    "drop-abort-marker": Directed(ends_in_an_abort, transactional=True, **ALONE),
+    "forget-fencing": Directed(taken_over, transactional=True, **ALONE),
 }
 
 
@@ -185,7 +215,7 @@ def running(
 
 def on_stage(cluster: ChaosCluster, topic: str, directed: Directed) -> set[str]:
     """Play it; the forbidden anomalies that the checker reports."""
-    mode = TopicMode(1, acks=-1, idempotent=directed.idempotent)
+    mode = TopicMode(1, -1, directed.idempotent, directed.transactional)
     with stage(cluster, topic, directed.replicas, mode, directed.min_insync) as on:
         directed.schedule(on)
         verdict = on.verdict()
