@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from kraft.api.row import Response
 from kraft.context import NodeContext, RequestContext
@@ -102,6 +103,14 @@ def topic_name(node: NodeContext, topic: Message) -> str | None:
     return None if known is None else known.name
 
 
+def name_of(node: NodeContext, topic: str, topic_id: UUID) -> str | None:
+    """The same, where name and id are at hand."""
+    if not topic_id.int:
+        return topic
+    known = node.image.topic(topic_id)
+    return None if known is None else known.name
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """Any of the operations is enough. `field` names the resource; the cluster has no field."""
@@ -181,3 +190,13 @@ class Seen:
             return {**response, self.answers: kept}
 
         amend(ctx, seen)
+
+
+def each_topic(operation: Operation, items: str = "topics", answers: str = "topics", **more: Any) -> Each:
+    """An operation on every topic that a request lists."""
+
+    def ask(node: NodeContext, request: Message, topic: Message) -> Question | None:
+        name = topic_name(node, topic)
+        return None if name is None else Question(operation, AclResource.TOPIC, name)
+
+    return Each(items, answers, ask, **more)

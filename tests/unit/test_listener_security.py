@@ -14,6 +14,8 @@ from kraft.net.security import PLAINTEXT, AuthenticationFailed, Login
 from kraft.net.server import OPEN
 from metadata_quorum.errors import FatalError
 
+pytestmark = pytest.mark.row("U4")
+
 ANNA = {
     "subject": (
         (("countryName", "NO"),),

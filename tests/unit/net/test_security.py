@@ -8,6 +8,8 @@ import pytest
 
 from kraft.net.security import AuthenticationFailed, Login, Scram, Tls, tls_context
 
+pytestmark = pytest.mark.row("U4")
+
 # RFC 7677, section 3.
 CHALLENGE = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 PROOF = (
