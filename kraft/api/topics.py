@@ -196,10 +196,12 @@ def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 
 async def handle_create_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
+    once = [topic for topic in request.topics if topic.name not in twice]
+    hollow = [(topic, error) for topic in once if (error := _no_assignments(node, topic)) is not None]
     mutations = Mutations(node, ctx)
     wanted, refused = _within_quota(
         mutations,
-        [topic for topic in request.topics if topic.name not in twice],
+        [topic for topic in once if not any(topic is other for other, _ in hollow)],
         lambda topic: topic.count - _partitions_of(node, topic.name),
     )
     results = await controller_of(node).create_partitions(
@@ -212,12 +214,25 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
     )
+    refused += hollow
     answers = [_partitions_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     answers += [
         _partitions_failed(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)
     ]
     answers += [_partitions_failed(topic.name, error.code, error.message) for topic, error in refused]
     return {"results": answers, "throttle_time_ms": mutations.throttle_time_ms}
+
+
+def _no_assignments(node: NodeContext, topic: Message) -> BrokerError | None:
+    """An empty list of assignments is not the same as none, which leaves the choice to us."""
+    present = _partitions_of(node, topic.name)
+    if topic.assignments != [] or not 0 < present < topic.count:
+        return None
+    return BrokerError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"Attempted to add {topic.count - present} additional partition(s), but only 0 assignment(s) were "
+        "specified.",
+    )
 
 
 def _partitions_failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:

@@ -122,7 +122,8 @@ def _check_value(allowed: frozenset[str], key: str, value: float) -> None:
 
 
 def _told(key: QuotaEntityKey) -> str:
-    return "{" + ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in key) + "}"
+    names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in key)
+    return f"ClientQuotaEntity(entries={{{names}}})"
 
 
 def _invalid(message: str) -> BrokerError:

@@ -201,7 +201,8 @@ def _check_assignment(
         if not assigned:
             problem = "The manual partition assignment includes an empty replica list."
         elif len(set(assigned)) != len(assigned):
-            problem = "The manual partition assignment includes a replica more than once."
+            twice = next(replica for replica in assigned if assigned.count(replica) > 1)
+            problem = f"The manual partition assignment includes the broker {twice} more than once."
         elif len(assigned) != replication_factor:
             problem = (
                 "The manual partition assignment includes a partition with "
