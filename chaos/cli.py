@@ -67,6 +67,7 @@ def run(
 ) -> None:
     """Run a scenario on a cluster of its own; exit code 0 where everything held, else 1."""
     from chaos.run import Plan, run, run_against
+    from chaos.watchdog import ended_if_it_hangs
 
     signal.signal(signal.SIGTERM, interrupt)
     chosen = _scenario(scenario)
@@ -84,7 +85,9 @@ def run(
             scenario=chosen, directory=directory, seed=seed,
             seconds=None if minutes is None else 60 * minutes, steps=steps, say=say,
         )  # fmt: skip
-        verdict = run(plan) if bootstrap_server is None else run_against(plan, bootstrap_server)
+        assert sys.__stderr__ is not None
+        with ended_if_it_hangs(plan.lasts_s, sys.__stderr__):
+            verdict = run(plan) if bootstrap_server is None else run_against(plan, bootstrap_server)
     _show(verdict, plan)
     raise typer.Exit(0 if verdict.ok else 1)
 

@@ -76,6 +76,12 @@ class Plan:
         return self.scenario.schedule(random.Random(f"schedule/{self.seed}"), self.fault_seconds or 0.0)
 
     @property
+    def lasts_s(self) -> float:
+        """Its faults, of both clusters where there is a planted twin."""
+        once = max(self.fault_seconds, schedule.duration_s(self.schedule))
+        return once if self.scenario.twin_plant is None else 2 * once
+
+    @property
     def fault_seconds(self) -> float:
         return self.seconds or self.scenario.seconds or 0.0
 

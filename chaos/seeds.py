@@ -9,7 +9,6 @@ history, report, schedule and the nodes' directories. Without a count it goes on
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import itertools
 import os
 import shutil
@@ -30,11 +29,9 @@ from chaos.ports import Ports
 from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios import SCENARIOS
+from chaos.watchdog import ended_if_it_hangs
 from kraft.cli.trouble import plain_trouble
 from kraft.process import outlive
-
-HANG_S = 300.0
-"""What a run may take beyond its faults: the bounds of healing and of the final read, several times over."""
 
 
 class Outcome(NamedTuple):
@@ -48,10 +45,8 @@ def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Out
     directory = keep / f"seed-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
     start = time.monotonic()
-    with _stacks_of(directory).open("w") as stacks:
-        faulthandler.dump_traceback_later((seconds or 0) + HANG_S, exit=True, file=stacks)
+    with _stacks_of(directory).open("w") as stacks, ended_if_it_hangs(seconds or 0.0, stacks):
         outcome = _outcome(scenario, seed, seconds, directory, start)
-        faulthandler.cancel_dump_traceback_later()
     _stacks_of(directory).unlink()
     return outcome
 
@@ -118,9 +113,7 @@ def run_seeds(
 
 
 def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
-    """In a process of its own: the client library may stop all of Python (confluent-kafka's rebalance
-    callback asks librdkafka's own thread while it holds the interpreter's lock, and was seen to wait for
-    ever), which only ending the process mends."""
+    """In a process of its own, so that one that hangs can be ended (watchdog.py) and the others go on."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
         try:
             return pool.submit(run_seed, scenario, seed, seconds, keep).result()

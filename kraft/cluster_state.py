@@ -55,12 +55,15 @@ def ask(
     """One request on a connection of its own, in the newest version of that range both ends know.
     Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`; `BrokerError` where the two ends do not
     accept each other."""
+    asking = _ask(Address(host, port), api_key, versions, fields, timeout_s)
     try:
-        return asyncio.run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
+        return asyncio.run(asking)
     except ConnectionAbortedError as error:
         raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
     except ssl.SSLError as error:
         raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
+    finally:
+        asking.close()  # Ctrl-C may come before it has begun
 
 
 def live_brokers(host: str, port: int) -> set[int]:
