@@ -1,0 +1,276 @@
+"""Smaller APIs for administrators, with the answers that an Apache Kafka 4.1 gave to the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraft.wire.bridge import Message
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import ResourceType
+from tests.cluster import running_cluster
+from tests.waiting import wait_until
+from tests.wire_client import Wire
+
+pytestmark = pytest.mark.row("U2")
+
+METADATA, CREATE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, ALTER_CONFIGS = 3, 19, 32, 37, 44
+UPDATE_FEATURES, GET_TELEMETRY, PUSH_TELEMETRY, LIST_RESOURCES, DESCRIBE_PARTITIONS = 57, 71, 72, 74, 75
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+OPERATIONS_UNKNOWN = -(2**31)
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]) -> Iterator[int]:
+    """One node with two topics: t3 and t5, of so many partitions."""
+    with running_cluster(tmp_path_factory.mktemp("administration"), free_ports(3)) as running, Wire() as wire:
+        port = running.node(1).client_port
+        new = {"replication_factor": 1, "assignments": [], "configs": []}
+        topics = [{"name": f"t{count}", "num_partitions": count, **new} for count in (3, 5)]
+        wire.ask(port, CREATE_TOPICS, 7, topics=topics, timeout_ms=30_000)
+        wait_until(lambda: len(pages(wire, port, [], 9)[0]) == 2, "the topics are known")
+        yield port
+
+
+# ---- UpdateFeatures ----------------------------------------------------------------------------------
+
+
+def update(wire: Wire, port: int, *wishes: tuple[str, int, int], validate_only: bool = False) -> Message:
+    updates = [
+        {"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in wishes
+    ]
+    return wire.ask(
+        port, UPDATE_FEATURES, 2, timeout_ms=30_000, feature_updates=updates, validate_only=validate_only
+    )
+
+
+def levels(wire: Wire, port: int) -> dict[str, int]:
+    answer = wire.ask(port, 18, 4, client_software_name="test", client_software_version="1")
+    return {each.name: each.max_version_level for each in answer.finalized_features}
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem"),
+    [
+        (("metadata.version", 28, UPGRADE), "Local controller 1 only supports versions 7-27"),
+        (("metadata.version", 6, SAFE_DOWNGRADE), "Local controller 1 only supports versions 7-27"),
+        (("metadata.version", 26, UPGRADE), "Can't downgrade the version of this feature without"),
+        (("metadata.version", 22, SAFE_DOWNGRADE), "because it might delete metadata information."),
+        (("metadata.version", 22, UNSAFE_DOWNGRADE), "Unsafe metadata downgrade is not supported"),
+        (("no.such.version", 1, UPGRADE), "Local controller 1 does not support this feature."),
+        (("transaction.version", -1, SAFE_DOWNGRADE), "A feature version cannot be less than 0."),
+        (("transaction.version", 1, 0), "The controller does not support the given upgrade type."),
+    ],
+)
+def test_levels_that_cannot_be(wire: Wire, port: int, wish: tuple[str, int, int], problem: str) -> None:
+    answer = update(wire, port, wish)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert problem in answer.error_message
+
+
+def test_levels_go_down_and_up_together_or_not_at_all(wire: Wire, port: int) -> None:
+    assert levels(wire, port)["transaction.version"] == 2
+    assert update(wire, port, ("transaction.version", 1, SAFE_DOWNGRADE), validate_only=True).error_code == 0
+    failed = update(wire, port, ("transaction.version", 1, SAFE_DOWNGRADE), ("no.such.version", 1, UPGRADE))
+    assert failed.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert levels(wire, port)["transaction.version"] == 2
+    down = (("transaction.version", 0, SAFE_DOWNGRADE), ("metadata.version", 23, SAFE_DOWNGRADE))
+    assert update(wire, port, *down).error_code == 0
+    wait_until(lambda: levels(wire, port).get("transaction.version", 0) == 0, "the level is known")
+    assert levels(wire, port)["metadata.version"] == 23
+    higher = update(wire, port, ("transaction.version", 1, SAFE_DOWNGRADE))
+    assert "Can't downgrade to a newer version." in higher.error_message
+    up = (("transaction.version", 2, UPGRADE), ("metadata.version", 27, UPGRADE))
+    assert update(wire, port, *up).error_code == 0
+    wait_until(lambda: levels(wire, port).get("transaction.version") == 2, "the level is known")
+
+
+# ---- DescribeTopicPartitions -------------------------------------------------------------------------
+
+Page = list[tuple[str, int, list[int]]]
+"""Topic, error, partitions."""
+
+
+def pages(
+    wire: Wire, port: int, names: list[str], limit: int, cursor: tuple[str, int] | None = None
+) -> tuple[Page, tuple[str, int] | None]:
+    answer = wire.ask(
+        port, DESCRIBE_PARTITIONS, 0,
+        topics=[{"name": name} for name in names], response_partition_limit=limit,
+        cursor=None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]},
+    )  # fmt: skip
+    found = [(t.name, t.error_code, [p.partition_index for p in t.partitions]) for t in answer.topics]
+    to = answer.next_cursor
+    return found, None if to is None else (to.topic_name, to.partition_index)
+
+
+T3, T5 = ("t3", 0, [0, 1, 2]), ("t5", 0, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("names", "limit", "cursor", "found", "to"),
+    [
+        (["t5", "t3"], 2000, None, [T3, T5], None),
+        (["t3", "t5"], 2, None, [("t3", 0, [0, 1])], ("t3", 2)),
+        (["t3", "t5"], 2, ("t3", 2), [("t3", 0, [2]), ("t5", 0, [0])], ("t5", 1)),
+        (["t3", "t5"], 4, None, [T3, ("t5", 0, [0])], ("t5", 1)),
+        (["t3", "t5"], 3, None, [T3], ("t5", 0)),
+        ([], 3, None, [T3], ("t5", 0)),
+        (["t3"], 3, None, [T3], None),
+        (["t3"], 0, None, [("t3", 0, [0])], ("t3", 1)),
+        (["t3"], -1, None, [("t3", 0, [0])], ("t3", 1)),
+        (["t3"], 2, ("t3", 7), [("t3", 0, [])], None),
+        (["nope", "t3", "a b"], 9, None, [("a b", 17, []), ("nope", 3, []), T3], None),
+        (["t3", "t5"], 2, ("t4", 2), [("t3", 42, []), ("t5", 42, [])], None),
+        (["t3"], 2, ("t3", -1), [("t3", 42, [])], None),
+    ],
+)
+def test_partitions_come_in_pages(
+    wire: Wire,
+    port: int,
+    names: list[str],
+    limit: int,
+    cursor: tuple[str, int] | None,
+    found: Page,
+    to: tuple[str, int] | None,
+) -> None:
+    assert pages(wire, port, names, limit, cursor) == (found, to)
+
+
+# ---- CreatePartitions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "code", "message"),
+    [
+        (3, None, 37, "Topic already has 3 partition(s)."),
+        (2, None, 37, "The topic t3 currently has 3 partition(s); 2 would not be an increase."),
+        (
+            5,
+            [[1]],
+            39,
+            "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
+        ),
+        (5, [], 39, "Attempted to add 2 additional partition(s), but only 0 assignment(s) were specified."),
+        (
+            4,
+            [[9]],
+            39,
+            "The manual partition assignment includes broker 9, but no such broker is registered.",
+        ),
+        (4, [[1, 1]], 39, "The manual partition assignment includes the broker 1 more than once."),
+        (4, [[]], 39, "The manual partition assignment includes an empty replica list."),
+        (4, [[1]], 0, None),
+    ],
+)
+def test_partitions_are_added_where_one_wants_them(
+    wire: Wire, port: int, count: int, assignments: list[list[int]] | None, code: int, message: str | None
+) -> None:
+    """Only judged, so that the topic stays as the other tests know it."""
+    chosen = None if assignments is None else [{"broker_ids": ids} for ids in assignments]
+    wish = {"name": "t3", "count": count, "assignments": chosen}
+    answer = wire.ask(port, CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True)
+    assert [(each.error_code, each.error_message) for each in answer.results] == [(code, message)]
+
+
+# ---- client metrics, telemetry -----------------------------------------------------------------------
+
+
+def subscribe(wire: Wire, port: int, name: str, values: dict[str, str | None]) -> tuple[int, str | None]:
+    configs: list[dict[str, Any]] = [
+        {"name": key, "config_operation": 1 if value is None else 0, "value": value}
+        for key, value in values.items()
+    ]
+    resource = {
+        "resource_type": int(ResourceType.CLIENT_METRICS), "resource_name": name, "configs": configs,
+    }  # fmt: skip
+    (answer,) = wire.ask(port, ALTER_CONFIGS, 1, resources=[resource], validate_only=False).responses
+    return answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "code", "message"),
+    [
+        ("bad", {"foo": "1"}, 42, "Unknown client metrics configuration: foo"),
+        (
+            "bad",
+            {"interval.ms": "10"},
+            42,
+            "Invalid value 10 for interval.ms, interval must be between 100 and",
+        ),
+        (
+            "bad",
+            {"interval.ms": "x"},
+            40,
+            "Invalid value x for configuration interval.ms: Not a number of type",
+        ),
+        ("bad", {"match": "nokey=1"}, 40, "Illegal client matching pattern: nokey=1"),
+        ("bad", {"match": "client_id=("}, 40, "Illegal client matching pattern: client_id=("),
+        ("", {"interval.ms": "1000"}, 42, "Subscription name can't be empty"),
+    ],
+)
+def test_subscriptions_that_make_no_sense(
+    wire: Wire, port: int, name: str, values: dict[str, str | None], code: int, message: str
+) -> None:
+    refused, told = subscribe(wire, port, name, values)
+    assert refused == code
+    assert told is not None
+    assert told.startswith(message)
+
+
+def test_a_subscription_is_kept_listed_and_told(wire: Wire, port: int) -> None:
+    values: dict[str, str | None] = {
+        "metrics": "org.apache.kafka.producer.,org.x", "interval.ms": "1000",
+        "match": "client_id=te.*,client_source_address=127.0.0.1",
+    }  # fmt: skip
+
+    def listed(*kinds: ResourceType) -> list[tuple[str, int]]:
+        answer = wire.ask(port, LIST_RESOURCES, 1, resource_types=[int(kind) for kind in kinds])
+        return [(each.resource_name, each.resource_type) for each in answer.config_resources]
+
+    def asked_for() -> Message:
+        return wire.ask(port, GET_TELEMETRY, 0, client_instance_id=UUID(int=7))
+
+    assert asked_for().requested_metrics == []
+    assert subscribe(wire, port, "sub", values) == (0, None)
+    wait_until(lambda: listed(ResourceType.CLIENT_METRICS) == [("sub", 16)], "the subscription is known")
+    assert [each.resource_name for each in wire.ask(port, LIST_RESOURCES, 0).config_resources] == ["sub"]
+    resource = {"resource_type": 16, "resource_name": "sub", "configuration_keys": None}
+    (told,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
+    assert {each.name: each.value for each in told.configs} == values
+    assert {each.config_source for each in told.configs} == {7}
+    answer = asked_for()
+    assert answer.client_instance_id == UUID(int=7)
+    assert answer.requested_metrics == ["org.apache.kafka.producer.", "org.x"]
+    assert (answer.push_interval_ms, answer.telemetry_max_bytes) == (1000, 1024 * 1024)
+
+    def push(subscription_id: int, **more: Any) -> int:
+        fields = {"terminating": False, "compression_type": 0, "metrics": b"m", **more}
+        answered = wire.ask(
+            port, PUSH_TELEMETRY, 0, client_instance_id=UUID(int=7), subscription_id=subscription_id, **fields
+        )
+        return int(answered.error_code)
+
+    assert push(answer.subscription_id) == 0
+    assert push(answer.subscription_id + 1) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert push(answer.subscription_id, compression_type=9) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert push(answer.subscription_id, metrics=bytes(1024 * 1024 + 1)) == ErrorCode.TELEMETRY_TOO_LARGE
+    assert subscribe(wire, port, "sub", dict.fromkeys(values)) == (0, None)
+    wait_until(lambda: listed(ResourceType.CLIENT_METRICS) == [], "it is gone")
+
+
+def test_what_can_be_configured_is_listed(wire: Wire, port: int) -> None:
+    def listed(*kinds: int) -> tuple[int, list[tuple[str, int]]]:
+        answer = wire.ask(port, LIST_RESOURCES, 1, resource_types=list(kinds))
+        return answer.error_code, [
+            (each.resource_name, each.resource_type) for each in answer.config_resources
+        ]
+
+    assert listed(2) == (0, [("t3", 2), ("t5", 2)])
+    assert listed(4) == (0, [("1", 4)])
+    assert listed(8, 32) == (0, [("1", 8)])
+    assert listed(3) == (ErrorCode.UNSUPPORTED_VERSION, [])
+    assert set(listed()[1]) == {("1", 8), ("1", 4), ("t3", 2), ("t5", 2)}
