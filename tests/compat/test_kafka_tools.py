@@ -297,3 +297,31 @@ def test_client_quotas(tools: KafkaTools) -> None:
     tools(config, *address, "--alter", "--add-config", "connection_creation_rate=1000")
     assert "connection_creation_rate=1000.0" in tools(config, *address, "--describe")
     tools(config, *address, "--alter", "--delete-config", "connection_creation_rate")
+
+
+@pytest.mark.row("U2")
+def test_features(tools: KafkaTools) -> None:
+    described = tools("FeatureCommand", "describe")
+    found = {line.split("\t")[0]: line.split("\t")[1:] for line in described.splitlines()}
+    assert found["Feature: metadata.version"][2] == "FinalizedVersionLevel: 4.1-IV1"
+    done = tools(
+        "FeatureCommand", "downgrade", "--feature", "transaction.version=1", "--dry-run",
+    )  # fmt: skip
+    assert done == "transaction.version can be downgraded to 1.\n"
+    done = tools("FeatureCommand", "upgrade", "--feature", "transaction.version=2")
+    assert done == "transaction.version was upgraded to 2.\n"
+
+
+def test_client_metrics(tools: KafkaTools) -> None:
+    """Subscriptions are kept, though nobody receives what they ask for."""
+    name = ("--name", "jvm-subscription")
+    done = tools(
+        "ClientMetricsCommand", "--alter", *name, "--metrics", "org.apache.kafka.", "--interval", "60000",
+        "--match", "client_id=none-.*",
+    )  # fmt: skip
+    assert done == "Altered client metrics config for jvm-subscription.\n"
+    described = tools("ClientMetricsCommand", "--describe", *name)
+    assert "interval.ms=60000" in described
+    assert "jvm-subscription" in tools("ClientMetricsCommand", "--list").splitlines()
+    tools("ClientMetricsCommand", "--delete", *name)
+    assert "jvm-subscription" not in tools("ClientMetricsCommand", "--list").splitlines()
