@@ -410,6 +410,9 @@ class ConfigKeys:
         "which way groups may change their protocol while they have members",
         choices=("disabled", "downgrade", "upgrade", "bidirectional"),
     )
+    group_consumer_regex_refresh_interval_ms: int = key(
+        10 * MINUTE, "how often patterns are held against topics anew", minimum=10 * SECOND
+    )
     offset_metadata_max_bytes: int = key(4 * KIB, "text that a commit may carry", minimum=0)
     offsets_topic_num_partitions: int = key(50, "partitions of __consumer_offsets", minimum=1)
     offsets_topic_replication_factor: int = key(3, "copies of __consumer_offsets", minimum=1)

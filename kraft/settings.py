@@ -101,6 +101,7 @@ def group_settings(config: Config) -> GroupServiceConfig:
                 max_size=config.group_consumer_max_size,
                 assignors=config.group_consumer_assignors,
                 migration=MigrationPolicy(config.group_consumer_migration_policy),
+                regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             ),
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,

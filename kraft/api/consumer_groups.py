@@ -6,7 +6,7 @@ responses. What makes no sense by itself is refused here, before any group is lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from data_plane.coordinator.groups.consumer.assignment import Assignment
@@ -17,9 +17,11 @@ from data_plane.coordinator.groups.consumer.messages import (
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
 from kraft.api.groups import coordinator
+from kraft.api.judging import Asker
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
+from metadata_quorum.acls import AclResource, Operation
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage
 
@@ -56,6 +58,7 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
             owned=_partitions(request.topic_partitions),
             client_id=ctx.client_id or "",
             client_host=f"/{ctx.client_host}",
+            may_see=_sight(node, ctx),
         )
     )
     told = reply.assignment
@@ -66,6 +69,14 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
         "heartbeat_interval_ms": reply.heartbeat_interval_ms,
         "assignment": None if told is None else {"topic_partitions": _topics(told)},
     }
+
+
+def _sight(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
+    """The topics that the asker may know of."""
+    if node.authorizer is None:
+        return lambda topic: True
+    asker = Asker.of(node.authorizer, ctx)
+    return lambda topic: asker.may(Operation.DESCRIBE, AclResource.TOPIC, topic)
 
 
 def _check_enabled(node: NodeContext) -> None:

@@ -29,6 +29,8 @@ from metadata_quorum.image import MetadataImage
 from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
 
 _FIRST_WITH_TOPIC_IDS: Final = 10
+_FIRST_WITH_EPOCHS: Final = 9
+"""OffsetCommit: a generation may be a member's epoch."""
 _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
 _FIRST_TO_SAY_ABORTABLE: Final = 4
@@ -59,7 +61,7 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
                 )
             )
     if offsets:
-        errors = await _commit(node, request, tuple(offsets))
+        errors = await _commit(node, request, tuple(offsets), ctx.version)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _per_partition(
         request.topics,
@@ -70,7 +72,7 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
 
 
 async def _commit(
-    node: NodeContext, request: Message, offsets: tuple[OffsetToCommit, ...]
+    node: NodeContext, request: Message, offsets: tuple[OffsetToCommit, ...], version: int
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         reply = await coordinator(node).commit_offsets(
@@ -81,6 +83,7 @@ async def _commit(
                 generation=request.generation_id_or_member_epoch,
                 instance_id=request.group_instance_id,
                 retention_time_ms=request.retention_time_ms,
+                knows_epochs=version >= _FIRST_WITH_EPOCHS,
             )
         )
     except BrokerError as error:

@@ -150,6 +150,8 @@ class CommitOffsets:
     """Of OffsetCommit v2 to v4; -1: the broker's own."""
     producer: Producer | None = None
     """The offsets are part of this producer's transaction."""
+    knows_epochs: bool = True
+    """OffsetCommit v9: it may be a member of the consumer protocol that commits."""
 
 
 @dataclass(frozen=True, slots=True)

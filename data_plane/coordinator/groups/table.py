@@ -161,7 +161,9 @@ class GroupTable:
         elif group is not None:
             refusal = group.check_commit(request, at)
         else:
-            refusal = ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+            modern = request.knows_epochs and request.producer is None
+            unknown = ErrorCode.GROUP_ID_NOT_FOUND if modern else ErrorCode.ILLEGAL_GENERATION
+            refusal = ErrorCode.NONE if request.generation < 0 else unknown
         if refusal is not ErrorCode.NONE:
             refusals = {wanted.partition: refusal for wanted in request.offsets}
             return Decision(replies=[(ticket, CommitReply(refusals))])

@@ -222,7 +222,7 @@ def test_requests_to_a_group_that_is_not_there() -> None:
     driver = TableDriver()
     assert beat(driver, "m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert synced(driver, driver.ask("sync", sync("m1", 1))).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert commit(driver, "m1", 1) is ErrorCode.ILLEGAL_GENERATION
+    assert commit(driver, "m1", 1) is ErrorCode.GROUP_ID_NOT_FOUND
     left = driver.answer("leave", LeaveGroup("g", (MemberIdentity("m1"),)))
     assert left == LeaveReply(ErrorCode.NONE, ((MemberIdentity("m1"), ErrorCode.UNKNOWN_MEMBER_ID),))
 

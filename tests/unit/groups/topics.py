@@ -60,7 +60,7 @@ class Topics:
         }
 
     def named(self, partition: TopicIdPartition) -> str:
-        return f"{self.view.topic_name(partition[0])}-{partition[1]}"
+        return f"{self.view.topic_name(partition[0]) or 'gone'}-{partition[1]}"
 
     def _take(self, *records: MetadataRecord) -> None:
         delta = MetadataDelta(self.view.image)

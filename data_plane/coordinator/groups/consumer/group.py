@@ -9,6 +9,7 @@ the same things; only the moments begin anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -120,7 +121,13 @@ class ConsumerGroup:
         anonymous = not request.member_id and request.instance_id is None
         if request.producer is not None and request.generation < 0 and anonymous:
             return ErrorCode.NONE
-        return self.check_epoch(request.member_id, request.generation)
+        member, transactional = self.state.members.get(request.member_id), request.producer is not None
+        if member is not None and not (member.uses_classic_protocol or transactional or request.knows_epochs):
+            return ErrorCode.UNSUPPORTED_VERSION
+        refusal = self.check_epoch(request.member_id, request.generation)
+        if transactional and refusal is ErrorCode.STALE_MEMBER_EPOCH:
+            return ErrorCode.ILLEGAL_GENERATION  # the word that producers know
+        return refusal
 
     def check_epoch(self, member_id: str, epoch: int) -> ErrorCode:
         """Whether a member that speaks of offsets is who and where it believes to be."""
@@ -140,7 +147,7 @@ class ConsumerGroup:
         draft = draft or self._draft()
         if request.member_epoch in (LEAVING, LEAVING_FOR_NOW):
             return self._leave(draft, request, at)
-        setting = self._setting(at)
+        setting = self._setting(at, request.may_see)
         reply = membership.heartbeat(draft, request, setting)
         self._topics_seen = self._view.topics_version
         self._wait(request.member_id, Wait.SESSION, at.now + setting.rules.session_timeout_ms / 1000)
@@ -164,7 +171,8 @@ class ConsumerGroup:
         joined = classic_members.join(draft, request, setting)
         if joined.reply.error is not ErrorCode.NONE:
             return [], joined.reply
-        self._topics_seen = self._view.topics_version
+        if not draft.state.regexes:  # those wait for a member of the consumer protocol
+            self._topics_seen = self._view.topics_version
         member_id = joined.reply.member_id
         self._deadlines.pop((member_id, Wait.JOIN), None)
         self._wait(member_id, Wait.SESSION, at.now + request.session_timeout_ms / 1000)
@@ -249,8 +257,9 @@ class ConsumerGroup:
     def _draft(self) -> Draft:
         return Draft(self.group_id, self.state)
 
-    def _setting(self, at: Instant) -> Setting:
-        return Setting(self.rules, self._view, at, self._topics_seen != self._view.topics_version)
+    def _setting(self, at: Instant, may_see: Callable[[str], bool] | None = None) -> Setting:
+        topics_changed = self._topics_seen != self._view.topics_version
+        return Setting(self.rules, self._view, at, topics_changed, may_see)
 
     def _without(self, member_ids: list[str], at: Instant) -> list[CoordinatorRecord]:
         """Members are out; if only those of the classic protocol stay, the group is theirs again."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment, is_within
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, reconcile, resolve_patterns
+from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, forget_patterns, reconcile
 from data_plane.coordinator.groups.consumer.records import MemberMetadata
 from data_plane.coordinator.groups.consumer.state import (
     JOINING,
@@ -62,7 +62,7 @@ def remove(draft: Draft, member_ids: Collection[str], setting: Setting) -> None:
     """Members have left or are fenced; the others will share what they had."""
     for member_id in member_ids:
         draft.erase_member(member_id)
-    resolve_patterns(draft, setting)
+    forget_patterns(draft)
     metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
     draft.write_group(draft.state.epoch + 1, metadata_hash)
 

@@ -5,7 +5,8 @@ kraft/api/consumer_groups.py makes these from requests; refusals are BrokerError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from data_plane.coordinator.groups.consumer.assignment import Assignment
@@ -29,6 +30,8 @@ class ConsumerHeartbeat:
     owned: Assignment | None = UNCHANGED
     client_id: str = ""
     client_host: str = ""
+    may_see: Callable[[str], bool] = field(default=lambda topic: True, compare=False)
+    """Whether the asker may know of a topic; a pattern stands for those only."""
 
     @property
     def is_full(self) -> bool:

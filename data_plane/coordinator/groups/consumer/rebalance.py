@@ -10,6 +10,7 @@ Works on a draft; called by membership.py and classic_members.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from data_plane.coordinator.groups.consumer.assignment import Assignment
@@ -34,12 +35,16 @@ class Setting:
     at: Instant
     topics_changed: bool = False
     """Topics have come, gone or grown since the group last looked."""
+    may_see: Callable[[str], bool] | None = None
+    """Of a member that asks: which topics its patterns may stand for."""
 
 
 def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> None:
     """See that epoch and target are those of the present subscriptions and topics."""
-    if subscriptions_changed or setting.topics_changed:
-        resolve_patterns(draft, setting)
+    if subscriptions_changed or setting.topics_changed or _patterns_are_old(draft, setting):
+        forget_patterns(draft)
+        if setting.may_see is not None:
+            _resolve_patterns(draft, setting, setting.may_see)
         metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
         if subscriptions_changed or metadata_hash != draft.state.metadata_hash:
             draft.write_group(draft.state.epoch + 1, metadata_hash)
@@ -47,15 +52,27 @@ def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> No
         _make_target(draft, setting)
 
 
-def resolve_patterns(draft: Draft, setting: Setting) -> None:
-    """Every regular expression in use stands for the topics that match now; others are forgotten."""
+def forget_patterns(draft: Draft) -> None:
+    """Those that no member uses any more."""
     used = {member.metadata.subscribed_topic_regex for member in draft.state.members.values()}
-    for regex in draft.state.regexes.keys() - used:
+    for regex in sorted(draft.state.regexes.keys() - used):
         draft.erase_regex(regex)
+
+
+def _patterns_are_old(draft: Draft, setting: Setting) -> bool:
+    oldest = min((resolved.timestamp for resolved in draft.state.regexes.values()), default=None)
+    age_ms = 0 if oldest is None else setting.at.now_ms - oldest
+    return age_ms >= setting.rules.regex_refresh_interval_ms
+
+
+def _resolve_patterns(draft: Draft, setting: Setting, may_see: Callable[[str], bool]) -> None:
+    """Every pattern stands for the topics that match now and that the asker may know of."""
+    used = {member.metadata.subscribed_topic_regex for member in draft.state.members.values()}
+    old = _patterns_are_old(draft, setting)
     for regex in sorted(regex for regex in used if regex):
-        topics = matching(regex, setting.view.topic_names())
+        topics = tuple(name for name in matching(regex, setting.view.topic_names()) if may_see(name))
         known = draft.state.regexes.get(regex)
-        if known is None or known.topics != topics:
+        if known is None or known.topics != topics or old:
             resolved = ResolvedRegex(topics, setting.view.image.offset, setting.at.now_ms)
             draft.write_regex(regex, resolved)
 

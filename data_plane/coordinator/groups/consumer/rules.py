@@ -38,6 +38,8 @@ class ConsumerGroupRules:
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first is taken where no member asks for one."""
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    regex_refresh_interval_ms: int = 600_000
+    """So that patterns follow what members may see."""
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupRules:
         """With the values that were set for one group."""

@@ -1,0 +1,305 @@
+"""Groups of the consumer protocol, one rule after the other: fencing, static members, timeouts, offsets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from data_plane.coordinator.groups.consumer.messages import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
+)
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules, MigrationPolicy
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    FetchOffsets,
+    GroupType,
+    ListedGroup,
+    OffsetsReply,
+    OffsetToCommit,
+)
+from data_plane.coordinator.groups.states import GroupRules
+from data_plane.coordinator.groups.table import GroupLimits
+from data_plane.coordinator.machine import Producer
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
+from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.topics import Topics
+
+pytestmark = pytest.mark.row("G6")
+
+PLACE = TopicPartition("a", 0)
+
+
+@pytest.fixture
+def topics() -> Topics:
+    topics = Topics()
+    topics.create("a", 2)
+    return topics
+
+
+@pytest.fixture
+def driver(topics: Topics) -> TableDriver:
+    return driven(topics)
+
+
+def driven(topics: Topics, **rules: Any) -> TableDriver:
+    limits = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0), consumer=ConsumerGroupRules(**rules))
+    return TableDriver(limits, topics.view)
+
+
+def settle(driver: TableDriver, *clients: ConsumerClient | ClassicClient) -> None:
+    for _ in range(8):
+        for client in clients:
+            client.beat(driver)
+
+
+def refused(answer: object) -> ErrorCode:
+    assert isinstance(answer, BrokerError), answer
+    return answer.code
+
+
+def beat(driver: TableDriver, member_id: str, epoch: int, **fields: Any) -> object:
+    return driver.answer("consumer_heartbeat", ConsumerHeartbeat(GROUP, member_id, epoch, **fields))
+
+
+def described(driver: TableDriver) -> DescribedConsumerGroup:
+    answer = driver.answer("describe_consumer", GROUP)
+    assert isinstance(answer, DescribedConsumerGroup)
+    return answer
+
+
+def commit(driver: TableDriver, member_id: str, epoch: int, **fields: Any) -> ErrorCode:
+    request = CommitOffsets(GROUP, (OffsetToCommit(PLACE, 7),), member_id, epoch, **fields)
+    answer = driver.answer("commit", request)
+    assert isinstance(answer, CommitReply)
+    return answer.errors[PLACE]
+
+
+def test_a_member_is_fenced_by_any_epoch_but_its_own_and_the_one_whose_answer_was_lost(
+    driver: TableDriver, topics: Topics
+) -> None:
+    member = ConsumerClient("m", ("a",))
+    settle(driver, member)
+    topics.grow("a", 4)
+    member.beat(driver, lose_answer=True)
+    epoch = described(driver).epoch
+    assert member.epoch == epoch - 1
+    for wrong in (0, epoch - 2, epoch + 1):
+        assert refused(beat(driver, "m1", wrong)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused(beat(driver, "m1", epoch - 1)) is ErrorCode.FENCED_MEMBER_EPOCH  # does not say what it has
+    assert member.beat(driver) is None
+    assert (member.epoch, len(member.owned)) == (epoch, 4)
+    assert refused(beat(driver, "stranger", epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_is_not_there_is_only_found_by_joining(driver: TableDriver) -> None:
+    for epoch in (1, -1, -2):
+        assert refused(beat(driver, "m1", epoch)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused(driver.answer("describe_consumer", GROUP)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert driver.log == []
+
+
+def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing(driver: TableDriver) -> None:
+    member = ConsumerClient("m", ("a",))
+    settle(driver, member)
+    written = len(driver.log)
+    reply = beat(driver, "m1", member.epoch, client_id="m", client_host="/127.0.0.1")
+    assert reply == ConsumerHeartbeatReply("m1", member.epoch, 5_000, None)
+    assert len(driver.log) == written
+
+
+def test_a_full_group_takes_no_one_new(topics: Topics) -> None:
+    driver = driven(topics, max_size=1)
+    first, second = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    settle(driver, first)
+    refusal = second.beat(driver)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert first.beat(driver) is None
+
+
+@pytest.mark.parametrize("regex", ["a(", "(?=a)a", r"(a)\1", "a*+", "(?<!b)a"])
+def test_a_pattern_that_is_none_is_refused(driver: TableDriver, regex: str) -> None:
+    refusal = ConsumerClient("m", regex=regex).beat(driver)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert driver.log == []
+
+
+def test_patterns_follow_topics_and_what_the_member_may_see(driver: TableDriver, topics: Topics) -> None:
+    topics.create("ab", 1)
+    topics.create("ba", 1)
+    member = ConsumerClient("m", regex="a.*")
+    settle(driver, member)
+    assert sorted(map(topics.named, member.owned)) == ["a-0", "a-1", "ab-0"]
+    topics.create("ac", 1)
+    topics.delete("ab")
+    settle(driver, member)
+    assert sorted(map(topics.named, member.owned)) == ["a-0", "a-1", "ac-0"]
+    driver.advance(15.0)
+    blind: dict[str, Any] = {"may_see": lambda topic: topic != "a"}
+    beat(driver, "m1", member.epoch, **blind)
+    assert len(described(driver).members[0].member.assigned) == 2  # not looked at again yet
+    for _ in range(40):
+        driver.advance(15.0)
+        beat(driver, "m1", described(driver).members[0].member.epoch, owned={}, **blind)
+    assigned = described(driver).members[0].member.assigned
+    assert {topics.view.topic_name(topic_id) for topic_id in assigned} == {"ac"}
+
+
+def test_sessions_end_and_a_group_has_its_own(driver: TableDriver, topics: Topics) -> None:
+    topics.set_group(GROUP, consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000")
+    silent, talking = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    settle(driver, silent, talking)
+    assert beat(driver, "n1", talking.epoch) == ConsumerHeartbeatReply("n1", talking.epoch, 6_000)
+    driver.advance(30.0)
+    talking.beat(driver)
+    driver.advance(19.9)
+    assert len(described(driver).members) == 2
+    driver.advance(0.2)
+    talking.beat(driver)
+    assert len(described(driver).members) == 1
+    assert len(talking.owned) == 2
+    refusal = silent.beat(driver)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_session_that_could_not_be_ended_is_ended_later(driver: TableDriver) -> None:
+    settle(driver, ConsumerClient("m", ("a",)))
+    driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.advance(46.0)
+    assert described(driver).state == "Stable"
+    driver.refusal = None
+    driver.advance(2.0)
+    assert described(driver).state == "Empty"
+
+
+def test_who_does_not_give_up_partitions_in_time_is_out(driver: TableDriver) -> None:
+    slow, second = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    settle(driver, slow)
+    slow.slow = True
+    second.beat(driver)
+    for _ in range(6):  # a new coordinator waits anew, but not forever
+        slow.beat(driver)
+        second.beat(driver)
+        driver.advance(9.0)
+    driver = driver.reloaded()
+    assert len(described(driver).members) == 2
+    for _ in range(7):
+        slow.beat(driver)
+        second.beat(driver)
+        driver.advance(9.0)
+    second.beat(driver)
+    assert (len(second.owned), len(described(driver).members)) == (2, 1)
+
+
+def test_a_static_member_keeps_its_place_while_it_is_away(driver: TableDriver) -> None:
+    first, second = ConsumerClient("m", ("a",), instance="i"), ConsumerClient("n", ("a",))
+    settle(driver, first, second)
+    had, epoch = set(first.owned), described(driver).epoch
+    intruder = replace(first, name="x", epoch=0, owned=set(), says_all=True)
+    refusal = intruder.beat(driver)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.UNRELEASED_INSTANCE_ID
+    first.leave(driver, for_now=True)
+    first.beat(driver)
+    assert (first.owned, described(driver).epoch) == (had, epoch)
+    old = ConsumerHeartbeat(GROUP, "m1", epoch, "i")
+    assert refused(driver.answer("consumer_heartbeat", old)) is ErrorCode.FENCED_INSTANCE_ID
+    first.leave(driver, for_now=True)
+    second.beat(driver)
+    driver.advance(44.0)
+    second.beat(driver)
+    driver.advance(2.0)
+    settle(driver, second)
+    assert len(second.owned) == 2
+
+
+def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: TableDriver) -> None:
+    member = ConsumerClient("m", ("a",))
+    settle(driver, member)
+    epoch = member.epoch
+    assert commit(driver, "m1", epoch) is ErrorCode.NONE
+    assert commit(driver, "m1", epoch - 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(driver, "m1", epoch, knows_epochs=False) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit(driver, "other", epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(driver, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    transactional = {"producer": Producer(1, 0)}
+    assert commit(driver, "m1", epoch - 1, **transactional) is ErrorCode.ILLEGAL_GENERATION
+    for member_id, told, code in (
+        ("m1", epoch - 1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("other", epoch, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        request = FetchOffsets(GROUP, None, member_id=member_id, member_epoch=told)
+        assert refused(driver.answer("fetch", request)) is code
+    for fields in ({}, {"member_id": "m1", "member_epoch": epoch}):
+        found = driver.answer("fetch", FetchOffsets(GROUP, None, **fields))
+        assert isinstance(found, OffsetsReply)
+        assert found.offsets[PLACE] is not None
+    member.leave(driver)
+    assert commit(driver, "", -1) is ErrorCode.NONE  # an administrator's
+
+
+def test_a_group_is_listed_deleted_and_forgotten(driver: TableDriver) -> None:
+    member = ConsumerClient("m", ("a",))
+    settle(driver, member)
+    assert driver.answer("list") == (ListedGroup(GROUP, "consumer", "Stable", GroupType.CONSUMER),)
+    assert refused(driver.answer("describe", GROUP)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(driver, "m1", member.epoch) is ErrorCode.NONE
+    deleted = driver.answer("delete_offsets", GROUP, [PLACE])
+    assert isinstance(deleted, CommitReply)
+    assert deleted.errors[PLACE] is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert driver.answer("delete", GROUP) is ErrorCode.NON_EMPTY_GROUP
+    member.leave(driver)
+    assert driver.answer("delete", GROUP) is ErrorCode.NONE
+    assert driver.answer("list") == driver.reloaded().answer("list") == ()
+    assert driver.answer("fetch", FetchOffsets(GROUP, None)) == OffsetsReply({})
+
+
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(driver: TableDriver) -> None:
+    modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",))
+    settle(driver, classic)
+    assert commit(driver, classic.member_id, classic.generation) is ErrorCode.NONE
+    classic.leave(driver)
+    for client, kind in ((modern, GroupType.CONSUMER), (classic, GroupType.CLASSIC)):
+        settle(driver, client)
+        assert len(client.owned) == 2
+        for each in (driver, driver.reloaded()):
+            (listed,) = each.answer("list")  # type: ignore[misc]
+            assert (listed.state, listed.type) == ("Stable", kind)
+            assert isinstance(each.answer("fetch", FetchOffsets(GROUP, None)), OffsetsReply)
+        client.leave(driver)
+
+
+@pytest.mark.parametrize("policy", MigrationPolicy)
+def test_the_policy_says_which_way_a_group_may_go(topics: Topics, policy: MigrationPolicy) -> None:
+    driver = driven(topics, migration=policy)
+    modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",))
+    settle(driver, classic)
+    refusal = modern.beat(driver)
+    assert (refusal is None) == policy.upgrades
+    if refusal is not None:
+        assert refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
+        classic.leave(driver)
+    settle(driver, modern, classic)
+    assert (len(modern.owned), len(classic.owned)) == (1, 1)
+    modern.leave(driver)
+    (listed,) = driver.answer("list")  # type: ignore[misc]
+    assert (listed.type is GroupType.CLASSIC) == policy.downgrades
+    settle(driver, classic)
+    assert len(classic.owned) == 2
+
+
+def test_other_assignors_are_voted_for(driver: TableDriver) -> None:
+    members = [ConsumerClient(name, ("a",), assignor="range") for name in "mn"]
+    settle(driver, *members)
+    assert described(driver).assignor == "range"
+    settle(driver, *(ConsumerClient(name, ("a",), assignor="uniform") for name in "opq"))
+    assert described(driver).assignor == "uniform"
