@@ -15,7 +15,7 @@ from typing import Final
 
 from chaos.scenarios.scenario import Scenario
 from chaos.scenarios.settings import QUICK_TRANSACTIONS
-from chaos.scenarios.transactions import COPIED_ONCE
+from chaos.scenarios.transactions import COPIED_ONCE, SHORT_TRANSACTIONS
 from chaos.schedule import Schedule, Step
 from chaos.workload import TopicSpec
 
@@ -145,6 +145,7 @@ EVERYTHING: Final = Scenario(
     seconds=60.0,
     topics=TOPICS,
     clients=CLIENTS,
+    pace=SHORT_TRANSACTIONS,
     settings={"replica.lag.time.max.ms": str(int(LAG_S * 1000)), **QUICK_TRANSACTIONS},
     expectations=(COPIED_ONCE,),
 )

@@ -1,4 +1,5 @@
-"""Every scenario once, with a fixed seed, through the command line; and what the command line refuses."""
+"""Scenarios of transactions and groups, the drawn one and the quiet one; what the command line does besides,
+and what it refuses. The other families are in files of their own, so that two workers share them."""
 
 from __future__ import annotations
 
@@ -11,53 +12,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner, Result
 
 from chaos import events, seeds
-from chaos.cli import app
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, TWIN, VERDICT
-from chaos.scenarios import SCENARIOS
+from chaos.run_files import EVENTS, HISTORY, SCHEDULE, VERDICT
 from kraft.cli.trouble import Trouble
 from kraft.local_cluster import LocalCluster
+from tests.scenario_runs import OTHERS, chaos, parameters, run_and_judge
 from tests.waiting import wait_until
 
-ROWS = {
-    "isr-shrink": ("C1", "C2", "C4"),
-    "hw-truncation": ("C1", "C2", "C3", "C5"),
-    "slow-follower": ("C1", "C6"),
-    "bit-flip": ("C1", "L7"),
-    "everything": ("C1", "C2"),
-    "workload": ("C2",),
-}
-"""The others drive C6."""
-MINUTES = {"everything": "0.2", "workload": "0.05"}
 
-
-def chaos(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-
-
-def scenarios() -> list[object]:
-    return [
-        pytest.param(name, id=name, marks=pytest.mark.row(*ROWS.get(name, ("C1", "C2", "C6"))))
-        for name in SCENARIOS
-    ]
-
-
-@pytest.mark.parametrize("name", scenarios())
+@pytest.mark.parametrize("name", parameters(OTHERS))
 def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
-    minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
-    result = chaos("run", name, "--seed", "7", "--report", tmp_path, *minutes)
-    verdict = json.loads((tmp_path / VERDICT).read_text())
-    broken = [found for found in verdict["expectations"] if not found["ok"]]
-    assert not broken
-    assert result.exit_code == 0, result.output
-    assert f"{name}, seed 7: held" in result.output
-    assert {HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT} <= {path.name for path in tmp_path.iterdir()}
-    assert not (tmp_path / NODES).exists(), "the nodes' directories are kept only where something failed"
-    assert chaos("check", tmp_path).exit_code == (1 if SCENARIOS[name].is_lossy else 0)
-    if SCENARIOS[name].twin_plant is not None:
-        assert chaos("check", tmp_path / TWIN).exit_code == 1, "the planted bug is found in the history alone"
+    run_and_judge(name, tmp_path)
 
 
 @pytest.mark.row("C2")

@@ -1,0 +1,72 @@
+"""A scenario through the command line, with a fixed seed, and what every one of them must leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from chaos.cli import app
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, TWIN, VERDICT
+from chaos.scenarios import SCENARIOS, disks, leadership, quorum, replication
+from chaos.scenarios.scenario import Scenario
+
+OF_REPLICATION = (*replication.SCENARIOS, *disks.SCENARIOS)
+OF_LEADERSHIP = (*leadership.SCENARIOS, *quorum.SCENARIOS)
+OTHERS = tuple(each for each in SCENARIOS.values() if each not in (*OF_REPLICATION, *OF_LEADERSHIP))
+"""Each family has a test file, so that two workers share them."""
+
+ROWS = {
+    "isr-shrink": ("C1", "C2", "C4"),
+    "hw-truncation": ("C1", "C2", "C3", "C5"),
+    "slow-follower": ("C1", "C6"),
+    "bit-flip": ("C1", "L7"),
+    "transactions": ("C2", "C6", "P4"),
+    "zombie-producer": ("C2", "C6", "P4"),
+    "group-churn": ("C2", "C6", "P4"),
+    "everything": ("C1", "C2"),
+    "workload": ("C2",),
+}
+"""The others drive C6."""
+MINUTES = {"everything": "0.2", "workload": "0.05"}
+LONG = frozenset({"zombie-producer", "group-churn"})
+
+
+def chaos(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def parameters(scenarios: Iterable[Scenario]) -> list[object]:
+    return [
+        pytest.param(
+            each.name,
+            id=each.name,
+            marks=[
+                pytest.mark.row(*ROWS.get(each.name, ("C1", "C2", "C6"))),
+                *([pytest.mark.long] if each.name in LONG else []),
+            ],
+        )
+        for each in scenarios
+    ]
+
+
+def run_and_judge(name: str, directory: Path) -> None:
+    minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
+    result = chaos("run", name, "--seed", "7", "--report", directory, *minutes)
+    verdict = json.loads((directory / VERDICT).read_text())
+    broken = [found for found in verdict["expectations"] if not found["ok"]]
+    assert not broken
+    assert result.exit_code == 0, result.output
+    assert f"{name}, seed 7: held" in result.output
+    assert {HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT} <= {
+        path.name for path in directory.iterdir()
+    }
+    assert not (directory / NODES).exists(), "the nodes' directories are kept only where something failed"
+    assert chaos("check", directory).exit_code == (1 if SCENARIOS[name].is_lossy else 0)
+    if SCENARIOS[name].twin_plant is not None:
+        assert chaos("check", directory / TWIN).exit_code == 1, (
+            "the planted bug is found in the history alone"
+        )
