@@ -6,16 +6,17 @@ Our own client asks: confluent-kafka has no words for quotas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
-from kraft.cluster_state import ask
-from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
@@ -129,6 +130,8 @@ def _alter(bootstrap: str, entity: Entity, wanted: Mapping[str, float | None]) -
 
 
 def _request(bootstrap: str, api_key: int, fields: Mapping[str, Any]) -> Message:
+    from kraft.cluster_state import ask  # the codec takes a while to import
+
     try:
         return ask(*first_address(bootstrap), api_key, (0, 1), fields)
     except OSError:
