@@ -6,20 +6,19 @@ Our own client asks: confluent-kafka has no words for quotas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
+from kraft.cli.coordinators import request
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
 from metadata_quorum.errors import BrokerError, ErrorCode
 
-if TYPE_CHECKING:
-    from kraft.wire.bridge import Message
-
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
+VERSIONS: Final = (0, 1)
 _EXACT, _DEFAULT = 0, 1
 """How a filter takes a name."""
 
@@ -104,7 +103,12 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
         {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
         for kind, name in entity.items()
     ]
-    answer = _request(bootstrap, DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": strict})
+    answer = request(
+        first_address(bootstrap),
+        DESCRIBE_CLIENT_QUOTAS,
+        VERSIONS,
+        {"components": components, "strict": strict},
+    )
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code), answer.error_message or "")
     return [
@@ -124,15 +128,7 @@ def _alter(bootstrap: str, entity: Entity, wanted: Mapping[str, float | None]) -
         for key, value in wanted.items()
     ]
     wish = {"entity": coordinates, "ops": operations}
-    (result,) = _request(bootstrap, ALTER_CLIENT_QUOTAS, {"entries": [wish], "validate_only": False}).entries
+    fields = {"entries": [wish], "validate_only": False}
+    (result,) = request(first_address(bootstrap), ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
     if result.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(result.error_code), result.error_message or "")
-
-
-def _request(bootstrap: str, api_key: int, fields: Mapping[str, Any]) -> Message:
-    from kraft.cluster_state import ask  # the codec takes a while to import
-
-    try:
-        return ask(*first_address(bootstrap), api_key, (0, 1), fields)
-    except OSError:
-        raise Trouble(f"{bootstrap}: no broker answers") from None

@@ -21,6 +21,7 @@ COMMANDS = [
     "topic create", "topic list", "topic describe", "topic alter", "topic delete",
     "config get", "config set", "quorum status", "metadata dump", "log dump",
     "reassign plan", "reassign run", "reassign status", "reassign cancel",
+    "quota list", "quota set", "quota delete",
     "storage format", "storage random-uuid", "perf produce", "perf consume", "perf latency",
 ]  # fmt: skip
 
