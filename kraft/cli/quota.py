@@ -103,12 +103,8 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
         {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
         for kind, name in entity.items()
     ]
-    answer = request(
-        first_address(bootstrap),
-        DESCRIBE_CLIENT_QUOTAS,
-        VERSIONS,
-        {"components": components, "strict": strict},
-    )
+    fields = {"components": components, "strict": strict}
+    answer = request(first_address(bootstrap), DESCRIBE_CLIENT_QUOTAS, VERSIONS, fields)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code), answer.error_message or "")
     return [
