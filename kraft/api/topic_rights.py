@@ -143,7 +143,9 @@ def _without_configs(asker: Asker, response: Response) -> Response:
 
 
 def delete_topics(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> Response | None:
-    """DELETE on the cluster is DELETE on every topic. A name is told to who gave it, or may DESCRIBE it."""
+    """DELETE on the cluster is DELETE on every topic. A name is told to who gave it, or may DESCRIBE it.
+    Ids are looked up where they will be deleted: the controller may know topics that its broker does not."""
+    image = node.image if node.controller is None else node.controller.image
     if asker.may(Operation.DELETE, AclResource.CLUSTER):
         return None
     refused: list[dict[str, Any]] = []
@@ -164,12 +166,11 @@ def delete_topics(asker: Asker, node: NodeContext, ctx: RequestContext, request:
         return False
 
     names = [name for name in request.topic_names if may(name)]
-    topics = [
-        topic
-        for topic in request.topics
-        if (topic.name is None and topic.topic_id == ZERO_UUID)
-        or may(topic_name(node, topic), topic.topic_id)
-    ]
+    topics = []
+    for topic in request.topics:
+        by_id = image.topic(topic.topic_id)
+        if may(topic.name if by_id is None else by_id.name, topic.topic_id):
+            topics.append(topic)
     if not refused:
         return None
     if not (names or topics):
