@@ -19,7 +19,6 @@ from data_plane.coordinator.groups.consumer.assignment import (
     Assignment,
     TopicIdPartition,
     assignment_of,
-    partitions_of,
 )
 
 
@@ -81,20 +80,20 @@ def _keep(
     members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
 ) -> tuple[_Owned, list[TopicIdPartition]]:
     """What each had and may go on to have, and what nobody has."""
-    taken: set[TopicIdPartition] = set()
+    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in _topic_ids(members)}
     kept: _Owned = {}
     for member in members:
-        kept[member.member_id] = [
-            (topic_id, number)
-            for topic_id, number in sorted(partitions_of(member.target))
-            if topic_id in member.topic_ids and number < sizes[topic_id] and (topic_id, number) not in taken
-        ]
-        taken.update(kept[member.member_id])
+        owned = kept[member.member_id] = []
+        for topic_id, numbers in member.target.items():
+            if topic_id in member.topic_ids:
+                own = [n for n in sorted(numbers - taken[topic_id]) if n < sizes[topic_id]]
+                taken[topic_id].update(own)
+                owned += [(topic_id, number) for number in own]
     free = [
         (topic_id, number)
-        for topic_id in _topic_ids(members)
+        for topic_id, numbers in taken.items()
         for number in range(sizes[topic_id])
-        if (topic_id, number) not in taken
+        if number not in numbers
     ]
     return kept, free
 
@@ -151,7 +150,7 @@ def _level(members: Sequence[AssignedMember], kept: _Owned) -> bool:
 
 
 def _topic_ids(members: Sequence[AssignedMember]) -> list[UUID]:
-    return sorted({topic_id for member in members for topic_id in member.topic_ids})
+    return sorted(frozenset().union(*{member.topic_ids for member in members}))
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.assignment import Assignment
 from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, AssignedMember
@@ -108,16 +109,15 @@ def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupRules) -> str:
 
 def _make_target(draft: Draft, setting: Setting) -> None:
     state, view = draft.state, setting.view
-    members = [
-        AssignedMember(
-            member_id,
-            member.instance_id,
-            view.topic_ids(state.subscription(member)),
-            state.target_of(member_id),
-        )
-        for member_id, member in state.members.items()
-    ]
-    sizes = {topic_id: view.size(topic_id) for member in members for topic_id in member.topic_ids}
+    alike: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}  # most members read the same
+    members = []
+    for member_id, member in state.members.items():
+        subscription = member.metadata.subscribed_topic_names, member.metadata.subscribed_topic_regex
+        topic_ids = alike.get(subscription)
+        if topic_ids is None:
+            topic_ids = alike[subscription] = view.topic_ids(state.subscription(member))
+        members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
+    sizes = {topic_id: view.size(topic_id) for topic_ids in alike.values() for topic_id in topic_ids}
     targets = ASSIGNORS[assignor_of(state, setting.rules)](members, sizes)
     for member_id, target in targets.items():
         if member_id not in state.targets or state.targets[member_id] != target:
