@@ -25,6 +25,11 @@ KAFKA_VALUES = {
         resource_type=4, resource_name="", name="min.insync.replicas", value="1"
     ),
     "01180000": r.EndTransactionRecord(),
+    "010e00 02 0575736572 0275 00 1370726f64756365725f627974655f72617465 412e848000000000 00 00": (
+        r.ClientQuotaRecord(
+            entity=(r.QuotaEntity(entity_type="user", entity_name="u"),), key="producer_byte_rate", value=1e6
+        )
+    ),
 }
 
 
