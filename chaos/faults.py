@@ -23,6 +23,7 @@ import psutil
 from chaos.live.cluster import ChaosCluster
 from chaos.live.damage import flip_bit, tear_tail
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault
+from chaos.moves import Move
 from data_plane.log.files import LOG
 from kraft.cluster_state import out_of_sync
 from kraft.local_cluster import HOST
@@ -135,7 +136,28 @@ class LinksFault:
         return self.text
 
 
-Fault = NodeFault | LinksFault
+@dataclass(frozen=True, slots=True)
+class MoveFault:
+    """A partition is told to go elsewhere; it is on its way by itself then."""
+
+    move: Move
+
+    lasts = False
+
+    def begin(self, ground: Ground) -> str | None:
+        refusal = self.move.ask(ground.cluster)
+        if refusal is not None:
+            raise Skipped(refusal)
+        return None
+
+    def end(self, ground: Ground) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return str(self.move)
+
+
+Fault = NodeFault | LinksFault | MoveFault
 
 
 def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
@@ -146,11 +168,13 @@ def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
         return _cuts_of_a_node(kind, rest, nodes, clients)
     if kind == "partition":
         return LinksFault(text, _cuts([_ends(group) for group in rest.split("|")]))
+    if kind == "move":
+        return MoveFault(Move.parse(rest, nodes))
     if kind in KINDS:
         part = LinkFault.parse(text)
         return LinksFault(str(part), (part,))
     if kind not in NODE_FAULTS:
-        known = ", ".join((*NODE_FAULTS, *CUTS_OF_A_NODE, "partition", *KINDS))
+        known = ", ".join((*NODE_FAULTS, *CUTS_OF_A_NODE, "partition", "move", *KINDS))
         raise BadFault(f"{kind}: no fault; there are {known}")
     return _node_fault(kind, rest, nodes)
 

@@ -27,12 +27,13 @@ ROWS = {
     "transactions": ("C2", "C6", "P4"),
     "zombie-producer": ("C2", "C6", "P4"),
     "group-churn": ("C2", "C6", "P4"),
+    "reassignment": ("C2", "C6", "Q11"),
     "everything": ("C1", "C2"),
     "workload": ("C2",),
 }
 """The others drive C6."""
 MINUTES = {"everything": "0.2", "workload": "0.05"}
-LONG = frozenset({"zombie-producer", "group-churn"})
+LONG = frozenset({"zombie-producer", "group-churn", "reassignment"})
 
 
 def chaos(*words: str | Path) -> Result:

@@ -8,6 +8,7 @@ from typing import Final
 from chaos.scenarios import disks, leadership, quorum, replication, transactions
 from chaos.scenarios.everything import EVERYTHING
 from chaos.scenarios.quiet import WORKLOAD
+from chaos.scenarios.reassignment import REASSIGNMENT
 from chaos.scenarios.scenario import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -18,6 +19,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         *quorum.SCENARIOS,
         *disks.SCENARIOS,
         *transactions.SCENARIOS,
+        REASSIGNMENT,
         EVERYTHING,
         WORKLOAD,
     )

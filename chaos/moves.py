@@ -1,0 +1,75 @@
+"""`move all-0 to 4,1,2`: a partition goes to other replicas, as an operator would tell the cluster to.
+
+Whoever answers takes it (AlterPartitionReassignments, which brokers pass on to the controller). The cluster
+carries it out on its own time; what else is done to it may come in between.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chaos.live.cluster import ChaosCluster
+from chaos.live.link_faults import BadFault
+from kraft.cluster_state import ask
+from kraft.local_cluster import HOST
+from kraft.wire.bridge import MalformedMessage
+from metadata_quorum.errors import ErrorCode
+
+ALTER_REASSIGNMENTS: Final = 45
+ALTER_VERSIONS: Final = (0, 1)
+PATIENCE_S: Final = 10.0
+"""A new controller may have to be elected first."""
+SILENCE_S: Final = 3.0
+AGAIN_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    key: str
+    replicas: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str, nodes: Sequence[int]) -> Move:
+        """Raises BadFault."""
+        found = re.fullmatch(r"(\S+-\d+) to (\d+(?:,\d+)*)", text)
+        replicas = tuple(map(int, found[2].split(","))) if found is not None else ()
+        if found is None or not set(replicas) <= set(nodes) or len(set(replicas)) < len(replicas):
+            known = ", ".join(map(str, nodes))
+            raise BadFault(f"move {text}: say `move TOPIC-N to NODE,NODE,…`; the nodes are {known}")
+        return cls(found[1], replicas)
+
+    def __str__(self) -> str:
+        return f"move {self.key} to {','.join(map(str, self.replicas))}"
+
+    def ask(self, cluster: ChaosCluster) -> str | None:
+        """Until somebody takes it; why not, where nobody does."""
+        deadline = time.monotonic() + PATIENCE_S
+        refusal: str | None = "nobody answers"
+        while refusal is not None and time.monotonic() < deadline:
+            for answer in self._answers(cluster):
+                refusal = answer
+                if refusal is None:
+                    return None
+            time.sleep(AGAIN_S)
+        return refusal
+
+    def _answers(self, cluster: ChaosCluster) -> Iterator[str | None]:
+        topic, _, number = self.key.rpartition("-")
+        partition = {"partition_index": int(number), "replicas": self.replicas}
+        fields: dict[str, Any] = {
+            "timeout_ms": int(SILENCE_S * 1000),
+            "topics": [{"name": topic, "partitions": [partition]}],
+        }
+        for node in cluster.nodes:
+            port = cluster.local.node(node).client_port
+            try:
+                answer = ask(HOST, port, ALTER_REASSIGNMENTS, ALTER_VERSIONS, fields, SILENCE_S)
+            except (OSError, MalformedMessage):
+                continue
+            codes = [answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)]
+            code = next((ErrorCode(code) for code in codes if code != ErrorCode.NONE), None)
+            yield None if code is None else code.name
