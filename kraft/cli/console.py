@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli import completion
 from kraft.cli.clients import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 FLUSH_S = 30.0
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Extra = Annotated[list[str], typer.Option("-X", metavar="KEY=VALUE", help="A setting of librdkafka.")]
 Separator = Annotated[str, typer.Option("--key-separator", "-K", help="What stands between key and value.")]
 

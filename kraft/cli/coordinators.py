@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kraft.cli.clients import PATIENCE_S, first_address
 from kraft.cli.trouble import Trouble
-from kraft.cluster_state import ask
-from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 Address = tuple[str, int]
 
@@ -34,6 +35,8 @@ class KeyType(IntEnum):
 
 def request(address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any]) -> Message:
     """One request. Trouble where nobody answers."""
+    from kraft.cluster_state import ask  # the codec takes a while to import, and `kraft --help` need not wait
+
     try:
         return ask(*address, api_key, versions, fields)
     except OSError:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kraft.cli import group_offsets
+from kraft.cli import completion, group_offsets
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.coordinators import KeyType, coordinator, metadata, raise_for, request
 from kraft.cli.group_view import LATEST, Group, committed, list_groups, offsets_at, require_group
@@ -50,7 +50,10 @@ def list_(
 @app.command()
 def describe(
     group_ids: Annotated[
-        list[str], typer.Argument(metavar="[GROUP]...", help="All, where none is named.")
+        list[str],
+        typer.Argument(
+            autocompletion=completion.groups, metavar="[GROUP]...", help="All, where none is named."
+        ),
     ] = [],  # noqa: B006
     members: Annotated[bool, typer.Option("--members", help="Who is in it, and reads what.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, coordinator and assignor.")] = False,
@@ -131,7 +134,7 @@ def _show_states(bootstrap: str, groups: Sequence[Group]) -> None:
 
 @app.command()
 def delete(
-    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=completion.groups)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete groups that nobody is in, with all that they have committed."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from kraft.cli import completion
 from kraft.cli import group_reset as reset
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.coordinators import Address, KeyType, coordinator, raise_for, request
@@ -26,9 +27,15 @@ from metadata_quorum.model import TopicPartition
 OFFSET_COMMIT: Final = 8
 OFFSET_DELETE: Final = 47
 
-GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
+GroupId = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 Topics = Annotated[
-    list[str], typer.Option("--topic", metavar="TOPIC[:0,2]", help="A topic, or some of its partitions.")
+    list[str],
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:0,2]",
+        help="A topic, or some of its partitions.",
+        autocompletion=completion.topics,
+    ),
 ]
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.groups.consumer_protocol import read_assignment
 from kraft.cli.clients import require_partitions
 from kraft.cli.coordinators import Address, KeyType, coordinator, metadata, raise_for, request
 from kraft.cli.trouble import Trouble
-from kraft.net.client import UnsupportedVersion
-from kraft.wire.bridge import Message
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 LIST_OFFSETS: Final = 2
 OFFSET_FETCH: Final = 9
@@ -100,6 +101,8 @@ def require_group(bootstrap: str, group_id: str) -> Group:
 
 
 def _consumer_group(address: Address, group_id: str) -> Message | None:
+    from kraft.net.client import UnsupportedVersion
+
     try:
         answer = request(address, CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
     except UnsupportedVersion:

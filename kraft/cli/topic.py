@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli import completion
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, key_values, require_topic, wait
 from kraft.cli.configs import change, overrides_of
 from kraft.cli.tables import show
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Configs = Annotated[
     list[str], typer.Option("--config", metavar="KEY=VALUE", help="A configuration of the topic.")
 ]
@@ -79,7 +80,12 @@ def list_(
 
 @app.command()
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="[TOPIC]...", help="All, where none is named.")] = [],  # noqa: B006
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[TOPIC]...", help="All, where none is named.", autocompletion=completion.topics
+        ),
+    ] = [],  # noqa: B006
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated", help="Only partitions with replicas out of sync.")
     ] = False,
@@ -152,7 +158,7 @@ def alter(
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing topic is no error.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

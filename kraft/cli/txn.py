@@ -6,22 +6,27 @@ Our own client asks: librdkafka has no words for most of this.
 from __future__ import annotations
 
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kraft.cli import completion
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.coordinators import Address, KeyType, attempts, coordinator, metadata, raise_for, request
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
-from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 INIT_PRODUCER_ID: Final = 22
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
 
 app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.transactional_ids)]
 
 
 @app.command("list")
@@ -45,7 +50,7 @@ def list_transactions(
 
 
 @app.command()
-def describe(name: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
     found = _describe(coordinator(bootstrap, name, KeyType.TRANSACTION), name)
     open_s = "-"
@@ -61,7 +66,7 @@ def describe(name: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 
 
 @app.command()
-def abort(name: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Abort what a transactional id has open, and fence its producer."""
     address = coordinator(bootstrap, name, KeyType.TRANSACTION)
     timeout_ms = _describe(address, name).transaction_timeout_ms  # as the producer asked for it

@@ -1,0 +1,72 @@
+"""Names for the shell's completion (`kraft --install-completion`): topics, groups, transactional ids.
+
+They come from the broker of the line's --bootstrap-server, else from the usual one, if it answers at once.
+A shell that waits for a name is worse than one that knows none, so whatever goes wrong gives no names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kraft.cli.trouble import Trouble
+from metadata_quorum.errors import BrokerError
+
+PATIENCE_S: Final = 1.0
+LIST_GROUPS: Final = 16
+LIST_TRANSACTIONS: Final = 66
+METADATA: Final = 3
+
+_BOOTSTRAP: Final = re.compile(r"(?:--bootstrap-server|-b)[\s=]+(?P<host>[^\s:,]+)\s*:\s*(?P<port>\d+)")
+"""bash takes a colon for the end of a word, and hands the address over in three."""
+
+
+def topics(incomplete: str) -> list[str]:
+    answer = _ask(METADATA, (9, 12), {"topics": None, "allow_auto_topic_creation": False})
+    return [] if answer is None else _beginning(incomplete, (topic.name for topic in answer.topics))
+
+
+def groups(incomplete: str) -> list[str]:
+    answers = _ask_all(LIST_GROUPS, (4, 5), {"states_filter": []})
+    return _beginning(incomplete, (group.group_id for answer in answers for group in answer.groups))
+
+
+def transactional_ids(incomplete: str) -> list[str]:
+    answers = _ask_all(LIST_TRANSACTIONS, (0, 2), {"state_filters": [], "producer_id_filters": []})
+    return _beginning(
+        incomplete, (each.transactional_id for answer in answers for each in answer.transaction_states)
+    )
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def _address() -> tuple[str, int]:
+    from kraft.cli.clients import DEFAULT_BOOTSTRAP, first_address
+
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    found = _BOOTSTRAP.search(line)
+    return (found["host"], int(found["port"])) if found else first_address(DEFAULT_BOOTSTRAP)
+
+
+def _ask_all(api_key: int, versions: tuple[int, int], fields: dict[str, Any]) -> list[Any]:
+    """Every broker, for what each knows only in part."""
+    known = _ask(METADATA, (9, 12), {"topics": [], "allow_auto_topic_creation": False})
+    brokers = () if known is None else known.brokers
+    answers = [_ask(api_key, versions, fields, (broker.host, broker.port)) for broker in brokers]
+    return [answer for answer in answers if answer is not None]
+
+
+def _ask(
+    api_key: int, versions: tuple[int, int], fields: dict[str, Any], address: tuple[str, int] | None = None
+) -> Any | None:
+    from kraft.cluster_state import ask  # the codec takes a while to import
+    from kraft.net.client import UnsupportedVersion
+
+    try:
+        return ask(*(address or _address()), api_key, versions, fields, timeout_s=PATIENCE_S)
+    except (OSError, BrokerError, Trouble, UnsupportedVersion, ValueError):
+        return None
