@@ -51,14 +51,6 @@ def test_cluster(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     ]
 
 
-def test_features(tools: KafkaTools) -> None:
-    described = tools("FeatureCommand", "describe")
-    finalized = dict(re.findall(r"Feature: (\S+)\t.*FinalizedVersionLevel: (\S+)", described))
-    assert finalized["metadata.version"] == "4.1-IV1"
-    assert finalized["transaction.version"] == "2"
-    assert finalized["eligible.leader.replicas.version"] == "1"
-
-
 @pytest.mark.row("L1")
 def test_storage_reads_our_directories(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     properties = shared_cluster.home(2) / "server.properties"

@@ -1,4 +1,4 @@
-"""kafka-python and aiokafka: produce, consume, groups, administration."""
+"""kafka-python and aiokafka: produce, consume, groups, transactions, administration."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import MakeTopic
+from tests.compat.test_transactions import committed
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U2")
+
+ENDINGS = ("commit", "abort", "commit")
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +117,32 @@ def test_kafka_python_in_a_group(kafka: ModuleType, bootstrap: str, make_topic: 
     first.close()
 
 
+@pytest.mark.row("P4")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python_in_transactions(kafka: ModuleType, bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    servers = bootstrap.split(",")
+    place = kafka.TopicPartition(topic, 0)
+    producer = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id=topic)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=servers, group_id=topic, enable_auto_commit=False, isolation_level="read_committed"
+    )
+    producer.init_transactions()
+    for number, ending in enumerate(ENDINGS):
+        producer.begin_transaction()
+        producer.send(topic, value=b"%d" % number).get(PATIENCE_S)
+        offsets = {place: kafka.structs.OffsetAndMetadata(number, "", -1)}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        if ending == "commit":
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    producer.close()
+    assert committed(bootstrap, topic) == ["0", "2"]
+    assert consumer.committed(place) == 2
+    consumer.close()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_kafka_python_administers(kafka: ModuleType, bootstrap: str) -> None:
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
@@ -183,3 +212,29 @@ def test_aiokafka_administers(bootstrap: str) -> None:
             await admin.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.row("P4")
+def test_aiokafka_in_transactions(bootstrap: str, make_topic: MakeTopic) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    topic = make_topic()
+    place = TopicPartition(topic, 0)
+
+    async def run() -> int | None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
+            for number, ending in enumerate(ENDINGS):
+                await producer.begin_transaction()
+                await producer.send_and_wait(topic, b"%d" % number, partition=0)
+                await producer.send_offsets_to_transaction({place: number}, topic)
+                if ending == "commit":
+                    await producer.commit_transaction()
+                else:
+                    await producer.abort_transaction()
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=topic, enable_auto_commit=False)
+        async with consumer:
+            consumer.assign([place])
+            return await consumer.committed(place)
+
+    assert asyncio.run(run()) == 2
+    assert committed(bootstrap, topic) == ["0", "2"]
