@@ -33,6 +33,7 @@ TEXTS = (
     "disk-slow 1 50ms", "fail-sync 3", "tear 2 all-0", "flip 1 all-0", "wipe 1 all-0", "hold-reads 2 all-0",
     "clock 2 +1h", "clock 3 -5s", "cut 2>1", "slow 1>3 200ms 50ms", "down c0>2", "isolate 2",
     "isolate 2 from all", "deafen 1", "mute 3", "partition 1,c0|2,3,c1",
+    "move all-0 to 3,1",
 )  # fmt: skip
 
 
@@ -52,6 +53,9 @@ def test_a_fault_is_its_text(text: str) -> None:
         ("isolate 7", "say `isolate NODE`"),
         ("partition 1|x", "separated by |"),
         ("cut 1>1", "two ends"),
+        ("move all-0", "say `move TOPIC-N to"),
+        ("move all-0 to 1,4", "the nodes are 1, 2, 3"),
+        ("move all-0 to 1,1", "say `move TOPIC-N to"),
     ],
 )
 def test_what_is_no_fault_is_told_in_a_sentence(text: str, why: str) -> None:
