@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kraft.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import ErrorCode
 from tests.cluster import running_cluster
-from tests.waiting import wait_until
+from tests.rdkafka import QUIET
+from tests.waiting import PATIENCE_S, wait_until
 from tests.wire_client import Wire
 
 pytestmark = pytest.mark.row("R12")
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
-DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
+DESCRIBE_QUOTAS, ALTER_QUOTAS, DESCRIBE_QUORUM = 48, 49, 55
 UNASSIGNED = {"replication_factor": 1, "assignments": [], "configs": []}
 CLIENT = "test"
 """What `Wire` calls itself."""
@@ -283,3 +285,42 @@ def test_filters(wire: Wire, port: int) -> None:
         assert found(("user", 2, None), strict=True) == entities[:2]
         assert found(strict=False) == entities
         assert found(strict=True) == []
+
+
+def test_librdkafka_is_told(wire: Wire, node: LocalCluster, port: int, topic: str) -> None:
+    pauses_s: list[float] = []
+    name = "limited-client"
+    with quota(wire, port, {"client-id": name}, producer_byte_rate=2 * LIMIT):
+        producer = Producer(
+            {
+                "bootstrap.servers": node.bootstrap, "client.id": name, "linger.ms": 0,
+                "throttle_cb": lambda event: pauses_s.append(event.throttle_time), **QUIET,
+            }
+        )  # fmt: skip
+        for _ in range(16):
+            producer.produce(topic, bytes(LIMIT // 2))
+            producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+    assert max(pauses_s) > 0
+
+
+def test_who_asks_another_broker_rests_there(wire: Wire, shared_cluster: LocalCluster) -> None:
+    """The controller counts, and tells; the broker that passed the request on does not read for so long."""
+    first = shared_cluster.node(1).client_port
+    wanted = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    leader = wire.ask(first, DESCRIBE_QUORUM, 2, topics=wanted).topics[0].partitions[0].leader_id
+    other = next(node.client_port for node in shared_cluster.nodes.values() if node.id != leader)
+    at_controller = shared_cluster.node(leader).client_port
+    with quota(wire, at_controller, {"client-id": CLIENT}, controller_mutation_rate=1):
+        wait_until(lambda: values_of(wire, other, {"client-id": CLIENT}), "the other broker knows the quota")
+        # The credit is of eleven samples; what is owed then takes longer than this test.
+        burst = {"name": "a-burst", "num_partitions": 60, **UNASSIGNED}
+        wire.ask(at_controller, CREATE_TOPICS, 7, topics=[burst], timeout_ms=30_000)
+        late = {"name": "too-late", "num_partitions": 1, **UNASSIGNED}
+        answer = wire.ask(other, CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
+        assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert answer.throttle_time_ms > 0
+        with pytest.raises(TimeoutError):
+            wire.run(wire.client(other).request(METADATA, 12, {"topics": []}, timeout_s=0.5))
+    gone = wire.ask(at_controller, DELETE_TOPICS, 6, topics=[{"name": "a-burst"}], timeout_ms=30_000)
+    assert [each.error_code for each in gone.responses] == [0]
