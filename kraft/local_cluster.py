@@ -377,10 +377,11 @@ class LocalCluster:
     def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
 
-        Those that have an owner stay in its session: a node that was paused when its owner died cannot
-        notice, but the system ends a process group that sleeps there and belongs to nobody any longer.
+        Those that we own stay in our session: a node that was paused when its owner died cannot notice,
+        but the system ends a process group that sleeps there and belongs to nobody any longer.
         """
-        alone: dict[str, Any] = {"start_new_session": True} if self.owner is None else {"process_group": 0}
+        is_ours = self.owner == os.getpid()
+        alone: dict[str, Any] = {"process_group": 0} if is_ours else {"start_new_session": True}
         with open(output, "ab") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **alone)
 

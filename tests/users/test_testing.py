@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -21,8 +20,6 @@ from tests.waiting import wait_until
 
 README = Path(__file__).parents[2] / "README.md"
 CODE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
-START_LIMIT_S = 20.0
-"""It takes one; a machine under load is forgiven a lot."""
 
 
 def write_readme_code(directory: Path) -> None:
@@ -122,9 +119,7 @@ def test_loading_the_plugin_imports_nothing_of_kraft() -> None:
 @pytest.mark.row("U3")
 def test_from_a_coroutine_with_everything_that_can_happen_to_a_node() -> None:
     async def body() -> None:
-        began = time.monotonic()
         with cluster(settings={"auto.create.topics.enable": False}) as kafka:
-            assert time.monotonic() - began < START_LIMIT_S
             kafka.create_topic("t", partitions=2, config={"min.insync.replicas": 2})
             leader = kafka.leader("t", 1)
             kafka.kill(leader)
