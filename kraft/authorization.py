@@ -10,18 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.config import Config
+from kraft.config import Config, reject
 from kraft.context import NodeContext
 from metadata_quorum.authorizer import Authorizer
 from metadata_quorum.image import MetadataDelta, MetadataImage
 
 
 def authorizer_of(config: Config) -> Authorizer | None:
-    """None where `authorizer.class.name` names none."""
+    """None where `authorizer.class.name` names none. Raises `FatalError` (BAD_CONFIG)."""
     if not config.authorizer_class_name:
         return None
-    users = (each.strip() for each in config.super_users.split(";"))
-    return Authorizer(frozenset(each for each in users if each), config.allow_everyone_if_no_acl_found)
+    given = [each.strip() for each in config.super_users.split(";")]
+    users = frozenset(each for each in given if each)
+    for user in users:
+        if ":" not in user:
+            reject(
+                "super.users",
+                config.super_users,
+                f"{user} is no principal: those are TYPE:NAME, as User:anna",
+            )
+    if not users and not config.allow_everyone_if_no_acl_found:
+        reject("super.users", "", "with an authorizer somebody must be one, or nobody could allow anything")
+    return Authorizer(users, config.allow_everyone_if_no_acl_found)
 
 
 def follow(node: NodeContext) -> Callable[[MetadataDelta, MetadataImage], None]:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Producer
 from typer.testing import CliRunner
 
 from kraft.cli.main import cli
-from kraft.config import format_properties
+from kraft.config import Config, format_properties
 from kraft.local_cluster import LocalCluster
 from tests.certificates import Authority
 from tests.compat.secured import brokers, secured
@@ -133,6 +133,20 @@ def test_kafkas_tools(
     wait_until(lambda: produced(cluster, joan, "tools") is not None, "joan may not any longer")
     tools(CONFIG_COMMAND, *root, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
     wait_until(lambda: not brokers(cluster, joan), "joan is gone")
+
+
+def test_kafka_reads_the_users_that_a_cluster_begins_with(cluster: LocalCluster, kafka_jars: Path) -> None:
+    config = Config.load(str(cluster.home(1) / "server.properties"))
+    dumped = KafkaTools(kafka_jars)(
+        "DumpLogSegments",
+        "--cluster-metadata-decoder",
+        "--files",
+        f"{config.metadata_dir}/bootstrap.checkpoint",
+    )
+    assert '"type":"FEATURE_LEVEL_RECORD"' in dumped
+    users = [line for line in dumped.splitlines() if '"type":"USER_SCRAM_CREDENTIAL_RECORD"' in line]
+    assert len(users) == len(USERS)
+    assert '"name":"root","mechanism":1' in "".join(users)
 
 
 def test_our_commands(
