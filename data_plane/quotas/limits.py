@@ -19,6 +19,9 @@ USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 
+MAX_REMEMBERED: Final = 4096
+"""Clients whose limit is known without looking it up."""
+
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Coordinates sorted by their kind; a name of None stands for all who have no quota of their own."""
 
@@ -51,16 +54,26 @@ class Limit(NamedTuple):
 class Limits:
     """What was set for one kind of quota."""
 
-    __slots__ = ("_by_entity",)
+    __slots__ = ("_by_entity", "_found")
 
     def __init__(self, by_entity: Mapping[QuotaEntity, float]) -> None:
         self._by_entity = by_entity
+        self._found: dict[Client, Limit | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_entity)
 
     def of_client(self, client: Client) -> Limit | None:
         """None: as much as it likes."""
+        try:
+            return self._found[client]
+        except KeyError:
+            if len(self._found) >= MAX_REMEMBERED:  # client ids come and go
+                self._found.clear()
+            limit = self._found[client] = self._look_up(client)
+            return limit
+
+    def _look_up(self, client: Client) -> Limit | None:
         for entity, shared_by in _by_precedence(client):
             value = self._by_entity.get(entity)
             if value is not None:

@@ -54,34 +54,39 @@ class SampledRate:
     of an hour would look like a storm.
     """
 
-    __slots__ = ("_current", "_samples", "_window")
+    __slots__ = ("_current", "_oldest", "_purge_at", "_samples", "_total", "_window")
 
     def __init__(self, window: QuotaWindow) -> None:
         self._window = window
         self._samples: list[_Sample] = []  # a ring, with one more than is counted: the oldest may overlap
         self._current = 0
+        # What follows from the samples, so that they are gone through once per sample, not per request.
+        self._total = 0.0
+        self._oldest: float | None = None
+        self._purge_at = float("inf")  # or later
 
     def record(self, value: float, now: float) -> None:
         if not self._samples:
             self._samples.append(_Sample(now))
+            self._recount()
         sample = self._samples[self._current]
         if now - sample.start >= self._window.sample_s:
             sample = self._advance(now)
         sample.value += value
         sample.last_event = now
+        self._total += value
 
     def measure(self, now: float) -> float:
         """The rate up to now."""
         span_s = self.span_s(now)
-        return sum(sample.value for sample in self._samples) / span_s
+        return self._total / span_s
 
     def span_s(self, now: float) -> float:
         """The time that the rate is taken over."""
+        if now >= self._purge_at:
+            self._purge(now)
         window = self._window
-        for sample in self._samples:
-            if now - sample.last_event >= window.span_s:
-                sample.reset(now)
-        elapsed = now - min((sample.start for sample in self._samples), default=now)
+        elapsed = 0.0 if self._oldest is None else now - self._oldest
         missing = window.samples - 1 - int(elapsed / window.sample_s)
         if missing > 0:
             elapsed += missing * window.sample_s
@@ -103,7 +108,20 @@ class SampledRate:
             self._samples.append(_Sample(now))
         else:
             self._samples[self._current].reset(now)
+        self._recount()
         return self._samples[self._current]
+
+    def _purge(self, now: float) -> None:
+        for sample in self._samples:
+            if now - sample.last_event >= self._window.span_s:
+                sample.reset(now)
+        self._recount()
+
+    def _recount(self) -> None:
+        samples = self._samples
+        self._total = sum(sample.value for sample in samples)
+        self._oldest = min(sample.start for sample in samples)
+        self._purge_at = min(sample.last_event for sample in samples) + self._window.span_s
 
 
 class TokenBucket:
