@@ -138,7 +138,7 @@ def test_kafkas_tools(
 def test_kafka_reads_the_users_that_a_cluster_begins_with(cluster: LocalCluster, kafka_jars: Path) -> None:
     config = Config.load(str(cluster.home(1) / "server.properties"))
     dumped = KafkaTools(kafka_jars)(
-        "DumpLogSegments",
+        "kafka.tools.DumpLogSegments",
         "--cluster-metadata-decoder",
         "--files",
         f"{config.metadata_dir}/bootstrap.checkpoint",
