@@ -44,14 +44,15 @@ def draw(rng: random.Random, seconds: float) -> Schedule:
     bad_disk = rng.randrange(1, NODES + 1)
     at = FIRST_S
     while at < seconds - 1.0:
-        if sum(_is_on(step, at) for step in steps) < MOST_AT_ONCE:
-            steps.append(_step(rng, round(at, 1), seconds, bad_disk))
+        begins = round(at, 1)
+        if sum(_is_on(step, begins) for step in steps) < MOST_AT_ONCE:
+            steps.append(_step(rng, begins, seconds, bad_disk))
         at += rng.expovariate(1 / GAP_S)
     return tuple(steps)
 
 
 def _is_on(step: Step, at_s: float) -> bool:
-    return not step.fault.startswith("restart") and (step.for_s is None or at_s < step.end_s)
+    return not step.fault.startswith(_AT_ONCE) and (step.for_s is None or at_s < step.end_s)
 
 
 def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Step:
@@ -63,7 +64,7 @@ def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Ste
         lasts_s = rng.uniform(*PAUSE_BEYOND_SESSION_S)
     if kind in _SHORT:
         lasts_s = min(lasts_s, 3.0)
-    if kind == "restart":
+    if kind in _AT_ONCE:
         return Step(at_s, fault)
     # What would last beyond the end is lifted with everything else: healing starts from the midst of trouble.
     return Step(at_s, fault, round(lasts_s, 1) if at_s + lasts_s < seconds else None)
@@ -108,6 +109,12 @@ def _slow(rng: random.Random) -> str:
     return f"slow {_pair(rng)} {latency}ms {round(latency * rng.uniform(0, 0.9))}ms"
 
 
+def _move(rng: random.Random) -> str:
+    """To two of the nodes, or to all of them in another order."""
+    nodes = rng.sample(range(1, NODES + 1), rng.choice((NODES - 1, NODES)))
+    return f"move {rng.choice(_KEYS)} to {','.join(map(str, nodes))}"
+
+
 _KINDS: Final[Mapping[str, Callable[[random.Random, int], str]]] = {
     "kill": lambda rng, disk: f"kill {_node(rng)}",
     "pause": lambda rng, disk: f"pause {_node(rng)}",
@@ -128,15 +135,18 @@ _KINDS: Final[Mapping[str, Callable[[random.Random, int], str]]] = {
     "disk-slow": lambda rng, disk: f"disk-slow {_node(rng)} {rng.choice((2, 10, 50))}ms",
     "disk-full": lambda rng, disk: f"disk-full {disk}",
     "fail-sync": lambda rng, disk: f"fail-sync {disk}",
+    "move": lambda rng, disk: _move(rng),
     "clock": lambda rng, disk: f"clock {_node(rng)} {rng.choice(('+1h', '-1h', '+5s', '-5s'))}",
 }
 WEIGHTS: Final[Mapping[str, float]] = {
     "kill": 6, "pause": 4, "stop": 2, "restart": 2, "cut": 5, "isolate": 3, "deafen": 1.5, "mute": 1.5,
     "slow": 4, "bandwidth": 1.5, "reset": 1.5, "slow-close": 1, "timeout": 1, "slice": 1, "limit": 1,
-    "down": 1.5, "disk-slow": 1.5, "disk-full": 1, "fail-sync": 1, "clock": 1,
+    "down": 1.5, "move": 2, "disk-slow": 1.5, "disk-full": 1, "fail-sync": 1, "clock": 1,
 }  # fmt: skip
 _SHORT: Final = frozenset({"disk-slow", "slice"})
 """What costs the machine more than the cluster."""
+_AT_ONCE: Final = ("restart", "move")
+"""What is over when it is done."""
 
 EVERYTHING: Final = Scenario(
     name="everything",

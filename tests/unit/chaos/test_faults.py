@@ -223,7 +223,8 @@ def test_everything_draws_what_can_be_played(seed: int, seconds: float) -> None:
             bad_disks.add(fault.node)
         lasting = [
             other for other in steps if other.at_s <= step.at_s
-            and (other.for_s is None or other.end_s > step.at_s) and "restart" not in other.fault
+            and (other.for_s is None or other.end_s > step.at_s)
+            and not other.fault.startswith(("restart", "move"))
         ]  # fmt: skip
         assert len(lasting) <= everything.MOST_AT_ONCE
     assert len(bad_disks) <= 1, "only a minority's disks may fail"
