@@ -18,18 +18,19 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 from uuid import UUID
 
 from data_plane.cleaning import LogCleaner
 from data_plane.directory_reports import DirectoryChannel, DirectoryReports, ReplicaPlace
+from data_plane.found_logs import FoundLogs
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
-from data_plane.log.config import TOPIC_CONFIGS, LogConfig
+from data_plane.log.config import LogConfig
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
 from data_plane.log.producers import DEFAULT_EXPIRATION_MS
 from data_plane.log.recovery import LogCorruptError
+from data_plane.log_configs import LogConfigs
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from data_plane.quotas.replication import ReplicationQuota
@@ -38,16 +39,13 @@ from data_plane.replica_moves import ReplicaMoves
 from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import BrokerRegistration, PartitionRegistration, ResourceType, TopicPartition
+from metadata_quorum.model import BrokerRegistration, PartitionRegistration, TopicPartition
 from metadata_quorum.supervision import supervised
 
 logger = logging.getLogger(__name__)
 
 Blocking = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a blocking function outside the loop."""
-
-_TOPIC: Final = int(ResourceType.TOPIC)
-_BROKER: Final = int(ResourceType.BROKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +108,10 @@ class Partitions:
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
         self._dir_of: dict[Partition, LogDir] = {}
-        # Found on disk, not yet claimed by metadata: log, topic id, directory.
-        self._unclaimed: dict[TopicPartition, tuple[Log, UUID, LogDir]] = {}
-        self._corrupt: dict[TopicPartition, str] = {}  # tp -> why it is not served
-        self._corrupt_ids: dict[tuple[UUID, int], TopicPartition] = {}
-        self._unread_dir: str | None = None  # one that failed before it was known what lies in it
+        self._found = FoundLogs(rng, self.fail_log_dir)
         self._eligible: dict[int, int] = {}
         self._brokers: Mapping[int, BrokerRegistration] = {}
-        self._defaults = settings.log_defaults
+        self._configs = LogConfigs(settings.broker_id, settings.log_defaults)
         self._deadlines: dict[str, Deadline] = {}
         self._flushing: set[Partition] = set()
         self._checkpointing = asyncio.Lock()
@@ -133,9 +127,9 @@ class Partitions:
         found = self._by_name.get(tp)
         if found is not None:
             return found
-        corrupt = self._corrupt.get(tp)
-        if corrupt is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, corrupt)
+        reason = self._found.why_offline(tp)
+        if reason is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
@@ -143,9 +137,9 @@ class Partitions:
         found = self._by_id.get((topic_id, partition))
         if found is not None:
             return found
-        corrupt = self._corrupt_ids.get((topic_id, partition))
-        if corrupt is not None:
-            return self.get(*corrupt)
+        offline = self._found.offline_by_id(topic_id, partition)
+        if offline is not None:
+            return self.get(*offline)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{topic_id}:{partition}")
 
     def __iter__(self) -> Iterator[Partition]:
@@ -158,7 +152,7 @@ class Partitions:
     def whole_epoch(self) -> int:
         """The broker epoch of the last run, if all that was kept then is here; else -1."""
         epochs = {directory.whole_epoch for directory in self._dirs if directory.online}
-        whole = len(epochs) == 1 and not self._corrupt and all(d.online for d in self._dirs)
+        whole = len(epochs) == 1 and self._found.whole and all(d.online for d in self._dirs)
         return epochs.pop() if whole else -1
 
     @property
@@ -299,36 +293,9 @@ class Partitions:
         """Open the logs on disk (blocks; before the node serves). `image`: what is known already."""
         configs: dict[str, LogConfig] = {}
         if image is not None:
-            self._take_defaults(image)
-            configs = {topic: self._topic_config(image, topic) for topic in image.topics_by_name}
-        for directory in self._dirs:
-            try:
-                logs, corrupt = directory.load(self._defaults, configs, self._now_ms())
-            except OSError as e:
-                self._unread_dir = directory.path
-                self.fail_log_dir(directory, e)
-                continue
-            self._corrupt.update(corrupt)
-            for tp, (log, topic_id) in logs.items():
-                self._take_found(tp, log, topic_id, directory)
-
-    def _take_found(self, tp: TopicPartition, log: Log, topic_id: UUID, directory: LogDir) -> None:
-        """A log that lies in two directories was on its way from one to the other when the node died, and
-        they are equal."""
-        known = self._unclaimed.get(tp)
-        if known is not None and known[0].log_end_offset >= log.log_end_offset:
-            spare, its_dir = log, directory
-        else:
-            self._unclaimed[tp] = (log, topic_id, directory)
-            if known is None:
-                return
-            spare, _, its_dir = known
-        logger.warning("%s lies in two directories; the copy in %s goes", tp, its_dir.path)
-        try:
-            spare.close()
-            its_dir.disk.remove_tree(its_dir.set_aside(tp, UUID(int=self._rng.getrandbits(128)), "delete"))
-        except OSError as e:
-            self.fail_log_dir(its_dir, e)
+            self._configs.take_defaults(image)
+            configs = {topic: self._configs.of(image, topic) for topic in image.topics_by_name}
+        self._found.load(self._dirs, self._configs.defaults, configs, self._now_ms())
 
     def start(self) -> None:
         """Begin the periodic work."""
@@ -384,7 +351,10 @@ class Partitions:
         changes = RoleChanges()
         now = self._loop.time()
         if delta.changed_configs:
-            self._take_configs(delta, image)
+            topics = self._configs.changed_by(delta, image)
+            for partition in self:
+                if topics is None or partition.tp.topic in topics:
+                    partition.configure(self._configs.of(image, partition.tp.topic))
         self._brokers = image.brokers
         self._take_brokers(delta)
         for topic_id in delta.deleted_topics:
@@ -402,10 +372,11 @@ class Partitions:
 
     def drop_strays(self, image: MetadataImage) -> None:
         """Set aside what lies on disk though the metadata, now complete, does not place it here."""
-        for tp in [tp for tp in self._unclaimed if not self._placed_here(tp, image)]:
-            log, _, directory = self._unclaimed.pop(tp)
-            logger.warning("%s is no replica of this broker any longer; set aside", tp)
-            self._set_aside(tp, log, directory, "stray")
+        for tp in self._found:
+            stray = None if self._placed_here(tp, image) else self._found.take(tp)
+            if stray is not None:
+                logger.warning("%s is no replica of this broker any longer; set aside", tp)
+                self._set_aside(tp, stray.log, stray.directory, "stray")
         for directory in self._dirs:
             for tp in [tp for tp in directory.unfinished if tp not in self._by_name]:
                 self._run_blocking(
@@ -441,8 +412,8 @@ class Partitions:
                 self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if partition is None:
-            self._suspect(tp, registration)
-            partition = self._create(tp, topic_id, self._topic_config(image, tp.topic))
+            self._found.suspect(tp, registration)
+            partition = self._create(tp, topic_id, self._configs.of(image, tp.topic))
         if partition is not None:
             self._report_place(partition, registration)
         if partition is None or partition.offline:
@@ -466,27 +437,17 @@ class Partitions:
         else:
             self._reports.tell(ReplicaPlace(partition.topic_id, partition.tp.partition, directory))
 
-    def _suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
-        """A partition that is not new may lie in a directory that could not be read: an empty log made
-        elsewhere could come to lead, and what it had acknowledged would be lost."""
-        is_new = registration.leader_epoch == 0 and registration.partition_epoch == 0
-        if self._unread_dir is not None and not is_new and tp not in self._unclaimed:
-            reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
-            logger.error("%s", reason)
-            self._corrupt[tp] = reason
-
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition | None:
         high_watermark = 0
-        unclaimed = self._unclaimed.pop(tp, None)
-        if unclaimed is not None and unclaimed[1] != topic_id and unclaimed[1].int != 0:
-            self._set_aside(tp, unclaimed[0], unclaimed[2], "delete")  # an older topic of that name
-            unclaimed = None
-        if unclaimed is not None:
-            log, _, directory = unclaimed
+        found = self._found.take(tp)
+        if found is not None and not found.belongs_to(topic_id):
+            self._set_aside(tp, found.log, found.directory, "delete")
+            found = None
+        if found is not None:
+            log, directory = found.log, found.directory
             log.config = config
             high_watermark = directory.high_watermarks.get(tp, 0)
-        elif tp in self._corrupt:
-            self._corrupt_ids[topic_id, tp.partition] = tp
+        elif self._found.is_offline(tp, topic_id):
             return None
         elif (made := self._make_log(tp, topic_id, config)) is not None:
             log, directory = made
@@ -555,34 +516,6 @@ class Partitions:
             remove = partial(directory.disk.remove_tree, path)
             self._timer.call_later(delay_ms / 1000, partial(self._run_blocking, directory, remove))
 
-    # --- configuration ------------------------------------------------------------------------
-
-    def _take_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        resources = delta.changed_configs
-        if (_BROKER, "") in resources or (_BROKER, str(self.broker_id)) in resources:
-            self._take_defaults(image)
-            topics = {partition.tp.topic for partition in self}
-        else:
-            topics = {name for kind, name in resources if kind == _TOPIC}
-        for partition in self:
-            if partition.tp.topic in topics:
-                partition.configure(self._topic_config(image, partition.tp.topic))
-
-    def _take_defaults(self, image: MetadataImage) -> None:
-        values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self.broker_id))}
-        known = {r.name: values[r.broker_key] for r in TOPIC_CONFIGS.values() if r.broker_key in values}
-        try:
-            self._defaults = LogConfig.from_map(known, self._settings.log_defaults)
-        except BrokerError as e:
-            logger.error("Broker-wide log configuration is not understood: %s", e)
-
-    def _topic_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        try:
-            return LogConfig.from_map(dict(image.config(_TOPIC, topic)), self._defaults)
-        except BrokerError as e:  # the controller checks them; a newer one may know more keys
-            logger.error("Configuration of %s is not understood: %s", topic, e)
-            return self._defaults
-
     # --- periodic work ------------------------------------------------------------------------
 
     def sweep_isr(self) -> None:
@@ -642,7 +575,7 @@ class Partitions:
     def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
         """The logs that lie there, with their high watermarks; also those that no metadata has claimed
         yet, for the checkpoints must not forget them meanwhile."""
-        logs = {tp: log for tp, (log, _, its_dir) in self._unclaimed.items() if its_dir is directory}
+        logs = self._found.in_dir(directory)
         hws = {tp: hw for tp, hw in directory.high_watermarks.items() if tp in logs}
         for partition, its_dir in self._dir_of.items():
             if its_dir is directory:

@@ -1,0 +1,123 @@
+"""What lay in the log directories when the broker started: kept until metadata claims it or gives it up.
+
+A log may also be there and not be served: damaged in its middle, or perhaps in a directory that cannot be
+read. Then the partition is offline here, which is said to whoever asks; an empty log made in its place could
+come to lead, and what had been acknowledged would be lost.
+
+Used by partitions.py: at the start, and as metadata names partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.log import Log
+from data_plane.log_dirs import LogDir
+from metadata_quorum.model import PartitionRegistration, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_NO_TOPIC_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """One log, open."""
+
+    log: Log
+    topic_id: UUID
+    directory: LogDir
+
+    def belongs_to(self, topic_id: UUID) -> bool:
+        """Whether it is not of an older topic of the same name."""
+        return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
+
+
+class FoundLogs:
+    """See the module."""
+
+    def __init__(self, rng: Random, fail: Callable[[LogDir, OSError], None]) -> None:
+        self._rng = rng
+        self._fail = fail
+        self._logs: dict[TopicPartition, FoundLog] = {}
+        self._offline: dict[TopicPartition, str] = {}  # and why
+        self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
+        self._unread_dir: str | None = None  # one that failed before it was known what lies in it
+
+    def load(
+        self, dirs: Iterable[LogDir], defaults: LogConfig, configs: Mapping[str, LogConfig], now_ms: int
+    ) -> None:
+        """Open all of them (blocks)."""
+        for directory in dirs:
+            try:
+                logs, corrupt = directory.load(defaults, configs, now_ms)
+            except OSError as e:
+                self._unread_dir = directory.path
+                self._fail(directory, e)
+                continue
+            self._offline.update(corrupt)
+            for tp, (log, topic_id) in logs.items():
+                self._enter(tp, FoundLog(log, topic_id, directory))
+
+    def _enter(self, tp: TopicPartition, found: FoundLog) -> None:
+        """A log that lies in two directories was on its way from one to the other when the node died, and
+        they are equal."""
+        known = self._logs.get(tp)
+        spare = found
+        if known is None or known.log.log_end_offset < found.log.log_end_offset:
+            self._logs[tp] = found
+            if known is None:
+                return
+            spare = known
+        directory = spare.directory
+        logger.warning("%s lies in two directories; the copy in %s goes", tp, directory.path)
+        try:
+            spare.log.close()
+            path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), "delete")
+            directory.disk.remove_tree(path)
+        except OSError as e:
+            self._fail(directory, e)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every log that was found can be served."""
+        return not self._offline
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        """Those that nothing has claimed yet."""
+        return iter(list(self._logs))
+
+    def take(self, tp: TopicPartition) -> FoundLog | None:
+        """It is claimed, or given up."""
+        return self._logs.pop(tp, None)
+
+    def in_dir(self, directory: LogDir) -> dict[TopicPartition, Log]:
+        return {tp: found.log for tp, found in self._logs.items() if found.directory is directory}
+
+    # --- what is not served -------------------------------------------------------------------
+
+    def suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
+        """A partition that is not new may lie in a directory that could not be read."""
+        is_new = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        if self._unread_dir is not None and not is_new and tp not in self._logs:
+            reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
+            logger.error("%s", reason)
+            self._offline[tp] = reason
+
+    def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the topic's partition is here, and not to be served."""
+        if tp in self._offline:
+            self._offline_ids[topic_id, tp.partition] = tp
+        return tp in self._offline
+
+    def why_offline(self, tp: TopicPartition) -> str | None:
+        return self._offline.get(tp)
+
+    def offline_by_id(self, topic_id: UUID, partition: int) -> TopicPartition | None:
+        return self._offline_ids.get((topic_id, partition))
