@@ -345,6 +345,16 @@ def _check(config: Config) -> None:
         ),
         ("broker.heartbeat.interval.ms", "broker.session.timeout.ms", "a healthy broker would be fenced"),
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no session would be allowed"),
+        *(
+            (f"group.consumer.{lower}.ms", f"group.consumer.{upper}.ms", why)
+            for lower, upper, why in (
+                ("min.session.timeout", "session.timeout", "the default is out of bounds"),
+                ("session.timeout", "max.session.timeout", "the default is out of bounds"),
+                ("min.heartbeat.interval", "heartbeat.interval", "the default is out of bounds"),
+                ("heartbeat.interval", "max.heartbeat.interval", "the default is out of bounds"),
+                ("heartbeat.interval", "session.timeout", "a healthy member would be out"),
+            )
+        ),
     )
     for lower, upper, why in pairs:
         if getattr(config, _attribute(lower)) > getattr(config, _attribute(upper)):
@@ -353,6 +363,10 @@ def _check(config: Config) -> None:
                 config.value_text(lower),
                 f"must not be above {upper}={config.value_text(upper)}: {why}",
             )
+
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        key = "group.coordinator.rebalance.protocols"
+        reject(key, config.value_text(key), "must name classic: groups cannot do without")
 
 
 def _check_roles(config: Config) -> None:

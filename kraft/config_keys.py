@@ -385,8 +385,9 @@ class ConfigKeys:
     )
     group_max_size: int = key(INT_MAX, "members of a group", minimum=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = key(
-        ("classic", "consumer"), "protocols that groups may use", choices=("classic", "consumer")
-    )
+        ("classic", "consumer"), "protocols that groups may use; share and streams are not here yet",
+        choices=("classic", "consumer", "share", "streams"),
+    )  # fmt: skip
     group_consumer_session_timeout_ms: int = key(
         45 * SECOND, "silence after which a member of the consumer protocol is out", minimum=1
     )

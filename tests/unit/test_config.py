@@ -101,6 +101,12 @@ def test_a_broker_with_two_listeners():
         (COMBINED, {"compression.zstd.level": "99"}, "compression.zstd.level=99: must be at most 22"),
         (COMBINED, {"replica.fetch.wait.max.ms": "40000"}, "must not be above replica.lag.time.max.ms=30000"),
         (COMBINED, {"broker.heartbeat.interval.ms": "9001"}, "must not be above broker.session.timeout.ms"),
+        (
+            COMBINED,
+            {"group.consumer.session.timeout.ms": "44999"},
+            "must not be above group.consumer.session.timeout.ms=44999",
+        ),
+        (COMBINED, {"group.coordinator.rebalance.protocols": "consumer"}, "must name classic"),
     ],
 )
 def test_what_is_wrong_stops_the_start_with_one_sentence(base, changes, sentence):

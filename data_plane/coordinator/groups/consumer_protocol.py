@@ -1,7 +1,8 @@
 """What classic consumers tell each other through the coordinator: subscriptions and assignments.
 
-The protocol type "consumer" of JoinGroup and SyncGroup; bytes of the clients' own making, which the
-coordinator need not understand, except where members of both protocols share a group.
+The protocol type "consumer" of JoinGroup and SyncGroup; bytes of the clients' own making. The coordinator
+looks inside where members of both protocols share a group, and to see which topics a group reads: offsets
+of others may expire.
 
     subscription  version int16 | topics array int32 of string int16 | user data bytes int32
                   | owned partitions (1+) array of (topic string, partitions array int32 of int32)
@@ -45,6 +46,14 @@ def read_subscription(data: bytes) -> Subscription:
         _int32(reader)
     rack_id = _nullable_string(reader) if version >= 3 else None
     return Subscription(version, topics, owned, rack_id or None)
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics; None where the bytes are not a consumer's subscription."""
+    try:
+        return frozenset(read_subscription(subscription).topics)
+    except ValueError:
+        return None
 
 
 def read_assignment(data: bytes) -> Partitions:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from data_plane.coordinator.groups.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.members import (
     Member,
     Roster,
@@ -42,7 +43,6 @@ from data_plane.coordinator.groups.states import (
     GroupRules,
     GroupState,
 )
-from data_plane.coordinator.groups.subscription import subscribed_topics
 from data_plane.coordinator.machine import Instant, Ticket
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.invariants import invariant

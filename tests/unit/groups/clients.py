@@ -147,6 +147,7 @@ class ClassicClient:
 
     name: str
     topics: tuple[str, ...]
+    instance: str | None = None
     lives: int = 1
     member_id: str = ""
     generation: int = -1
@@ -166,7 +167,7 @@ class ClassicClient:
             self.ticket = None
 
     def leave(self, driver: TableDriver) -> object:
-        identity = MemberIdentity(self.member_id)
+        identity = MemberIdentity(self.member_id, self.instance)
         self.die()
         return driver.answer("leave", LeaveGroup(GROUP, (identity,)))
 
@@ -207,6 +208,7 @@ class ClassicClient:
             (MemberProtocol("range", subscription),),
             SESSION_TIMEOUT_MS,
             REBALANCE_TIMEOUT_MS,
+            self.instance,
             client_id=self.name,
             client_host="/127.0.0.1",
             new_member_id=f"{self.name}{self.lives}",
@@ -224,10 +226,12 @@ class ClassicClient:
             member_id: write_assignment({name: frozenset(numbers) for name, numbers in share.items()}, 1)
             for member_id, share in shares.items()
         }
-        return driver.ask("sync", SyncGroup(GROUP, self.member_id, self.generation, assignments=assignments))
+        return driver.ask(
+            "sync", SyncGroup(GROUP, self.member_id, self.generation, self.instance, assignments=assignments)
+        )
 
     def _heartbeat(self, driver: TableDriver) -> int:
-        return driver.ask("heartbeat", Heartbeat(GROUP, self.member_id, self.generation))
+        return driver.ask("heartbeat", Heartbeat(GROUP, self.member_id, self.generation, self.instance))
 
     def _take(self, driver: TableDriver, reply: object) -> None:
         match reply:

@@ -18,7 +18,10 @@ from data_plane.coordinator.groups.messages import (
     CommitReply,
     FetchOffsets,
     GroupType,
+    LeaveGroup,
+    LeaveReply,
     ListedGroup,
+    MemberIdentity,
     OffsetsReply,
     OffsetToCommit,
 )
@@ -302,3 +305,30 @@ def test_other_assignors_are_voted_for(driver: TableDriver) -> None:
     assert described(driver).assignor == "range"
     settle(driver, *(ConsumerClient(name, ("a",), assignor="uniform") for name in "opq"))
     assert described(driver).assignor == "uniform"
+
+
+def test_a_static_member_changes_its_protocol_in_its_place(driver: TableDriver) -> None:
+    modern = ConsumerClient("m", ("a",), instance="i")
+    classic, other = ClassicClient("c", ("a",), instance="i"), ClassicClient("o", ("a",))
+    settle(driver, modern, other)
+    assert (len(modern.owned), len(other.owned)) == (1, 1)
+    modern.die()  # without a word: its place is taken over at once
+    settle(driver, classic, other)
+    (listed,) = driver.answer("list")  # type: ignore[misc]
+    assert (listed.type, len(classic.owned), len(other.owned)) == (GroupType.CLASSIC, 1, 1)
+    classic.die()
+    settle(driver, modern, other)
+    (listed,) = driver.answer("list")  # type: ignore[misc]
+    assert (listed.type, len(modern.owned), len(other.owned)) == (GroupType.CONSUMER, 1, 1)
+
+
+def test_a_member_of_the_classic_protocol_is_removed_by_its_instance(driver: TableDriver) -> None:
+    modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",), instance="i")
+    settle(driver, modern, classic)
+    request = LeaveGroup(GROUP, (MemberIdentity("", "i"), MemberIdentity("m1"), MemberIdentity("x")))
+    reply = driver.answer("leave", request)
+    assert isinstance(reply, LeaveReply)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert [error for _, error in reply.members] == [ErrorCode.NONE, unknown, unknown]
+    settle(driver, modern)
+    assert len(modern.owned) == 2

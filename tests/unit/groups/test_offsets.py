@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+from data_plane.coordinator.groups.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -18,7 +19,6 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from data_plane.coordinator.groups.subscription import subscribed_topics
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
 from tests.unit.groups.table_driver import EPOCH_MS, NO_DELAY, TableDriver, join
