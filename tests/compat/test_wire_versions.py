@@ -381,7 +381,7 @@ def at(cluster: LocalCluster, wire: Wire, row: ApiRow) -> int:
             topics=[{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}],
         ).topics  # fmt: skip
         return cluster.node(quorum.partitions[0].leader_id).controller_port
-    if row.key in (8, 9, 11, 12, 13, 14, 15, 28, 42, 47):
+    if row.key in (8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69):
         found = wire.ask(cluster.node(1).client_port, 10, 2, key=NOBODY)
         return cluster.node(found.node_id).client_port
     if row.key in (24, 25, 26, 65):
