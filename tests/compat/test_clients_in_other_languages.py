@@ -77,10 +77,12 @@ def test_group(client: Program, name: str, bootstrap: str) -> None:
     assert client("group", bootstrap, name) is None
 
 
+@pytest.mark.parametrize("story", ["cooperative", "server-side"])
 @pytest.mark.parametrize("client", [FRANZ, JAVA], indirect=True)
-@pytest.mark.row("G1")
-def test_cooperative(client: Program, name: str, bootstrap: str) -> None:
-    assert sum(client("cooperative", bootstrap, name).values()) == 20
+@pytest.mark.row("G1", "G6")
+def test_share(client: Program, name: str, bootstrap: str, story: str) -> None:
+    """Two members, of which the first one keeps throughout what it can keep."""
+    assert sum(client(story, bootstrap, name).values()) == 20
 
 
 @clients

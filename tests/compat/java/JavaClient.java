@@ -39,6 +39,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.ElectionNotNeededException;
@@ -82,6 +83,7 @@ public final class JavaClient {
             "administer", client::administer,
             "group", client::group,
             "cooperative", client::cooperative,
+            "server-side", client::serverSide,
             "transactions", client::transactions,
             "copy", client::copyInTransactions,
             "zombie", client::zombie);
@@ -104,7 +106,10 @@ public final class JavaClient {
     private Consumer<String, String> consumer(Map<String, Object> options) {
         Map<String, Object> config = new HashMap<>(Map.of(
             "bootstrap.servers", bootstrap, "group.id", name, "enable.auto.commit", false,
-            "auto.offset.reset", "earliest", "heartbeat.interval.ms", 100));
+            "auto.offset.reset", "earliest"));
+        if (!options.containsKey("group.protocol")) { // in the other one the coordinator says how often
+            config.put("heartbeat.interval.ms", 100);
+        }
         config.putAll(options);
         return new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
     }
@@ -324,12 +329,22 @@ public final class JavaClient {
         return null;
     }
 
-    /** A second member takes two partitions while the first one keeps the others throughout. */
     private Object cooperative() throws Exception {
+        return share(Map.of("partition.assignment.strategy", CooperativeStickyAssignor.class.getName()));
+    }
+
+    /** The same by the protocol of KIP-848, where the coordinator assigns. */
+    private Object serverSide() throws Exception {
+        Object committed = share(Map.of("group.protocol", "consumer"));
+        var listed = admin.listGroups(new ListGroupsOptions().withTypes(Set.of(GroupType.CONSUMER))).all().get();
+        check(listed.stream().anyMatch(each -> each.groupId().equals(name)), "" + listed);
+        return committed;
+    }
+
+    /** A second member takes two partitions while the first one keeps the others throughout. */
+    private Object share(Map<String, Object> options) throws Exception {
         createTopic(4);
         fill(4, 5);
-        Map<String, Object> options =
-            Map.of("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
         Consumer<String, String> first = consumer(options);
         Consumer<String, String> second = consumer(options);
         first.subscribe(List.of(name));

@@ -114,16 +114,28 @@ func group(r *run) any {
 	return nil
 }
 
-// cooperative: a second member takes two partitions while the first keeps the others throughout.
 func cooperative(r *run) any {
+	return r.share(kgo.Balancers(kgo.CooperativeStickyBalancer()))
+}
+
+// serverSide: the same by the protocol of KIP-848, where the coordinator assigns.
+func serverSide(r *run) any {
+	committed := r.share(kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	listed, err := r.admin.ListGroupsByType(r.ctx, []string{"consumer"})
+	must(err)
+	check(slices.Contains(listed.Groups(), r.name), "%s is not of the new kind", r.name)
+	return committed
+}
+
+// share: a second member takes two partitions while the first keeps the others throughout.
+func (r *run) share(options ...kgo.Opt) any {
 	r.createTopic(4)
 	r.fill(4, 5)
-	balancer := kgo.Balancers(kgo.CooperativeStickyBalancer())
-	first := r.join(balancer)
+	first := r.join(options...)
 	defer first.Close()
 	r.read(first.Client, 20)
 	must(first.CommitUncommittedOffsets(r.ctx))
-	second := r.join(balancer)
+	second := r.join(options...)
 	r.eventually("two and two", func() bool {
 		return len(first.partitions()) == 2 && len(second.partitions()) == 2
 	})

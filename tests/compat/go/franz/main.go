@@ -32,6 +32,7 @@ var stories = map[string]func(*run) any{
 	"administer":   administer,
 	"group":        group,
 	"cooperative":  cooperative,
+	"server-side":  serverSide,
 	"transactions": transactions,
 	"copy":         copyInTransactions,
 	"zombie":       zombie,
