@@ -208,7 +208,7 @@ class SessionCache:
     def __init__(self, slots: int, rng: random.Random, *, prompt: bool = False) -> None:
         """`prompt`: consumers read from followers, which must know a new high watermark at once."""
         self._slots = slots
-        self._prompt = prompt
+        self.prompt = prompt
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
@@ -226,7 +226,7 @@ class SessionCache:
                 self.drop(request.session_id)
             if request.session_epoch == SESSIONLESS_EPOCH or not self._make_room(request, now):
                 return FetchSession(NO_SESSION, request, now)
-            session = FetchSession(self._new_id(), request, now, prompt=self._prompt)
+            session = FetchSession(self._new_id(), request, now, prompt=self.prompt)
             self._sessions[session.session_id] = session
             return session
         known = self._sessions.get(request.session_id)

@@ -1,0 +1,105 @@
+"""Quotas at work, without sockets: what a request costs, and how a node keeps its quotas."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from data_plane.quotas.client_quotas import ClientQuotas
+from data_plane.quotas.rates import QuotaWindow
+from kraft.context import NodeContext
+from kraft.throttling import QuotaWatch, Work, admitted
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from tests.unit.replication.cluster import until
+
+pytestmark = pytest.mark.row("R12")
+
+
+class Stopwatch:
+    """Goes on only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_the_steps_of_a_coroutine_count_and_its_waits_do_not() -> None:
+    stopwatch = Stopwatch()
+    work = Work(stopwatch, request_bytes=7)
+
+    async def handler(gate: asyncio.Event) -> str:
+        stopwatch.now_s += 1
+        await gate.wait()
+        stopwatch.now_s += 2
+        return "done"
+
+    async def run() -> str:
+        gate = asyncio.Event()
+        task = asyncio.ensure_future(work.watching(handler(gate)))
+        await asyncio.sleep(0)
+        stopwatch.now_s += 100
+        gate.set()
+        return cast(str, await task)
+
+    assert asyncio.run(run()) == "done"
+    assert work.spent_s == 3
+
+
+def test_what_is_watched_fails_and_is_cancelled_as_it_would_be_by_itself() -> None:
+    cleaned_up: list[str] = []
+
+    async def handler(gate: asyncio.Event) -> None:
+        try:
+            await gate.wait()
+            raise KeyError("its own")
+        finally:
+            cleaned_up.append("yes")
+
+    async def run() -> None:
+        for set_first in (True, False):
+            gate = asyncio.Event()
+            watched = Work(Stopwatch(), 0).watching(handler(gate))
+            task: asyncio.Future[Any] = asyncio.ensure_future(watched)
+            await asyncio.sleep(0)
+            if set_first:
+                gate.set()
+                with pytest.raises(KeyError):
+                    await task
+            else:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(run())
+    assert cleaned_up == ["yes", "yes"]
+
+
+def node_of(loop: asyncio.AbstractEventLoop) -> NodeContext:
+    return NodeContext(1, "c", SimpleNamespace(), loop, random.Random(1), lambda: 0, EMPTY_IMAGE)
+
+
+def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        node = node_of(loop)
+        watch = QuotaWatch(node, ClientQuotas(QuotaWindow(), QuotaWindow()))
+        limited = MetadataImage(
+            quotas={(("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 1.0},
+                    (("ip", "localhost"),): {"connection_creation_rate": 2.0}}
+        )  # fmt: skip
+        watch.take(MetadataDelta.between(EMPTY_IMAGE, limited), limited)
+        assert node.quotas is not None
+        # Addresses are known by what sockets call them; names by what they stand for.
+        assert [admitted(node, "::1") > 0 for _ in range(12)][-1]
+        await until(lambda: admitted(node, "127.0.0.1") > 0, "the name is looked up, and the rate used up")
+        watch.take(MetadataDelta.between(limited, EMPTY_IMAGE), EMPTY_IMAGE)
+        assert node.quotas is None
+        assert admitted(node, "::1") == 0
+
+    asyncio.run(run())
