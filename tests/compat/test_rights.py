@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -29,7 +29,7 @@ from kraft.context import Role
 from kraft.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.net.security import Login, Way, dial
-from kraft.wire.bridge import Message
+from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.errors import ErrorCode
 from tests.compat.secured import secured
 from tests.compat.test_wire_versions import ASKED, Questions
@@ -121,7 +121,7 @@ class Asking:
             Role.CONTROLLER: connected(node.controller_port),
         }
 
-    def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> Message:
+    def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> WireMessage:
         return self._loop.run_until_complete(self._clients[role].request(key, version, fields, timeout_s=30))
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ def codes_in(message: Any) -> Iterator[ErrorCode]:
     if isinstance(message, list):
         for each in message:
             yield from codes_in(each)
-    elif isinstance(message, Message):
+    elif isinstance(message, WireMessage):
         for name, value in vars(message).items():
             if name.endswith("error_code") and value:
                 yield ErrorCode(value)
@@ -204,10 +204,10 @@ def allow(
     return acl
 
 
-def forget(cluster: LocalCluster, user: str = "anna") -> int:
+def forget(cluster: LocalCluster, user: str = "anna", kind: ResourceType = ResourceType.ANY) -> int:
     """Take all that a user may; how many entries that were."""
     everything = AclBindingFilter(
-        ResourceType.ANY,
+        kind,
         None,
         ResourcePatternType.ANY,
         f"User:{user}",
@@ -256,6 +256,40 @@ def test_anna_writes_and_reads_what_she_may(guarded: LocalCluster) -> None:
     allow(guarded, AclOperation.READ, "hers-1")
     assert [each.value() for each in read(guarded.bootstrap, "hers-1", 1, **anna)] == [b"x"]
     assert set(admin_of(guarded, "anna").list_topics(timeout=20).topics) == {"hers-1"}
+
+
+def test_anna_stops_reading_when_her_right_goes_and_goes_on_when_it_comes_back(guarded: LocalCluster) -> None:
+    """In one fetch session: nothing of what was written meanwhile reaches her before."""
+    create_topics(admin_of(guarded, "node"), "ticker")
+
+    def send_one(value: bytes) -> None:
+        send(guarded.bootstrap, "ticker", [{"value": value}], acks="all", **login("node"))
+
+    settings = {"bootstrap.servers": guarded.bootstrap, "log_level": 0, "group.id": "none", **login("anna")}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    with contextlib.closing(consumer):
+        allow(guarded, AclOperation.READ, "none", kind=ResourceType.GROUP)
+        allow(guarded, AclOperation.READ, "ticker")
+        send_one(b"first")
+        consumer.assign([TopicPartition("ticker", 0, 0)])
+        assert polled(consumer).value() == b"first"
+        forget(guarded, kind=ResourceType.TOPIC)
+        send_one(b"second")
+        refused = polled(consumer)
+        error = refused.error()
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        allow(guarded, AclOperation.READ, "ticker")
+        while (message := polled(consumer)).error() is not None:
+            pass
+        assert message.value() == b"second"
+
+
+def polled(consumer: Consumer) -> Message:
+    """What comes next, be it an error of the topic."""
+    found = wait_until(lambda: consumer.poll(0.2), "a message or an error")
+    assert found is not None
+    return found
 
 
 def test_who_denies_anna_wins_at_once(guarded: LocalCluster) -> None:
