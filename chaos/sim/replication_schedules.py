@@ -12,6 +12,9 @@ from chaos.sim.replication_world import LAG_TIME_MAX, World
 from data_plane.partition import ALL_REPLICAS
 from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules
 
+MOVE_ODDS = 0.02
+"""How often a step of a world with spare brokers moves the partition."""
+
 
 def classic_schedule(rules: FollowerRules) -> World:
     """KIP-101's first scenario: a record is on all replicas and acknowledged, but the followers have
@@ -38,17 +41,27 @@ def classic_schedule(rules: FollowerRules) -> World:
     return world
 
 
-def run_seed(seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 300) -> World:
-    """Random steps with crashes, lost answers and late metadata; then everything heals.
+def run_seed(seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 300, spare: int = 0) -> World:
+    """Random steps with crashes, lost answers and late metadata; then everything heals. With `spare` brokers
+    the partition moves about meanwhile.
 
     Raises InvariantViolation as soon as a check fails.
     """
     rng = random.Random(seed)
-    world = World(rules=rules, min_insync=rng.choice((1, 2)))
+    world = World(rules=rules, min_insync=rng.choice((1, 2)), spare=spare)
     for _ in range(steps):
+        if spare and rng.random() < MOVE_ODDS:
+            _move(world, rng)
         random_step(world, rng)
     world.heal()
     return world
+
+
+def _move(world: World, rng: random.Random) -> None:
+    if rng.random() < 0.3 and world.registration.reassigning:
+        world.call_off()
+    else:
+        world.reassign(rng.sample(list(world.brokers), rng.randint(1, 3)))
 
 
 def random_step(world: World, rng: random.Random) -> None:

@@ -31,9 +31,10 @@ from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, LogBo
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
 from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.decisions.replicas import completed, reverted, toward
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
-from metadata_quorum.model import NO_LEADER, PartitionRegistration, TopicPartition
+from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
 TP: Final = TopicPartition("simulated", 0)
 TOPIC_ID: Final = UUID(int=77)
@@ -73,6 +74,7 @@ class Broker:
         self.partition: Partition | None = None
         self.known = -1  # how many registrations of the controller's history it has seen
         self.checkpointed_high_watermark = 0
+        self.wiped_in = NO_EPOCH  # the leader epoch in which its replica was last taken away
         self.asked: list[AlterPartitionItem] = []
         self.answer: tuple[int, FetchedPartition] | None = None  # on its way here, and under which epoch
         self._eligible: dict[int, int] = {}
@@ -118,6 +120,12 @@ class Broker:
     def start(self) -> None:
         self.broker_epoch = self.world.next_broker_epoch()
         self.disk.kill()
+        self._open()
+        self.known = -1
+        self.asked.clear()
+        self.answer = None
+
+    def _open(self) -> None:
         config = replace(LogConfig(), min_insync_replicas=self.world.min_insync, segment_bytes=2048)
         log = Log.open(
             self.disk,
@@ -130,9 +138,16 @@ class Broker:
             topic_id=TOPIC_ID,
         )
         self.partition = Partition(TP, TOPIC_ID, log, self, self.checkpointed_high_watermark)
-        self.known = -1
+
+    def _let_go(self, partition: Partition, leader_epoch: int) -> None:
+        """The replica has moved away: its files go, and another may be made here one day."""
+        partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.wiped_in = leader_epoch
+        self.disk = SimDisk()
+        self.checkpointed_high_watermark = 0
         self.asked.clear()
         self.answer = None
+        self._open()
 
     def learn(self, upto: int) -> None:
         """Take the committed metadata up to the history's entry `upto`."""
@@ -143,6 +158,9 @@ class Broker:
         registration, active = self.world.history[upto]
         self._eligible.clear()  # the partition holds on to the mapping itself
         self._eligible.update(active)
+        if self.broker_id not in registration.replicas:
+            self._let_go(partition, registration.leader_epoch)
+            return
         if registration.leader == self.broker_id:
             partition.become_leader(registration, self.world.clock.now)
         elif partition.become_follower(registration):
@@ -160,9 +178,11 @@ class World:
         self,
         replicas: int = 3,
         *,
+        spare: int = 0,
         min_insync: int = 2,
         rules: FollowerRules = TRUNCATE_BY_EPOCHS,
     ) -> None:
+        """`spare`: brokers that hold no replica yet, for reassignments."""
         self.rules = rules
         self.min_insync = min_insync
         self.clock = Clock()
@@ -172,9 +192,9 @@ class World:
         self.acked: dict[bytes, int] = {}  # value -> offset
         self.committed: list[bytes] = []  # values below any high watermark ever exposed, by offset
         self._high_watermarks: dict[int, int] = {}  # by leader epoch
-        self.brokers = {i: Broker(self, i) for i in range(1, replicas + 1)}
+        self.brokers = {i: Broker(self, i) for i in range(1, replicas + spare + 1)}
         self.active: dict[int, int] = {}  # the controller's view: unfenced brokers and their epochs
-        ids = tuple(self.brokers)
+        ids = tuple(self.brokers)[:replicas]
         self.registration = PartitionRegistration(ids, ids, ids[0], 0, 0)
         self.history: list[tuple[PartitionRegistration, dict[int, int]]] = []
         for broker in self.brokers.values():
@@ -208,17 +228,31 @@ class World:
         self.active[broker_id] = self.brokers[broker_id].broker_epoch
         self._elect(self.registration.isr)
 
-    def _elect(self, isr: tuple[int, ...]) -> None:
+    def reassign(self, target: Sequence[int]) -> None:
+        """The partition is to move to these brokers."""
+        placed = toward(self.registration, target, lambda broker_id: TOPIC_ID)
+        self._elect(self.registration.isr, placed)
+
+    def call_off(self) -> None:
+        """Back to the replicas of before, if one of them is in sync and alive."""
+        placed = reverted(self.registration)
+        isr = tuple(b for b in self.registration.isr if b in placed.replicas)
+        if any(b in self.active for b in isr):
+            self._elect(isr, placed)
+
+    def _elect(self, isr: tuple[int, ...], placed: PartitionRegistration | None = None) -> None:
         before = self.registration
+        placed, isr = completed(before if placed is None else placed, isr)
         leader = before.leader
         if leader not in self.active or leader not in isr:
-            leader = next((b for b in before.replicas if b in isr and b in self.active), NO_LEADER)
+            leader = next((b for b in placed.replicas if b in isr and b in self.active), NO_LEADER)
+        anew = leader != before.leader or not set(before.replicas) <= set(placed.replicas)
         self._commit(
             replace(
-                before,
+                placed,
                 isr=isr,
                 leader=leader,
-                leader_epoch=before.leader_epoch + (leader != before.leader),
+                leader_epoch=before.leader_epoch + anew,
                 partition_epoch=before.partition_epoch + 1,
             )
         )
@@ -237,9 +271,10 @@ class World:
             return AlterPartitionResult(ErrorCode.INVALID_UPDATE_VERSION)
         if any(self.active.get(member) != epoch for member, epoch in item.isr_with_epochs):
             return AlterPartitionResult(ErrorCode.INELIGIBLE_REPLICA)
-        isr = tuple(b for b in now.replicas if b in change.isr)
-        self._commit(replace(now, isr=isr, partition_epoch=now.partition_epoch + 1))
+        self._elect(tuple(b for b in now.replicas if b in change.isr))
         after = self.registration
+        if after.leader != broker_id:
+            return AlterPartitionResult(ErrorCode.NEW_LEADER_ELECTED)
         return AlterPartitionResult(
             ErrorCode.NONE, after.leader, after.leader_epoch, after.isr, after.partition_epoch
         )
@@ -402,9 +437,11 @@ class World:
         raise AssertionError("did not converge")
 
     def _in_sync(self) -> bool:
-        logs = [b.partition for b in self.brokers.values() if b.partition is not None]
+        now = self.registration
+        logs = [p for p in (self.brokers[b].partition for b in now.replicas) if p is not None]
         return (
-            len(self.registration.isr) == len(self.brokers)
+            not now.reassigning
+            and len(now.isr) == len(now.replicas)
             and len({p.log.log_end_offset for p in logs}) == 1
             and len({p.high_watermark for p in logs}) == 1
             and logs[0].high_watermark == logs[0].log.log_end_offset
@@ -441,7 +478,8 @@ class World:
         hw = leader.high_watermark
         for member in state.maximal_isr:
             replica = self.brokers[member].partition
-            if replica is not None:
+            # One that has let go did so in a later epoch: this leader has not heard that it is none any more.
+            if replica is not None and self.brokers[member].wiped_in <= state.leader_epoch:
                 invariant(replica.log.log_end_offset >= hw, "P5", (member, replica, hw))
         # The high watermark is what consumers may have seen from this epoch on.
         if hw >= state.epoch_start_offset:
@@ -463,10 +501,13 @@ class World:
         invariant(all(a[0] < b[0] and a[1] < b[1] for a, b in pairs), "P8", (partition, entries))
 
     def _check_identical(self, alive: list[Partition]) -> None:
-        low = max((p.log.log_start_offset for p in alive), default=0)
-        high = min((p.high_watermark for p in alive), default=0)
-        contents = [{o: v for o, v in self.values(p).items() if low <= o < high} for p in alive]
-        invariant(all(c == contents[0] for c in contents), "P7", (low, high, contents))
+        replicas = sorted(alive, key=lambda p: -p.high_watermark)
+        held = self.values(replicas[0]) if replicas else {}
+        for other in replicas[1:]:
+            low = max(replicas[0].log.log_start_offset, other.log.log_start_offset)
+            here = self.values(other)
+            same = all(held.get(o) == here.get(o) for o in range(low, other.high_watermark))
+            invariant(same, "P7", (low, replicas[0], other))
 
     def lost(self) -> list[bytes]:
         """Acknowledged records that the healed partition does not hold."""

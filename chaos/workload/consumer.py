@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final, Literal
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.workload.producer import CLIENT_SETTINGS, SILENT
 
@@ -63,10 +63,10 @@ class ReadingClient:
         """After a fatal error, such as being fenced by its successor, it reads nothing any more."""
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
-        """Read these, each from its place, or from the beginning where it has none."""
-        self._consumer.assign(
-            [TopicPartition(*_parts(key), places.get(key, OFFSET_BEGINNING)) for key in keys]
-        )
+        """Read these, each from its place, or from the beginning where it has none: from offset 0, not from
+        "the beginning". librdkafka asks where that is, and may act on a late answer although it was told
+        another place meanwhile (like its issues 2256 and 5345)."""
+        self._consumer.assign([TopicPartition(*_parts(key), places.get(key, 0)) for key in keys])
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read what the group shares out. Not on a client that was told partitions, nor the reverse: a
