@@ -1,6 +1,6 @@
 """Rounds that alternate between the systems, each with a driver of its own on the same cluster of three.
 
-    python -m benchmarks.spark                       # three rounds, about a quarter of an hour
+    python -m benchmarks.spark                       # three rounds, about twelve minutes
     python -m benchmarks.spark --quick --rounds 1    # a smoke of everything, minutes
 
 The topics are filled once. Every load is bounded, nothing but the loopback is used, and every process is

@@ -52,6 +52,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("catch-up", "availableNow, 100 B", "M rows/s", "≥ 1.4 x"),
     Metric("copy.p50", "append to sink, p50", "ms", "≤ 500 ms, ≤ 1 x"),
     Metric("copy.max", "append to sink, slowest", "ms"),
+    Metric("transactional.p50", "append to sink in transactions, p50", "ms"),
     Metric("idle", "idle stream: client", "% of a core", "≤ 15 %"),
     Metric("idle.brokers", "idle stream: brokers", "% of a core"),
     Metric("first-row.cold", "first row of a session", "s", "≤ 1.2 x"),

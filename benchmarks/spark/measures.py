@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,31 +133,41 @@ def catch_up(round_: Round) -> None:
 
 
 def copy(round_: Round) -> None:
-    """A streaming query from a topic into another: how long single records take, and what it costs when there
-    are none."""
-    names = [f"copy-{end}-{round_.number}-{round_.system.name}" for end in ("from", "to")]
+    """How long single records take through a streaming query, and what it costs when there are none."""
+    with _copying(round_, "copy") as taken:
+        round_.record("copy.p50", 1e3 * percentile(sorted(taken), 0.5))
+        round_.record("copy.max", 1e3 * max(taken))
+        time.sleep(SETTLE_S)
+        client_s, broker_s, began = round_.driver.cpu_s(), cpu_seconds(round_.cluster), time.monotonic()
+        time.sleep(round_.scale.idle_s)
+        seconds = time.monotonic() - began
+        round_.record("idle", 100 * (round_.driver.cpu_s() - client_s) / seconds)
+        round_.record("idle.brokers", 100 * (cpu_seconds(round_.cluster) - broker_s) / seconds)
+
+
+def transactional(round_: Round) -> None:
+    """The same in transactions, which Spark's own sink does not have."""
+    if round_.system.in_python:
+        with _copying(round_, "copy-in-transactions", transactional="true") as taken:
+            round_.record("transactional.p50", 1e3 * percentile(sorted(taken), 0.5))
+
+
+@contextlib.contextmanager
+def _copying(round_: Round, name: str, **sink: str) -> Iterator[list[float]]:
+    """A streaming query from a topic into another; seconds from sending a record into the one until it is
+    (committed) in the other."""
+    topics = [f"{name}-{end}-{round_.number}-{round_.system.name}" for end in ("from", "to")]
     admin = Admin(round_.cluster.bootstrap)
-    for name in names:
-        admin.create_topic(name, 1)
-    source, sink = names
-    servers = {"kafka.bootstrap.servers": round_.cluster.bootstrap}
-    checkpoint = str(round_.directory / "copy")
-    options = round_.options(source)
-    round_.driver.run(
-        "copy", JOB_TIMEOUT_S, options=options, sink=servers | {"topic": sink}, checkpoint=checkpoint
-    )
-    with _Records(round_.cluster.bootstrap, source, sink) as records:
+    for topic in topics:
+        admin.create_topic(topic, 1)
+    sink |= {"kafka.bootstrap.servers": round_.cluster.bootstrap, "topic": topics[1]}
+    checkpoint = str(round_.directory / name)
+    options = round_.options(topics[0])
+    round_.driver.run("copy", JOB_TIMEOUT_S, options=options, sink=sink, checkpoint=checkpoint)
+    with _Records(round_.cluster.bootstrap, *topics) as records:
         records.pass_through()  # starts what has to be started
         records.pass_through()
-        taken = [records.pass_through() for _ in range(round_.scale.copies)]
-    round_.record("copy.p50", 1e3 * percentile(sorted(taken), 0.5))
-    round_.record("copy.max", 1e3 * max(taken))
-    time.sleep(SETTLE_S)
-    client_s, broker_s, began = round_.driver.cpu_s(), cpu_seconds(round_.cluster), time.monotonic()
-    time.sleep(round_.scale.idle_s)
-    seconds = time.monotonic() - began
-    round_.record("idle", 100 * (round_.driver.cpu_s() - client_s) / seconds)
-    round_.record("idle.brokers", 100 * (cpu_seconds(round_.cluster) - broker_s) / seconds)
+        yield [records.pass_through() for _ in range(round_.scale.copies)]
     told = round_.driver.run("stop_copy", JOB_TIMEOUT_S)
     round_.note(f"a micro-batch, ms: {told['durations_ms']}")
 
@@ -174,6 +185,7 @@ MEASURES: dict[str, Callable[[Round], None]] = {
     "batch": batch,
     "catch-up": catch_up,
     "copy": copy,
+    "transactional": transactional,
 }
 
 
