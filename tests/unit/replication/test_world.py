@@ -32,6 +32,17 @@ def test_random_schedules_lose_nothing(block: int) -> None:
         assert world.lost() == [], seed
 
 
+@pytest.mark.row("Q11", "R2")
+@pytest.mark.parametrize("block", range(3))
+def test_a_partition_that_moves_about_loses_nothing(block: int) -> None:
+    moved = 0
+    for seed in range(block * 30, block * 30 + 30):
+        world = run_seed(seed, spare=2)
+        assert world.lost() == [], seed
+        moved += set(world.registration.replicas) != {1, 2, 3}
+    assert moved > 15
+
+
 @pytest.mark.row("R5")
 def test_the_classic_schedule_with_and_without_leader_epochs() -> None:
     world = classic_schedule(TRUNCATE_BY_EPOCHS)
