@@ -59,7 +59,7 @@ class Asker(NamedTuple):
         return self.authorizer.operations(self.principal, self.host, resource, name)
 
     def note_refusal(self, operation: Operation, resource: AclResource, name: str) -> None:
-        log.info("%s at %s is denied %s on %s %s", *self[1:], operation.name, resource.name, name)
+        log.info("%r at %s is denied %s on %s %r", *self[1:], operation.name, resource.name, name)
 
 
 class Question(NamedTuple):

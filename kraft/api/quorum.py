@@ -135,7 +135,16 @@ async def handle_elect_leaders(node: NodeContext, ctx: RequestContext, request: 
 
 
 def elect_leaders_error(request: Message, code: ErrorCode, message: str) -> Response:
-    return {"error_code": int(code), "replica_election_results": []}
+    """At each partition too: version 0 has no other room for it."""
+    failed = {"error_code": int(code), "error_message": message or None}
+    results = [
+        {
+            "topic": topic.topic,
+            "partition_result": [{"partition_id": number, **failed} for number in topic.partitions],
+        }
+        for topic in request.topic_partitions or ()
+    ]
+    return {"error_code": int(code), "replica_election_results": results}
 
 
 def describe_quorum_error(request: Message, code: ErrorCode, message: str) -> Response:

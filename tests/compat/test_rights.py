@@ -54,7 +54,6 @@ SILENT_BEFORE = {
     "ListGroups": 99,
     "ListTransactions": 99,
     "DescribeLogDirs": 3,
-    "ElectLeaders": 1,
 }
 """Those that leave out what may not be seen, instead of refusing, in all versions or in the oldest."""
 
@@ -350,6 +349,7 @@ def test_a_transactional_id_takes_a_right_of_anna_too(guarded: LocalCluster) -> 
 def test_what_anna_may_is_told_when_she_asks(guarded: LocalCluster) -> None:
     allow(guarded, AclOperation.WRITE, THERE)
     allow(guarded, AclOperation.DESCRIBE, "kafka-cluster", kind=ResourceType.BROKER)
+    allow(guarded, AclOperation.READ, "herd", kind=ResourceType.GROUP)
     with contextlib.closing(Asking(guarded, "anna")) as anna:
         answer = anna(
             Role.BROKER,
@@ -362,8 +362,21 @@ def test_what_anna_may_is_told_when_she_asks(guarded: LocalCluster) -> None:
                 "include_cluster_authorized_operations": True,
             },
         )
+        pages = anna(Role.BROKER, 75, 0, {"topics": [], "response_partition_limit": 10, "cursor": None})
+        cluster = anna(Role.BROKER, 60, 1, {"include_cluster_authorized_operations": True})
+        groups = anna(
+            Role.BROKER, 15, 5, {"groups": ["herd", "flock"], "include_authorized_operations": True}
+        ).groups
     assert answer.topics[0].topic_authorized_operations == 1 << 4 | 1 << 8  # WRITE, DESCRIBE
-    assert answer.cluster_authorized_operations == 1 << 8
+    assert [(each.name, each.topic_authorized_operations) for each in pages.topics] == [
+        (THERE, 1 << 4 | 1 << 8)
+    ]
+    assert answer.cluster_authorized_operations == cluster.cluster_authorized_operations == 1 << 8
+    told = {each.group_id: (ErrorCode(each.error_code), each.authorized_operations) for each in groups}
+    assert told == {
+        "herd": (ErrorCode.NONE, 1 << 3 | 1 << 8),  # READ, DESCRIBE
+        "flock": (ErrorCode.GROUP_AUTHORIZATION_FAILED, -(2**31)),
+    }
 
 
 def test_acls_are_found_and_taken_from_anna(guarded: LocalCluster) -> None:
