@@ -92,6 +92,21 @@ def test_the_high_watermark_does_not_wait_for_one_whose_directory_has_failed():
     assert state.expand(state.followers[3], 10) is not None
 
 
+@pytest.mark.row("Q11")
+def test_a_leader_learns_of_replicas_that_come_and_go():
+    state = leader((1, 2))
+    moving = PartitionRegistration(
+        (1, 2, 3, 4), (1, 2), 1, 5, state.partition_epoch + 1, adding_replicas=(4,)
+    )
+    assert state.take_metadata(moving, 100.0)
+    fetched(state, 4, 10, 10)
+    # The answer to a change of ours had this partition epoch, and named no replicas.
+    assert not state.take_metadata(replace(moving, replicas=(1, 2, 4)), 100.0)
+    assert state.followers.keys() == {2, 4}
+    assert state.followers[4].log_end_offset == 10, "it is still the one that has fetched"
+    assert state.replicas == (1, 2, 4)
+
+
 @pytest.mark.row("R4")
 def test_the_high_watermark_stands_still_below_min_insync_replicas():
     state = leader((1,), min_insync=2)
