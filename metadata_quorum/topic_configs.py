@@ -22,6 +22,7 @@ _INTEGER_BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
 class ConfigType(IntEnum):
     """Type numbers of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

@@ -1,7 +1,8 @@
 """Configuration over the wire: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs.
 
     describe   what was set (metadata image) over what this broker was started with (config.py) over defaults
-    alter      forwarded to the active controller, judged in apply, published back to every broker
+    alter      forwarded to the active controller, judged in apply, published back to every broker;
+               levels of loggers (broker_loggers.py) are changed where the request arrives
 
 A value is described with its source and the chain it was taken from ("synonyms"), as Kafka does.
 """
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from kraft.api import broker_loggers
+from kraft.api.broker_loggers import LevelChange
 from kraft.api.brokers import controller_of
 from kraft.api.group_configs import group_config_problem, group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
@@ -51,6 +54,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
 
@@ -136,6 +140,11 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
                 yield _entry(key.name, chain, key.type, key.doc if documented else None)
         case ResourceType.CLIENT_METRICS:
             yield from _subscription(node, name, documented)
+        case ResourceType.BROKER_LOGGER:
+            broker_loggers.check_node(name, node.node_id)
+            for logger, level in broker_loggers.levels():
+                entry = _entry(logger, [Value(logger, level, Source.BROKER_LOGGER)], ConfigType.UNKNOWN, None)
+                yield {**entry, "synonyms": []}
         case _:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"
@@ -250,7 +259,11 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    refused, wanted = _without_bad_keys(node, request.resources, lambda each: _after(node, each))
+    levels = [_alter_levels(node, each, request) for each in request.resources if _is_of_loggers(each)]
+    if len(levels) == len(request.resources):
+        return {"responses": [_altered(result) for result in levels]}
+    kept = [each for each in request.resources if not _is_of_loggers(each)]
+    refused, wanted = _without_bad_keys(node, kept, lambda each: _after(node, each))
     changes = [
         ConfigChange(
             resource_type=resource.resource_type,
@@ -265,7 +278,25 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
     results = await controller_of(node).incremental_alter_configs(
         changes, validate_only=request.validate_only
     )
-    return {"responses": [_altered(result) for result in (*refused, *results)]}
+    return {"responses": [_altered(result) for result in (*levels, *refused, *results)]}
+
+
+def _is_of_loggers(resource: Message) -> bool:
+    return bool(resource.resource_type == ResourceType.BROKER_LOGGER)
+
+
+def _is_all_of_loggers(request: Message) -> bool:
+    return all(_is_of_loggers(each) for each in request.resources)
+
+
+def _alter_levels(node: NodeContext, resource: Message, request: Message) -> ConfigResult:
+    changes = [LevelChange(each.name, each.config_operation, each.value) for each in resource.configs]
+    try:
+        broker_loggers.check_node(resource.resource_name, node.node_id)
+        broker_loggers.alter(changes, validate_only=request.validate_only)
+    except BrokerError as error:
+        return ConfigResult(resource.resource_type, resource.resource_name, error.code, error.message)
+    return ConfigResult(resource.resource_type, resource.resource_name, ErrorCode.NONE, "")
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
@@ -349,5 +380,6 @@ ROWS: Final = (
         handle_incremental_alter,
         on_error=alter_error,
         forwarded=True,
+        stays=_is_all_of_loggers,
     ),
 )

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward
+from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
 from kraft.api.rights import is_of_cluster, judge
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
@@ -85,7 +85,8 @@ class Dispatcher:
             request = decode_request(header.api_key, header.version, body)
         except MalformedMessage as error:
             raise ProtocolError(str(error)) from None
-        if ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node):
+        is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
+        if is_for_controller and not stays(ctx.row, request):
             return self._start(self._forward(ctx, request, body))
         if header.api_key == ENVELOPE:
             return self._unwrap(ctx, request)

@@ -33,6 +33,11 @@ def must_forward(node: NodeContext) -> bool:
     return node.controller is None or not node.controller.is_active
 
 
+def stays(row: ApiRow, request: Message) -> bool:
+    """Whether it concerns the node that it reached, of whatever API it is."""
+    return row.stays is not None and row.stays(request)
+
+
 async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     """The whole reply to a client's request, as the active controller gave it. Raises `BrokerError`
     where no controller answered, or where it refused the envelope."""

@@ -43,6 +43,8 @@ class ApiRow:
     """None: the response begins with an error code (and may have a message), as most do."""
     forwarded: bool = False
     """A broker hands it on to the active controller, in an envelope."""
+    stays: Callable[[Message], bool] | None = None
+    """Of one that is forwarded: which requests concern the node that they reach, and stay there."""
     exclusive: bool = False
     """Its replies may be large: one at a time per connection."""
     in_turn: bool = False

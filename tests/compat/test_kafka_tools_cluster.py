@@ -51,6 +51,28 @@ def test_cluster(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     ]
 
 
+def test_broker_loggers(tools: KafkaTools, shared_cluster: LocalCluster) -> None:
+    """Each node's own, changed where the request arrives."""
+    config = ("kafka.admin.ConfigCommand", "--entity-type", "broker-loggers", "--entity-name")
+    logger = "kraft.broker_lifecycle"
+
+    def level(node: int) -> str:
+        (found,) = re.findall(rf"^  {logger}=(\w+) ", tools(*config, str(node), "--describe"), re.MULTILINE)
+        return found
+
+    before = {node: level(node) for node in shared_cluster.nodes}
+    for node in shared_cluster.nodes:
+        tools(*config, str(node), "--alter", "--add-config", f"{logger}=ERROR")
+        assert level(node) == "ERROR"
+        refused = tools.run(
+            *config, str(node), "--bootstrap-server", shared_cluster.bootstrap,
+            "--alter", "--add-config", "no.such.logger=ERROR",
+        )  # fmt: skip
+        assert refused.status == 1
+        tools(*config, str(node), "--alter", "--delete-config", logger)
+        assert level(node) == before[node]
+
+
 @pytest.mark.row("L1")
 def test_storage_reads_our_directories(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     properties = shared_cluster.home(2) / "server.properties"
