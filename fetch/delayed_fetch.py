@@ -137,7 +137,7 @@ class PendingFetch:
             self._answer_with_nothing(pause_ms, full=full)
             return
         partitions = reading.commit(session, full=full)
-        if self._request.from_follower:
+        if self._request.from_follower and self._service.quota.limited:
             self._service.count_sent(partitions)
         if session.session_id == 0:
             session.close()

@@ -44,6 +44,10 @@ class ReplicationQuota:
     def configure(self, limit: float | None) -> None:
         self._limit = limit
 
+    @property
+    def limited(self) -> bool:
+        return self._limit is not None
+
     def bind(self, topic: str, partitions: frozenset[int] | None) -> None:
         """These partitions of the topic are limited; None: all of them."""
         if partitions is None or partitions:
