@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kraft.bootstrap import parse_user
 from kraft.cluster_state import live_brokers
 from kraft.config import Config, format_properties
 from kraft.local_cluster import HOST
@@ -32,6 +33,8 @@ class RoleNodes:
     """A broker's clients come in here; a controller without a broker listens here for its like."""
     quorum_ports: Mapping[int, int]
     more: Mapping[str, str]
+    users: Sequence[str] = ()
+    """As the format command takes them."""
     cluster_id: str = field(default_factory=lambda: uuid_text(random_uuid(random.SystemRandom())))
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -76,7 +79,9 @@ class RoleNodes:
             values = self.properties(node_id)
             (home / "server.properties").write_text(format_properties(values))
             config = Config.from_properties(values)
-            format_storage(OsDisk(), config, self.cluster_id, random.SystemRandom(), new_cluster=True)
+            rng = random.SystemRandom()
+            users = [parse_user(each, rng) for each in self.users]
+            format_storage(OsDisk(), config, self.cluster_id, rng, users=users, new_cluster=True)
 
     def start(self, node_id: int) -> None:
         home = self.directory / f"node-{node_id}"
@@ -113,13 +118,17 @@ class RoleNodes:
 
 @contextmanager
 def role_nodes(
-    directory: Path, ports: list[int], roles: Mapping[int, str], more: Mapping[str, str] | None = None
+    directory: Path,
+    ports: list[int],
+    roles: Mapping[int, str],
+    more: Mapping[str, str] | None = None,
+    users: Sequence[str] = (),
 ) -> Iterator[RoleNodes]:
     """Started and ready; two ports for each node; every process is killed at the end."""
     ids = list(roles)
     nodes = RoleNodes(
         directory, roles, dict(zip(ids, ports, strict=False)), dict(zip(ids, ports[len(ids) :], strict=True)),
-        more or {},
+        more or {}, users,
     )  # fmt: skip
     nodes.format()
     with ExitStack() as at_the_end:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +22,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kraft.cluster_state import WAY
 from kraft.local_cluster import LocalCluster
+from kraft.net.security import Login, Way
 from tests.compat.secured import brokers, refusals, secured
 from tests.rdkafka import read, send
+from tests.role_nodes import BROKER, CONTROLLER, role_nodes
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U4")
@@ -48,22 +52,24 @@ def login(user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> dict[st
 ANNA = login("anna", "right")
 
 
+JAAS = f'{SCRAM_MODULE} username="node" password="n0de";'
+SETTINGS = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    "sasl.mechanism.controller.protocol": "SCRAM-SHA-512",
+    "listener.name.plaintext.scram-sha-512.sasl.jaas.config": JAAS,
+    "listener.name.controller.scram-sha-512.sasl.jaas.config": JAAS,
+}
+
+
 @pytest.fixture(scope="module")
 def scram_cluster(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
-    jaas = f'{SCRAM_MODULE} username="node" password="n0de";'
-    settings = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
-        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-        "sasl.mechanism.controller.protocol": "SCRAM-SHA-512",
-        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": jaas,
-        "listener.name.controller.scram-sha-512.sasl.jaas.config": jaas,
-    }
     directory = tmp_path_factory.mktemp("scram")
-    with secured(directory, free_ports(9), settings, ANNA, users=USERS) as cluster:
+    with secured(directory, free_ports(9), SETTINGS, ANNA, users=USERS) as cluster:
         yield cluster
 
 
@@ -161,3 +167,16 @@ def test_the_quorum_finds_together_again(scram_cluster: LocalCluster) -> None:
     send(scram_cluster.bootstrap, "kept", [{"value": b"after", "partition": 0}], acks="all", **ANNA)
     found = read(scram_cluster.bootstrap, "kept", 2, **ANNA)
     assert [each.value() for each in found] == [b"before", b"after"]
+
+
+def test_brokers_that_are_no_controllers(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    """They have no users of their own to begin with: those come with the metadata, as the rights do."""
+    roles = {1: CONTROLLER, 11: BROKER, 12: BROKER}
+    rights = {"authorizer.class.name": "standard", "super.users": "User:node;User:anna"}
+    before = WAY.set(Way(login=Login("SCRAM-SHA-256", "anna", "right")))
+    try:
+        with role_nodes(tmp_path, free_ports(6), roles, {**SETTINGS, **rights}, USERS) as nodes:
+            send(nodes.bootstrap, "apart", [{"value": b"x"}], acks="all", **ANNA)
+            assert [each.value() for each in read(nodes.bootstrap, "apart", 1, **ANNA)] == [b"x"]
+    finally:
+        WAY.reset(before)
