@@ -99,7 +99,7 @@ class NodeContext:
     """The metadata log, on nodes that have a controller."""
     on_fatal: Callable[[BaseException], None] | None = None
     """Stops the node: a broken invariant, or a disk that failed."""
-    creating_topics: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 
     @property

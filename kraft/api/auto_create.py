@@ -1,12 +1,13 @@
 """Topics that come into being because somebody asked for them.
 
 Metadata (and, for its own topics, FindCoordinator) asks; the creation runs in the background through
-the controller, at most once at a time per topic, and the asker is told LEADER_NOT_AVAILABLE, which
-makes every client come again.
+the controller, at most once at a time per topic. Who asked for metadata is told LEADER_NOT_AVAILABLE, which
+makes every client come again; who looked for a coordinator waits a little.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 CREATE_TOPICS: Final = 19
 CREATE_TOPICS_VERSION: Final = 7
 CREATE_TIMEOUT_MS: Final = 10_000
+PATIENCE_S: Final = 3.0
+LOOK_EVERY_S: Final = 0.02
+LOOKS: Final = 50
+"""What was created is known here when this broker has read that far in the metadata: a moment later."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -48,7 +53,24 @@ def request_creation(node: NodeContext, names: Iterable[str]) -> Mapping[str, Er
     return answers
 
 
-async def _create(node: NodeContext, name: str) -> None:
+async def creation(node: NodeContext, name: str) -> None:
+    """Have it created, and wait a little until this broker knows it.
+
+    A transactional producer of librdkafka asks three times for its group's coordinator, in a third of a
+    second, and then no more until something else happens to it; Kafka leaves it to that.
+    """
+    request_creation(node, [name])
+    done, _ = await asyncio.wait((node.creating_topics[name],), timeout=PATIENCE_S)
+    if not (done and done.pop().result()):
+        return
+    for _ in range(LOOKS):
+        if node.image_told.topic(name) is not None:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _create(node: NodeContext, name: str) -> bool:
+    """Whether there is such a topic now."""
     request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
     try:
         response = await node.ask_controller(CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
@@ -58,8 +80,11 @@ async def _create(node: NodeContext, name: str) -> None:
                 log.warning(
                     "topic %s was not created on demand: %s %s", name, code, topic.error_message or ""
                 )
+                return False
+        return True
     except (BrokerError, OSError) as error:
         log.warning("topic %s was not created on demand: %s", name, error)
+        return False
     finally:
         node.creating_topics.pop(name, None)
 

@@ -53,7 +53,10 @@ def coordinator(node: NodeContext) -> GroupService:
 # ---- FindCoordinator ---------------------------------------------------------------------------------
 
 
-def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    topic = _TOPICS.get(request.key_type)
+    if topic is not None and node.image_told.topic(topic) is None:
+        await auto_create.creation(node, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
     found = [_find(node, ctx, request.key_type, key) for key in keys]
     if ctx.version >= _FIRST_WITH_KEYS:
@@ -76,7 +79,6 @@ def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> di
     image = node.image_told
     topic = image.topic(name)
     if topic is None:
-        auto_create.request_creation(node, [name])
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)

@@ -141,14 +141,19 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(version: int) -> 
     run(test)
 
 
-def test_whoever_asks_first_has_the_topic_created() -> None:
+@pytest.mark.parametrize("refusal", [ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR])
+def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: ErrorCode) -> None:
     async def test(broker: Broker) -> None:
-        asked: asyncio.Future[Mapping[str, Any]] = broker.node.loop.create_future()
+        asked: list[Mapping[str, Any]] = []
 
         class Controller:
             async def request(self, api_key: int, version: int, fields: Any) -> Message:
-                asked.set_result(fields)
-                return decode_response(19, 7, encode_response(19, 7, {"topics": []}))
+                asked.append(fields)
+                made = {"name": OFFSETS_TOPIC, "error_code": int(refusal)}
+                if refusal is ErrorCode.NONE:  # the metadata come a moment later
+                    newer = image("orders", OFFSETS_TOPIC)
+                    broker.node.loop.call_later(0.01, setattr, broker.node, "image", newer)
+                return decode_response(19, 7, encode_response(19, 7, {"topics": [made]}))
 
         broker.node.controller_client = Controller()
         broker.node.config = SimpleNamespace(
@@ -157,9 +162,11 @@ def test_whoever_asks_first_has_the_topic_created() -> None:
             offsets_topic_segment_bytes=104857600,
         )
         broker.node.image = image("orders")
-        answer = await broker.ask(FIND, 4, finds(4, "g"))
-        assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        [topic] = (await asked)["topics"]
+        answers = await asyncio.gather(*(broker.ask(FIND, 4, finds(4, "g")) for _ in range(2)))
+        expected = ErrorCode.NONE if refusal is ErrorCode.NONE else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [answer.coordinators[0].error_code for answer in answers] == [expected] * 2
+        [request] = asked
+        [topic] = request["topics"]
         assert (topic["name"], topic["num_partitions"]) == (OFFSETS_TOPIC, 50)
 
     run(test)
