@@ -156,9 +156,14 @@ class ClassicClient:
     """Of the request that it waits for."""
     to_do: str = "join"
     roster: tuple[tuple[str, bytes], ...] = ()
+    """Where it leads."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of the topics, when it assigned them."""
 
     def beat(self, driver: TableDriver) -> None:
         """The next thing that it has to do, or its answer."""
+        if self.roster and self.to_do == "heartbeat" and self.sizes != _sizes(driver):
+            self.to_do = "join"  # as leaders do when they see that topics have changed
         if self.ticket is None:
             self.ticket = getattr(self, f"_{self.to_do}")(driver)
         assert self.ticket is not None
@@ -217,10 +222,11 @@ class ClassicClient:
         return driver.ask("join", request)
 
     def _sync(self, driver: TableDriver) -> int:
+        self.sizes = _sizes(driver)
         shares: dict[str, dict[str, set[int]]] = {member_id: {} for member_id, _ in self.roster}
-        for name, topic in driver.view.image.topics_by_name.items():
+        for name, size in self.sizes.items():
             readers = [m for m, metadata in self.roster if name in read_subscription(metadata).topics]
-            for number in topic.partitions if readers else ():
+            for number in range(size if readers else 0):
                 shares[readers[number % len(readers)]].setdefault(name, set()).add(number)
         assignments = {
             member_id: write_assignment({name: frozenset(numbers) for name, numbers in share.items()}, 1)
@@ -262,3 +268,7 @@ class ClassicClient:
     def _forget(self) -> None:
         self.owned.clear()
         self.to_do, self.generation, self.roster = "join", -1, ()
+
+
+def _sizes(driver: TableDriver) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in driver.view.image.topics_by_name.items()}
