@@ -22,6 +22,8 @@ from tests.kafka_tools import JVM
 SOURCES: Final = Path(__file__).parent / "compat"
 BUILD_PATIENCE_S: Final = 600
 STORY_PATIENCE_S: Final = 120
+NO_NETWORK: Final = ("dial tcp", "no such host", "ENOTFOUND", "ECONNREFUSED", "EAI_AGAIN", "ETIMEDOUT")
+"""What npm and Go say of it."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,6 @@ def build(command: Sequence[str], directory: Path) -> None:
         command, cwd=directory, capture_output=True, text=True, timeout=BUILD_PATIENCE_S, check=False
     )
     told = (done.stdout + done.stderr).strip()[-2_000:]
-    if done.returncode != 0 and any(sign in told for sign in _NO_NETWORK):
+    if done.returncode != 0 and any(sign in told for sign in NO_NETWORK):
         pytest.skip(f"{command[0]} could not fetch its libraries: {told[-300:]}")
     assert done.returncode == 0, told
-
-
-_NO_NETWORK: Final = ("dial tcp", "no such host", "ENOTFOUND", "ECONNREFUSED", "EAI_AGAIN", "ETIMEDOUT")
