@@ -181,11 +181,12 @@ def commit_all(client: Mapping[str, str], transactions: Iterable[Transaction]) -
 
 
 def abort_all(client: Mapping[str, str], transactions: Iterable[Transaction]) -> None:
-    """Those that are open; what was committed stays. Where nobody answers they end by their timeout."""
+    """Those that are open; what was committed stays. Where nobody answers they end by their timeout, and nobody
+    waits for each of them."""
     for each in transactions:
         try:
             code = end_transaction(cluster(client), each, committed=False)
         except ConnectorError as problem:
-            _log.warning("'%s' is left open: %s", each.transactional_id, problem)
-        else:
-            _log.info("'%s' aborted: %s", each.transactional_id, code.name)
+            _log.warning("'%s' and what comes after it is left open: %s", each.transactional_id, problem)
+            return
+        _log.info("'%s' aborted: %s", each.transactional_id, code.name)
