@@ -181,8 +181,8 @@ def commit_all(client: Mapping[str, str], transactions: Iterable[Transaction]) -
 
 
 def abort_all(client: Mapping[str, str], transactions: Iterable[Transaction]) -> None:
-    """Those that are open; what was committed stays. Where nobody answers they end by their timeout, and nobody
-    waits for each of them."""
+    """Those that are open; what was committed stays. Where nobody answers they end by their timeout, which is
+    not waited for."""
     for each in transactions:
         try:
             code = end_transaction(cluster(client), each, committed=False)
