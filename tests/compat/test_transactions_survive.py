@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.departures import FIRST_MOMENT_S
 from kraft.local_cluster import LocalCluster
+from tests.cluster import running_cluster
 from tests.compat.test_transactions import committed, transactional, write
 from tests.rdkafka import QUIET, send
 from tests.waiting import PATIENCE_S, wait_until
@@ -21,8 +25,6 @@ from tests.wire_client import Wire
 FIND_COORDINATOR, METADATA, DESCRIBE_TRANSACTIONS = 10, 3, 65
 GROUP, TRANSACTION = 0, 1
 INPUTS = 400
-LIMIT_S = 20
-"""To find another coordinator; librdkafka needs two or three, or else until something else happens to it."""
 
 
 @pytest.fixture(scope="module")
@@ -114,29 +116,40 @@ def test_every_input_is_in_exactly_one_output(
     assert found == Counter(inputs)
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.row("P4", "G4")
 def test_a_producer_finds_another_group_coordinator_though_its_metadata_is_fresh(
-    cluster: LocalCluster, topics: Callable[..., None], wire: Wire
+    tmp_path: Path, free_ports: Callable[[int], list[int]], wire: Wire
 ) -> None:
     topic = name = "moved"
-    topics(topic)
-    producer = transactional(cluster.bootstrap, name)
-    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": name, **QUIET})) as reader:
+    # A slow machine must be done while the dead broker is still listed, which is this long.
+    settings = {"broker.session.timeout.ms": "120000"}
+    with running_cluster(tmp_path, free_ports(9), settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        admin.create_topics([NewTopic(topic, 1, 3)])[topic].result()
+        producer = transactional(cluster.bootstrap, name)
+        reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": name, **QUIET})
 
         def copy(offset: int) -> None:
             producer.begin_transaction()
             position = [TopicPartition(topic, 0, offset)]
-            producer.send_offsets_to_transaction(position, reader.consumer_group_metadata(), LIMIT_S)
-            producer.commit_transaction(LIMIT_S)
+            producer.send_offsets_to_transaction(position, reader.consumer_group_metadata(), PATIENCE_S)
+            producer.commit_transaction(PATIENCE_S)
 
-        keeper = coordinator(wire, cluster, name, GROUP)
+        def refreshed() -> bool:
+            try:
+                return bool(producer.list_topics(timeout=2))
+            except KafkaException:  # the request went to the dead one
+                return False
+
         copy(1)
-        with dead(cluster, keeper):
-            producer.list_topics(timeout=LIMIT_S)
-            copy(2)
-        (place,) = reader.committed([TopicPartition(topic, 0)], timeout=LIMIT_S)
+        cluster.kill(coordinator(wire, cluster, name, GROUP))
+        wait_until(refreshed, "metadata of another broker")
+        beyond = time.monotonic() + 4 * FIRST_MOMENT_S
+        wait_until(lambda: refreshed() and time.monotonic() > beyond, "metadata from after its fence")
+        copy(2)
+        (place,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
         assert place.offset == 2
+        reader.close()
 
 
 @pytest.mark.row("P4")
