@@ -139,11 +139,11 @@ def test_users_come_and_go(scram_cluster: LocalCluster) -> None:
     wait_until(lambda: brokers(scram_cluster, bert), "bert is let in")
     alter(admin, UserScramCredentialUpsertion("bert", info, b"second"))
     wait_until(lambda: brokers(scram_cluster, login("bert", "second")), "by the new password")
-    found = admin.describe_user_scram_credentials(["bert"])["bert"].result(20)
+    found = admin.describe_user_scram_credentials(["bert"])["bert"].result(60)
     assert [(each.mechanism, each.iterations) for each in found.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 4096)
     ]
-    everybody = admin.describe_user_scram_credentials().result(20)
+    everybody = admin.describe_user_scram_credentials().result(60)
     assert set(everybody) == {"anna", "bert", "node"}
     alter(admin, UserScramCredentialDeletion("bert", ScramMechanism.SCRAM_SHA_256))
     assert KafkaError._AUTHENTICATION in refusals(scram_cluster, login("bert", "second"))
@@ -153,7 +153,7 @@ def test_users_come_and_go(scram_cluster: LocalCluster) -> None:
 
 
 def alter(admin: AdminClient, alteration: Any) -> None:
-    admin.alter_user_scram_credentials([alteration])[alteration.user].result(20)
+    admin.alter_user_scram_credentials([alteration])[alteration.user].result(60)
 
 
 def test_the_quorum_finds_together_again(scram_cluster: LocalCluster) -> None:

@@ -102,7 +102,7 @@ def produced(cluster: LocalCluster, client: dict[str, Any], topic: str) -> Kafka
     reports: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
     producer.produce(topic, b"x", on_delivery=lambda error, message: reports.append(error))
-    producer.flush(30)
+    producer.flush(90)
     return reports[0]
 
 
