@@ -59,7 +59,7 @@ class RowRecorder:
 
 def rows_of(features: str) -> dict[str, str]:
     """Row id -> what a user sees, in the order of the tables."""
-    return dict(re.findall(r"^\| ([A-Z]\d+) \| (.*?) \|$", features, re.MULTILINE))
+    return dict(re.findall(r"^\| ([A-Z]\d+) \| (.*?) \| ", features, re.MULTILINE))
 
 
 def main() -> int:
