@@ -63,9 +63,8 @@ class ReadingClient:
         """After a fatal error, such as being fenced by its successor, it reads nothing any more."""
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
-        """Read these, each from its place, or from the beginning where it has none: from offset 0, not from
-        "the beginning". librdkafka asks where that is, and may act on a late answer although it was told
-        another place meanwhile (like its issues 2256 and 5345)."""
+        """Read these, each from its place, or from offset 0 where it has none: not from "the beginning", to
+        which librdkafka may go back although it was told another place meanwhile (docs/CHAOS.md)."""
         self._consumer.assign([TopicPartition(*_parts(key), places.get(key, 0)) for key in keys])
 
     def subscribe(self, topics: Iterable[str]) -> None:
