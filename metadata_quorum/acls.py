@@ -9,10 +9,11 @@ Numbers and names are those of Kafka's requests and records. authorizer.py judge
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from metadata_quorum.commands import AclFilter
-from metadata_quorum.records import AccessControlEntryRecord
+if TYPE_CHECKING:  # the command line knows these words too, and need not wait for the codec
+    from metadata_quorum.commands import AclFilter
+    from metadata_quorum.records import AccessControlEntryRecord
 
 WILDCARD: Final = "*"
 """As a resource's name or a host: all."""

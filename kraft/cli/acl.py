@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -17,7 +17,6 @@ from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
 from kraft.cli.coordinators import raise_for, request
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
-from kraft.wire.bridge import Message
 from metadata_quorum.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -27,6 +26,9 @@ from metadata_quorum.acls import (
     PatternType,
     Permission,
 )
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30
