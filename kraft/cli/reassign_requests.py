@@ -6,15 +6,17 @@ Our own client asks: librdkafka has no words for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kraft.cli.clients import first_address
 from kraft.cli.coordinators import metadata, raise_for, request
 from kraft.cli.trouble import Trouble
 from kraft.reassignment_plan import ANY_DIR, Placed
-from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 ALTER_REPLICA_LOG_DIRS: Final = 34
 INCREMENTAL_ALTER_CONFIGS: Final = 44
