@@ -123,13 +123,14 @@ def way(given: Mapping[str, str]) -> Way:
     return Way(tls, login)
 
 
-def _use(value: str | None) -> str | None:
-    if value is not None or in_use.get():
+def _use(ctx: typer.Context, value: str | None) -> str | None:
+    if value is not None:
         from kraft.cluster_state import WAY
 
-        given = {} if value is None else load(value)
-        WAY.set(way(given))
-        in_use.set(given)
+        given = load(value)
+        spoken, used = WAY.set(way(given)), in_use.set(given)
+        ctx.call_on_close(functools.partial(WAY.reset, spoken))
+        ctx.call_on_close(functools.partial(in_use.reset, used))
     return value
 
 

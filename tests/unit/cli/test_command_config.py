@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from kraft.bootstrap import read_users
 from kraft.cli.command_config import in_use, librdkafka_settings, load, way
 from kraft.cli.main import cli
 from kraft.cli.trouble import Trouble
+from kraft.cluster_state import WAY
 from kraft.config import Config
+from kraft.loopback import HOST, free_ports
 from kraft.net.security import PLAINTEXT, Login
 from metadata_quorum.disk import OsDisk
 
@@ -118,3 +121,15 @@ def test_the_format_command_writes_users(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = read_users(OsDisk(), Config.load(properties))
     assert [(each.name, each.mechanism) for each in found] == [("anna", 1), ("bert", 2)]
+
+
+def test_of_a_command_that_has_ended_nothing_stays(tmp_path: Path) -> None:
+    """Whoever else speaks to a cluster in this process would do so by TLS."""
+    properties = written(tmp_path, "security.protocol=SSL", "ssl.endpoint.identification.algorithm=")
+    nobody = f"{HOST}:{free_ports(1, random.SystemRandom())[0]}"
+    done = CliRunner().invoke(
+        cli, ["user", "list", "--bootstrap-server", nobody, "--command-config", properties]
+    )
+    assert done.exit_code != 0
+    assert WAY.get() == PLAINTEXT
+    assert in_use.get() == {}
