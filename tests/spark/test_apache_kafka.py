@@ -9,19 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from pyspark.errors import PySparkException
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tests.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
-from tests.spark.topics import Collected, Topics, read, stream
+from tests.spark.refusals import check_refusals
+from tests.spark.topics import Topics, read
 
 ROOT = Path(__file__).parents[2]
 SUITE_PATIENCE_S = 1500
@@ -75,57 +68,16 @@ def test_behind_tls_and_sasl(spark: SparkSession, kafka: ApacheKafka):
     assert read(spark, {**options, "subscribe": name}).count() == 100
 
 
-class Rights:
-    """Taken from everybody on the open port."""
-
-    def __init__(self, kafka: ApacheKafka) -> None:
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": kafka.secured,
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": USER,
-                "sasl.password": PASSWORD,
-                "ssl.ca.location": str(kafka.certificate),
-            }
-        )
-
-    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        entry = AclBinding(
-            kind, name, ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
-        )
-        for done in self._admin.create_acls([entry]).values():
-            done.result()
-
-
 @pytest.mark.row("S1")
 def test_no_rights(spark: SparkSession, kafka: ApacheKafka, checkpoint: str):
-    """One clear error, soon: for who may not see a topic, read it, write to it, or have a transaction."""
-    topics, rights = Topics(kafka.bootstrap), Rights(kafka)
-    unseen, unread, unwritten, free = (
-        topics.make(1, name) for name in ("unseen", "unread", "unwritten", "free")
+    admin = AdminClient(
+        {
+            "bootstrap.servers": kafka.secured,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(kafka.certificate),
+        }
     )
-    for name in (unread, unwritten, free):
-        topics.fill(name, range(3), partitions=1)
-    rights.deny(ResourceType.TOPIC, unseen, AclOperation.DESCRIBE)
-    rights.deny(ResourceType.TOPIC, unread, AclOperation.READ)
-    rights.deny(ResourceType.TOPIC, unwritten, AclOperation.WRITE)
-    rights.deny(ResourceType.TRANSACTIONAL_ID, "not-mine", AclOperation.WRITE)
-
-    def save(topic: str, **options: str) -> None:
-        given = {**topics.options(), "topic": topic, **options}
-        spark.sql("select 'v' as value").write.format("kraft").options(**given).mode("append").save()
-
-    for name in (unseen, unread):
-        with pytest.raises(PySparkException, match=f"TOPIC_AUTHORIZATION_FAILED.*{name}"):
-            read(spark, topics.options(name)).count()
-        with pytest.raises(PySparkException, match=f"TOPIC_AUTHORIZATION_FAILED.*{name}"):
-            stream(spark, topics.options(name), f"{checkpoint}-{name}", Collected()).awaitTermination()
-    with pytest.raises(PySparkException, match=rf"KAFKA_WRITE_FAILED.*{unwritten}.*(?i:authorization)"):
-        save(unwritten)
-    with pytest.raises(PySparkException, match=r"KAFKA_(TRANSACTION|WRITE)_FAILED.*(?i:authorization)"):
-        save(unwritten, transactional="true")
-    with pytest.raises(PySparkException, match=r"KAFKA_TRANSACTION_FAILED.*(?i:authorization)"):
-        save(free, transactional="true", transactionalIdPrefix="not-mine")
-    save(free)
-    assert read(spark, topics.options(free)).count() == 4
+    check_refusals(spark, Topics(kafka.bootstrap), admin, checkpoint)
