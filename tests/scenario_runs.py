@@ -33,7 +33,9 @@ ROWS = {
 }
 """The others drive C6."""
 MINUTES = {"everything": "0.2", "workload": "0.05"}
-LONG = frozenset({"zombie-producer", "group-churn", "reassignment"})
+LONG = frozenset({"everything", "zombie-producer", "group-churn", "reassignment"})
+"""They take long, or many members of groups close in them: confluent-kafka may wait for ever then, with the
+interpreter's lock (chaos/watchdog.py), and take the tests' own process along."""
 
 
 def chaos(*words: str | Path) -> Result:

@@ -38,6 +38,7 @@ def test_any_kafka_cluster_can_be_judged(shared_cluster: LocalCluster, tmp_path:
 
 
 @pytest.mark.row("C2")
+@pytest.mark.long  # as `everything` itself
 def test_a_schedule_is_played_again_from_its_file(tmp_path: Path) -> None:
     steps = tmp_path / "by-hand.txt"
     steps.write_text("at 0.5 for 1: pause leader(all-0)\n")
