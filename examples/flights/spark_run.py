@@ -37,7 +37,14 @@ CHUNK: Final = 1 << 16  # bytes
 
 BUSY: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, and fails the query where the machine is too busy."""
-BUSY_RESTARTS: Final = 10
+RACE: Final = "java.io.OptionalDataException"
+"""Seen once, from inside Spark: of its two queries, one sent off a map that the other was filling, it seems."""
+FORGIVEN: Final = {
+    BUSY: "the machine is too busy to start its workers",
+    RACE: "its two queries have met in one map",
+}
+"""What Spark itself may fail with, and how that is told: the query goes on from its checkpoint."""
+RESTARTS: Final = 10
 
 
 class Screen(Protocol):
@@ -81,7 +88,7 @@ class SparkRun:
         self._dying: list[psutil.Process] = []
         self._unread = b""
         self._started = False
-        self._busy_restarts = 0
+        self._restarts = 0
         self._read: dict[str, int] = {}
         self._late = 0
         self._told_at = self._began = self._killed_at = time.monotonic()
@@ -224,11 +231,12 @@ class SparkRun:
         self._screen.progress(spark=min(self.read, self._total))
 
     def _failed(self, why: str) -> None:
-        if BUSY not in why or self._busy_restarts == BUSY_RESTARTS:
+        reason = next((told for sign, told in FORGIVEN.items() if sign in why), None)
+        if reason is None or self._restarts == RESTARTS:
             raise StreamFailed(f"the Spark query failed ({self._log}): {why.splitlines()[0]}")
-        self._busy_restarts += 1
+        self._restarts += 1
         self._kill()
-        self._tell("Spark query failed: the machine is too busy to start its workers")
+        self._tell(f"Spark query failed: {reason}")
 
     def _tell(self, text: str) -> None:
         self._note(text)
