@@ -38,7 +38,7 @@ CHUNK: Final = 1 << 16  # bytes
 BUSY: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, and fails the query where the machine is too busy."""
 RACE: Final = "java.io.OptionalDataException"
-"""Seen once, from inside Spark: of its two queries, one sent off a map that the other was filling, it seems."""
+"""Seen once, from inside Spark: one of its two queries sent off a map that the other filled, it seems."""
 FORGIVEN: Final = {
     BUSY: "the machine is too busy to start its workers",
     RACE: "its two queries have met in one map",
