@@ -84,3 +84,20 @@ def poll(reader: Consumer, messages: int) -> list[Message]:
 def dotted(config: dict[str, Any]) -> dict[str, Any]:
     """`enable_idempotence=True` as librdkafka names it."""
     return {name.replace("_", "."): value for name, value in config.items()}
+
+
+def shares(members: list[Consumer]) -> list[list[int]]:
+    """What each member has now; polled once, so that rebalances go on."""
+    for each in members:
+        each.poll(0.05)
+    return [sorted(place.partition for place in each.assignment()) for each in members]
+
+
+def even(members: list[Consumer], partitions: int) -> bool:
+    """Whether each partition has one owner, and nobody has two more than another."""
+    found = shares(members)
+    sizes = sorted(len(share) for share in found)
+    return (
+        sorted(number for share in found for number in share) == list(range(partitions))
+        and sizes[-1] - sizes[0] <= 1
+    )

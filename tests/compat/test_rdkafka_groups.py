@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from kraft.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import consumer, poll, send
+from tests.rdkafka import consumer, even, poll, send, shares
 from tests.waiting import wait_until
 from tests.wire_client import Wire
 
@@ -35,22 +35,6 @@ def member(bootstrap: str) -> Callable[..., Consumer]:
             return reader
 
         yield make
-
-
-def shares(members: list[Consumer]) -> list[list[int]]:
-    """What each member has now; polled once, so that rebalances go on."""
-    for each in members:
-        each.poll(0.05)
-    return [sorted(place.partition for place in each.assignment()) for each in members]
-
-
-def even(members: list[Consumer], partitions: int) -> bool:
-    found = shares(members)
-    sizes = sorted(len(share) for share in found)
-    return (
-        sorted(number for share in found for number in share) == list(range(partitions))
-        and sizes[-1] - sizes[0] <= 1
-    )
 
 
 @pytest.mark.row("G1")
