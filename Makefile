@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 2
 
+# A node is a Python of its own, and so is a Spark worker: each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long chaos bench rows lint types layers lock docs clean
 

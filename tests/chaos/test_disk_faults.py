@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from chaos.live.disk_switch import DiskSwitch
 from kraft.cluster_state import describe_quorum
 from kraft.local_cluster import HOST, LocalCluster
 from metadata_quorum.errors import ExitCode
+from tests.cluster import ended_at_once
 from tests.trouble.traffic import QUIET, isrs, leaders, produced
 from tests.waiting import wait_until
 
@@ -28,7 +28,7 @@ LOG = "00000000000000000000.log"
 def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[LocalCluster]:
     """Three nodes, to be broken at will."""
     cluster = LocalCluster.create(tmp_path, ports=free_ports(9), program=("chaos.live.process",))
-    with contextlib.closing(cluster):
+    with ended_at_once(cluster):
         cluster.start()
         yield cluster
 

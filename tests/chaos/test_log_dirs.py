@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from kraft.config import Config, parse_properties
 from kraft.local_cluster import LocalCluster
 from kraft.storage import format_storage
 from metadata_quorum.disk import OsDisk
+from tests.cluster import ended_at_once
 from tests.trouble.traffic import QUIET, isrs, leaders, produced
 from tests.waiting import wait_until
 
@@ -37,7 +37,7 @@ def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[
         home = cluster.home(node)
         cluster.configure(node, {"log.dirs": f"{home / 'data'},{home / SECOND}"})
         format_dirs(cluster, node)
-    with contextlib.closing(cluster):
+    with ended_at_once(cluster):
         cluster.start()
         yield cluster
 

@@ -182,6 +182,6 @@ def test_a_crash_leaves_what_a_silent_leader_was_sent_unknown(
             assert run.observer.wait_for(lambda: run.observer.state(1) == "up", 30)
             history = run.history()
     finally:
-        single.close()
+        single.close(patience_s=0)
     check_form(history, set(topics[0].keys))
     assert check(history).ok

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kraft.local_cluster import LocalCluster
+from tests.cluster import ended_at_once
 from tests.waiting import wait_until
 
 
@@ -27,7 +28,7 @@ def secured(
     cluster = LocalCluster.create(
         directory, nodes=len(ports) // 3, ports=ports, settings=settings, users=users
     )
-    with contextlib.closing(cluster):
+    with ended_at_once(cluster):
         for node_id in cluster.nodes:
             cluster.start_node(node_id, wait=False)
         wait_until(lambda: len(brokers(cluster, client)) == len(cluster.nodes), "all brokers are known")

@@ -16,7 +16,7 @@ from kraft.config_keys import RACK_AWARE
 from kraft.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import ErrorCode
-from tests.cluster import NO_SWEEP
+from tests.cluster import NO_SWEEP, ended_at_once
 from tests.kafka_tools import KafkaTools
 from tests.rdkafka import QUIET, poll, send
 from tests.waiting import PATIENCE_S, wait_until
@@ -43,7 +43,7 @@ def cluster(
     )
     for node_id, rack in RACKS.items():
         made.configure(node_id, {"broker.rack": rack})
-    with contextlib.closing(made) as running:
+    with ended_at_once(made) as running:
         running.start()
         yield running
 

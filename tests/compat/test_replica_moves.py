@@ -3,7 +3,6 @@ Apache Kafka."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from kraft.local_cluster import LocalCluster
 from kraft.storage import format_storage
 from metadata_quorum.disk import OsDisk
 from metadata_quorum.errors import ErrorCode
-from tests.cluster import NO_SWEEP
+from tests.cluster import NO_SWEEP, ended_at_once
 from tests.kafka_tools import KafkaTools
 from tests.load import Load
 from tests.rdkafka import read, send
@@ -44,7 +43,7 @@ def two_dirs(
         properties = parse_properties((home / "server.properties").read_text())
         config, rng = Config.from_properties(properties), random.SystemRandom()
         format_storage(OsDisk(), config, cluster.cluster_id, rng, ignore_formatted=True)
-    with contextlib.closing(cluster):
+    with ended_at_once(cluster):
         cluster.start()
         yield cluster
 

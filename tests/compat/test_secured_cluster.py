@@ -169,4 +169,4 @@ def test_an_expired_certificate_of_a_node(
         client = {"security.protocol": "SSL", "ssl.ca.location": str(authority.certificate)}
         assert KafkaError._SSL in refusals(late, client)
     finally:
-        late.close()
+        late.close(patience_s=0)
