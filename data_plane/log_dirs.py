@@ -6,6 +6,9 @@ A directory holds one subdirectory per replica (`topic-partition`), the four off
   topic-0.<uuid>-future   a copy of a replica in another directory, on its way in (replica_moves.py)
   topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
 
+A file system takes names of up to 255 bytes. Where what comes behind a long topic name would not fit, the
+topic is cut short: nothing needs it any more. (A `-future` that would not fit is refused beforehand.)
+
 One that fails (any OSError) goes offline as a whole until the node is started anew.
 Used by partitions.py.
 """
@@ -26,12 +29,14 @@ from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.log import Log
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.disk import Disk
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
 _FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
+_MAX_NAME_BYTES: Final = 255
 _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
 
 
@@ -111,7 +116,11 @@ class LogDir:
         return logs, corrupt
 
     def open_log(self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> Log:
-        """Open a replica's log, made where there is none. Raises OSError, LogCorruptError."""
+        """Open a replica's log, made where there is none. Raises OSError, LogCorruptError, and BrokerError
+        for a partition whose name no directory can have, or whose directory is another topic's."""
+        name = f"{tp.topic}-{tp.partition}"
+        if len(name) > _MAX_NAME_BYTES:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         log = Log.open(
@@ -206,7 +215,8 @@ class LogDir:
 
     def set_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory (its log must be closed); returns the new path."""
-        path = f"{self.path}/{tp.topic}-{tp.partition}.{tag.hex}-{suffix}"
+        behind = f"-{tp.partition}.{tag.hex}-{suffix}"
+        path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
         self.disk.rename(self.partition_path(tp), path)
         self.disk.sync_dir(self.path)
         self.forget(tp)

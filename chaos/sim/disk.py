@@ -25,6 +25,7 @@ from typing import Final
 from metadata_quorum.disk import Buffer
 
 PAGE: Final = 4096
+MAX_NAME_BYTES: Final = 255
 
 
 @dataclass(slots=True)
@@ -169,6 +170,7 @@ class SimDisk:
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            _check_name(path)
             if os.path.dirname(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.dirname(path))
             inode = _Inode()
@@ -187,6 +189,7 @@ class SimDisk:
 
     def make_dirs(self, path: str) -> None:
         path = path.rstrip("/")
+        _check_name(path)
         while path and path not in self._directories:
             self._directories.add(path)
             path = os.path.dirname(path)
@@ -205,6 +208,7 @@ class SimDisk:
 
     def rename(self, source: str, target: str) -> None:
         self.strike("rename", target)
+        _check_name(target)
         if source in self._names:
             inode = self._names[source]
             self._bind(os.path.dirname(target), ((source, None), (target, inode)))
@@ -316,6 +320,11 @@ class SimDisk:
                 self._durable_names.pop(name, None)
             else:
                 self._durable_names[name] = inode
+
+
+def _check_name(path: str) -> None:
+    if len(os.path.basename(path)) > MAX_NAME_BYTES:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
 
 
 def _settle(inode: _Inode, random: Random) -> None:

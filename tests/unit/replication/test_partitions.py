@@ -14,6 +14,7 @@ from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from tests.unit.replication.cluster import Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop, produce_outcome
@@ -48,6 +49,37 @@ async def test_what_metadata_does_not_place_here_is_set_aside_not_deleted():
         broker.partitions.drop_strays(cluster.image)
         (name,) = [n for n in cluster.disks[1].list("/data") if n.startswith("t-0")]
         assert name.endswith("-stray")
+
+
+@in_loop
+async def test_a_name_as_long_as_the_limit_is_set_aside_and_deleted():
+    name = "n" * 249
+    async with Cluster(1, log_defaults=replace(LogConfig(), file_delete_delay_ms=60_000)) as cluster:
+        cluster.create_topic("stray" + "s" * 244, [[1]])
+        topic_id = cluster.create_topic(name, [[1] for _ in range(11)])
+        cluster.delete_topic(topic_id)
+        left = [n for n in cluster.disks[1].list("/data") if n.startswith("nnn")]
+        assert len(left) == 11
+        assert all(n.endswith("-delete") and len(n) == 255 for n in left)
+        assert cluster.brokers[1].dirs[0].online
+        await cluster.crash(1)
+        cluster.image = EMPTY_IMAGE
+        broker = cluster.start(1)
+        assert not [n for n in cluster.disks[1].list("/data") if n.startswith("nnn")]
+        broker.partitions.drop_strays(cluster.image)
+        assert broker.dirs[0].online
+        (stray,) = [n for n in cluster.disks[1].list("/data") if n.startswith("stray")]
+        assert stray.endswith("-stray")
+
+
+@in_loop
+async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        tp = TopicPartition("n" * 249, 100_000)
+        with pytest.raises(BrokerError):
+            cluster.brokers[1].dirs[0].open_log(tp, None, LogConfig(), cluster.now_ms)
+        assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
 
 
 @in_loop
