@@ -57,6 +57,7 @@ _OFFSET: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _CRC_POSITION: Final = 17
+_INT64_END: Final = 1 << 63
 _ATTRIBUTES_LOW_BYTE: Final = 22
 
 
@@ -165,6 +166,13 @@ def is_transactional(buf: Buffer) -> bool:
     return bool(buf[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG)
 
 
+def codec_of(buf: Buffer) -> int:
+    """The codec that the batch at the start of `buf` names; 0 where there is no whole header."""
+    if len(buf) <= _ATTRIBUTES_LOW_BYTE or buf[MAGIC_POSITION] != MAGIC:
+        return 0
+    return buf[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+
+
 def set_offset_and_epoch(buf: bytearray | memoryview, pos: int, base_offset: int, epoch: int) -> None:
     """What a leader gives to a batch; both lie outside the CRC."""
     _OFFSET.pack_into(buf, pos, base_offset)
@@ -205,12 +213,12 @@ def encode_batch(
     the delete horizon: when the tombstones (or the marker) inside may go (KIP-534)."""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     if delete_horizon_ms is not None:
-        base_timestamp = delete_horizon_ms
+        base_timestamp = min(delete_horizon_ms, _INT64_END - 1)  # delete.retention.ms may be for ever
     body = bytearray()
     delta = -1
     for record in records:
         delta = delta + 1 if record.offset < 0 else record.offset - base_offset
-        _append_record(body, record, delta, record.timestamp - base_timestamp)
+        _append_record(body, record, delta, _wrapped(record.timestamp - base_timestamp))
     max_timestamp = max((r.timestamp for r in records), default=NO_TIMESTAMP)
     attributes = compression
     if log_append_time_ms is not None:
@@ -308,6 +316,13 @@ def coordinator_epoch(record: Record) -> int:
 # Varints are zigzag-coded, seven bits a byte, least significant first.
 
 
+def _wrapped(value: int) -> int:
+    """As Java's long does it: two timestamps may be further apart than one of them is from zero."""
+    return (
+        value if -_INT64_END <= value < _INT64_END else (value + _INT64_END) % (2 * _INT64_END) - _INT64_END
+    )
+
+
 def _append_varint(out: bytearray, value: int) -> None:
     value = value << 1 if value >= 0 else (~value << 1) | 1
     while value > 0x7F:
@@ -382,7 +397,7 @@ def _read_records(body: bytes | memoryview, header: BatchHeader) -> list[Record]
         headers, pos = _read_record_headers(view, pos, end)
         if pos != end:
             raise CorruptBatchError(f"record claims {size} bytes and ends {end - pos} bytes off")
-        timestamp = header.base_timestamp + timestamp_delta if appended_at is None else appended_at
+        timestamp = _wrapped(header.base_timestamp + timestamp_delta) if appended_at is None else appended_at
         records.append(Record(header.base_offset + offset_delta, timestamp, key, value, headers))
     if pos != len(view):
         raise CorruptBatchError(f"{len(view) - pos} bytes left after {header.record_count} records")

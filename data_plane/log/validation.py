@@ -6,7 +6,8 @@ keys, a topic with a codec of its own wants other bytes than the producer sent.
     what is wrong                                               answer
     -----------------------------------------------------------------------------------------
     cut short, impossible length, CRC                           CORRUPT_MESSAGE
-    magic 0 or 1 (gone since Kafka 4), unknown codec            INVALID_RECORD
+    magic 0 or 1 (gone since Kafka 4)                           INVALID_RECORD
+    unknown codec                                               UNSUPPORTED_COMPRESSION_TYPE
     record count against last offset delta or against the bytes INVALID_RECORD
     a client's control batch, base offset, second batch,
     producer id without a sequence, record without a key on a
@@ -42,7 +43,7 @@ from metadata_quorum.batch import (
     read_header,
     set_log_append_time,
 )
-from metadata_quorum.compression import Codec
+from metadata_quorum.compression import MAX_DECOMPRESSED_BYTES, Codec
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 Writable = bytearray | memoryview
@@ -120,11 +121,13 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
     count = header.record_count
     attributes = header.attributes
     codec = attributes & CODEC_MASK
+    if codec > Codec.ZSTD:
+        raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {codec}")
     if (
         count > 0
         and header.last_offset_delta == count - 1
-        and codec <= Codec.ZSTD
-        and (codec or count * _LEAST_RECORD_BYTES <= header.batch_length + LOG_OVERHEAD - BATCH_OVERHEAD)
+        and count * _LEAST_RECORD_BYTES
+        <= (MAX_DECOMPRESSED_BYTES if codec else header.batch_length + LOG_OVERHEAD - BATCH_OVERHEAD)
         and (
             origin is Origin.COORDINATOR
             or (
@@ -141,8 +144,6 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
 def _what_is_wrong(header: BatchHeader) -> str:
     if header.is_control:
         return "Clients are not allowed to write control records"
-    if header.compression > Codec.ZSTD:
-        return f"Unknown compression codec {header.compression}"
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         return (
             f"Inconsistency between number of records {header.record_count} "
@@ -167,8 +168,11 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
             "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime",
         )
     newest, oldest = header.max_timestamp, header.base_timestamp
-    if newest - now_ms > config.message_timestamp_after_max_ms or (
-        oldest != NO_TIMESTAMP and now_ms - oldest > config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if (
+        newest > latest
+        or oldest > latest
+        or (oldest != NO_TIMESTAMP and now_ms - oldest > config.message_timestamp_before_max_ms)
     ):
         raise BrokerError(
             ErrorCode.INVALID_TIMESTAMP,

@@ -34,13 +34,17 @@ from kraft.wire.fast_produce import (
     read_produce_request,
     write_produce_response,
 )
-from metadata_quorum.batch import is_transactional
+from metadata_quorum.batch import codec_of, is_transactional
+from metadata_quorum.compression import Codec
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
+
+_FIRST_WITH_ZSTD: Final = 7
+"""Produce: before it, there was no zstd, and who speaks so may be asked by consumers who know none."""
 
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's word for a client that may write to internal topics."""
@@ -124,6 +128,11 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         if wanted.records is None:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
+        if self._ctx.version < _FIRST_WITH_ZSTD and codec_of(wanted.records) == Codec.ZSTD:
+            raise BrokerError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"Produce requests with version {self._ctx.version} are not allowed to use zstd",
+            )
         if not self._has_transactional_id and is_transactional(wanted.records):
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is told")
         partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from metadata_quorum.batch import (
@@ -129,3 +131,25 @@ def test_end_transaction_marker():
     assert header.is_control
     assert header.is_transactional
     assert decode_batch(data)[0].key == b"\x00\x00\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("base", "other"), [(2**63 - 1, -(2**63)), (-(2**63), 2**63 - 1), (2**62, -(2**62) - 1)]
+)
+def test_timestamps_at_both_ends_of_a_long(base: int, other: int):
+    records = [Record(0, base, b"a", b""), Record(1, other, b"b", b"")]
+    assert decode_batch(encode_batch(records)) == records
+
+
+def test_whatever_timestamps_a_batch_holds_it_can_be_encoded_again():
+    data = bytearray(encode_batch([Record(0, 0, b"z", b""), Record(1, 2**62, b"a", b"")]))
+    struct.pack_into(">q", data, 27, 2**63 - 1)  # base timestamp
+    decoded = decode_batch(data)
+    assert [record.timestamp for record in decoded] == [2**63 - 1, 2**62 + 2**63 - 1 - 2**64]
+    assert decode_batch(encode_batch(decoded)) == decoded
+
+
+def test_a_delete_horizon_beyond_all_times():
+    data = encode_batch([Record(0, 5, b"a", None)], delete_horizon_ms=2**63 + 5)
+    assert read_header(data).base_timestamp == 2**63 - 1
+    assert decode_batch(data)[0].timestamp == 5

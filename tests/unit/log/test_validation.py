@@ -91,7 +91,25 @@ def test_what_only_brokers_may_write(log: Log):
 
 
 def test_unknown_codec(log: Log):
-    assert code_of(log, with_field(batch(b"v"), 21, ">h", 5)) == ErrorCode.INVALID_RECORD
+    for codec in (5, 7):
+        assert (
+            code_of(log, with_field(batch(b"v"), 21, ">h", codec)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        )
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_few_compressed_bytes_that_claim_all_offsets(log: Log, codec: int):
+    records = batch(b"v", compression=codec)
+    with_field(records, 23, ">i", 2**31 - 2)
+    assert code_of(log, with_field(records, 57, ">i", 2**31 - 1)) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("base", [2**63 - 1, 2**62, -(2**63)])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_base_timestamp_beyond_all_times(tmp_path, base: int, policy: str):
+    log = open_log(tmp_path, LogConfig(cleanup_policy=(policy,)))
+    records = bytearray(encode_batch([Record(-1, NOW_MS, b"key", b"value")]))
+    assert code_of(log, with_field(records, 27, ">q", base)) == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_producer_id_without_sequence(log: Log):
