@@ -1,4 +1,4 @@
-"""Bytes of Kafka's protocol: kio does them all, but for Produce and Fetch (`fast.py`).
+"""Bytes of Kafka's protocol: its schemas and writers are kio's, its readers ours (`decoding.py`).
 
 kio registers its types with hypothesis wherever that is installed, which costs a quarter of a second
 and 9 MB at the start of every node that lives beside a test suite; so hypothesis is hidden from it.

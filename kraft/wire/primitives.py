@@ -22,6 +22,10 @@ from uuid import UUID
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 UUID_BYTES: Final = 16
+MAX_STRING_BYTES: Final = 32_767
+"""Also of compact strings, whose length could say more."""
+MAX_TAGS: Final = 1_000
+"""Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -72,8 +76,8 @@ def _text(buf: memoryview, pos: int, length: int) -> tuple[str | None, int]:
             raise ValueError("a negative length")
         return None, pos
     end = pos + length
-    if end > len(buf):
-        raise ValueError("a string runs over the end")
+    if end > len(buf) or length > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {length} bytes")
     return str(buf[pos:end], "utf-8"), end
 
 
@@ -115,7 +119,7 @@ def _slice(buf: memoryview, pos: int, length: int) -> tuple[memoryview | None, i
     return buf[pos:end], end
 
 
-def read_uuid(buf: memoryview, pos: int) -> tuple[UUID, int]:
+def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
     end = pos + UUID_BYTES
     if end > len(buf):
         raise ValueError("a UUID runs over the end")
@@ -127,8 +131,15 @@ def _uuid(data: bytes) -> UUID:
     return UUID(bytes=data)
 
 
-def skip_tags(buf: memoryview, pos: int) -> int:
+def _tag_count(buf: Buffer, pos: int) -> tuple[int, int]:
     count, pos = read_uvarint(buf, pos)
+    if count > MAX_TAGS:
+        raise ValueError(f"{count} tagged fields")
+    return count, pos
+
+
+def skip_tags(buf: memoryview, pos: int) -> int:
+    count, pos = _tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)
@@ -140,7 +151,7 @@ def skip_tags(buf: memoryview, pos: int) -> int:
 
 def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], None]) -> int:
     """Call `on_tag(tag, its bytes)` for each, known or not."""
-    count, pos = read_uvarint(buf, pos)
+    count, pos = _tag_count(buf, pos)
     for _ in range(count):
         tag, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, Final, NamedTuple
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
@@ -59,11 +60,14 @@ class FieldPlan(NamedTuple):
     default: Any
     """What it holds where nobody sets it, in our form."""
     kio_default: Any
-    from_kio: Convert | None
     to_kio: Convert | None
     struct: StructPlan | None
     """The plan of the nested struct, for structs and arrays of structs."""
     is_array: bool
+    nullable: bool
+    """Whether null can stand for it on the wire; of an array: for the array."""
+    tag: int | None
+    """Its number among the struct's tagged fields; None where it is always there."""
 
 
 class StructPlan:
@@ -73,6 +77,8 @@ class StructPlan:
         self.kio_class = kio_class
         self.message = message
         self.path = path
+        self.flexible = bool(kio_class.__flexible__)
+        """Compact strings and arrays; tagged fields at the end."""
         self.fields = tuple(_field_plan(field, message, path) for field in fields(kio_class))
         self.names = frozenset(field.name for field in self.fields)
 
@@ -103,7 +109,7 @@ def versions_of(api_key: int) -> tuple[int, ...]:
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether that version has compact strings and tagged fields, in header and body."""
-    return bool(plan_for(MessageId(api_key, REQUEST), version).kio_class.__flexible__)
+    return plan_for(MessageId(api_key, REQUEST), version).flexible
 
 
 @cache
@@ -143,15 +149,29 @@ def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) ->
     if isinstance(kind, EntityField | EntityTupleField):
         struct = StructPlan(kind.type_, message, (*path, name))
     from_kio, to_kio = _CONVERSIONS.get(kafka_type, (None, None))
-    if kind.is_array and from_kio is not None:
-        from_kio, to_kio = _each(from_kio, list), _each(to_kio, tuple)
+    if kind.is_array and to_kio is not None:
+        to_kio = _each(to_kio, tuple)
     default = _default(field, kafka_type, struct, kind.is_array, from_kio)
     kio_default = field.default
     if kio_default is MISSING and struct is None:
         kio_default = to_kio(default) if to_kio is not None and default is not None else default
     return FieldPlan(
-        name, field.name, kafka_type, default, kio_default, from_kio, to_kio, struct, is_array=kind.is_array
+        name,
+        field.name,
+        kafka_type,
+        default,
+        kio_default,
+        to_kio,
+        struct,
+        kind.is_array,
+        nullable=_is_nullable(field),
+        tag=field.metadata.get("tag"),
     )
+
+
+def _is_nullable(field: Field[Any]) -> bool:
+    # Not `is_optional`: of an array that says whether its items are, which only kio's own UUIDs are.
+    return NoneType in get_args(field.type)
 
 
 def _default(

@@ -74,6 +74,9 @@ def framed(frame: bytes) -> bytes:
         pytest.param(framed(struct.pack(">hhih", METADATA, 1, 1, -7)), id="negative-client-id"),
         pytest.param(framed(struct.pack(">hhihi", METADATA, 1, 1, -1, 2**31 - 1)), id="huge-array"),
         pytest.param(framed(struct.pack(">hhih", METADATA, 12, 1, -1) + b"\xff" * 20), id="endless-varint"),
+        pytest.param(
+            framed(struct.pack(">hhih", METADATA, 9, 1, -1) + b"\0\xff\xff\xff\xff\x7f"), id="claimed-array"
+        ),
         pytest.param(framed(struct.pack(">hhih", 32001, 0, 1, -1) + bytes(99)), id="raft-on-a-client-port"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: kraft\r\n\r\n", id="http"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), id="tls"),

@@ -1,0 +1,62 @@
+"""A decoded message, as the handlers see it.
+
+    bytes --decoding.py--> Message --> handler
+
+One class per struct of Kafka's schemas, whatever the version: a `Message` answers for every field that any
+version has, with Kafka's default where the version at hand lacks it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, ClassVar
+
+from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version
+
+
+class MalformedMessage(ValueError):
+    """Bytes that are no message of that API and version."""
+
+
+class Message:
+    """A decoded message or struct: attributes named as in Kafka's schema, in snake case."""
+
+    _message: ClassVar[MessageId]
+    _path: ClassVar[tuple[str, ...]]
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where the version at hand lacks the field.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = default_in_any_version(self._message, self._path, name)
+        return default_message(value) if isinstance(value, StructPlan) else value
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Message({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+@cache
+def message_class(message: MessageId, path: tuple[str, ...]) -> type[Message]:
+    """The class of a struct, found by where it lies inside its message."""
+    return type("Message", (Message,), {"_message": message, "_path": path})
+
+
+def default_message(plan: StructPlan) -> Message:
+    """A struct that nobody sent."""
+    result = message_class(plan.message, plan.path)()
+    for field in plan.fields:
+        vars(result)[field.name] = default_value(field)
+    return result
+
+
+def default_value(field: FieldPlan) -> Any:
+    """What a field holds that nobody sent."""
+    value = field.default
+    if isinstance(value, StructPlan):
+        return default_message(value)
+    return [] if value == () else value
