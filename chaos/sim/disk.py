@@ -6,11 +6,15 @@ one. What it models:
 * `write_at` and `append` change the page cache; `sync` copies it to the durable image; names created,
   renamed or removed become durable with `sync_dir` of their directory.
 * `kill()` is the death of the process: the page cache stays, every open handle is severed, so that a
-  `finally` of the dead node cannot write after its death.
+  `finally` of the dead node cannot write after its death. `kill_before(n)` lets it die between two
+  operations, an append half done.
 * `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced
   change of a directory kept or dropped. Directories themselves are durable at once.
-* `fail(...)` plants an error; a failed fsync is reported once and its dirty pages are gone, though
-  reading still shows them, as on Linux. `capacity` bytes fill the disk: ENOSPC.
+* `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading
+  still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
+  likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
+* `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it took
+  everything that it may.
 """
 
 from __future__ import annotations
@@ -26,6 +30,13 @@ from metadata_quorum.disk import Buffer
 
 PAGE: Final = 4096
 MAX_NAME_BYTES: Final = 255
+
+_CHANGES: Final = frozenset({"append", "write_at", "truncate", "sync", "rename", "remove", "sync_dir"})
+"""The operations that change the disk: a death between any two of them leaves another one."""
+
+
+class Killed(BaseException):
+    """SIGKILL arrived inside a disk operation; nothing that the process may catch."""
 
 
 @dataclass(slots=True)
@@ -77,7 +88,11 @@ class SimFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)
-        self._check("append")
+        try:
+            self._check("append")
+        except Killed:
+            self._put(len(self._inode.cache), data[: len(data) // 2])
+            raise
         self._write(len(self._inode.cache), data)
         return len(data)
 
@@ -156,11 +171,14 @@ class SimDisk:
         """Grows with every kill; handles of an older one are severed."""
         self.syncs = 0
         """How many fsyncs there were; tests of batching read it."""
+        self.operations = 0
+        """How many changes of the disk were begun: `kill_before` counts the same."""
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._directories: set[str] = set()
         self._unsynced: list[_NameChange] = []
         self._faults: list[Fault] = []
+        self._kill_in: int | None = None
 
     # -- the port ------------------------------------------------------------------------------------
 
@@ -227,12 +245,17 @@ class SimDisk:
         }
 
     def sync_dir(self, path: str) -> None:
-        self.strike("sync_dir", path)
+        changes = [change for change in self._unsynced if change.directory == path]
+        others = [change for change in self._unsynced if change.directory != path]
+        try:
+            self.strike("sync_dir", path)
+        except OSError:
+            self._unsynced = others
+            raise
         self.syncs += 1
-        for change in self._unsynced:
-            if change.directory == path:
-                self._make_durable(change)
-        self._unsynced = [change for change in self._unsynced if change.directory != path]
+        for change in changes:
+            self._make_durable(change)
+        self._unsynced = others
 
     def read_bytes(self, path: str) -> bytes:
         file = self.open(path)
@@ -252,10 +275,15 @@ class SimDisk:
     def kill(self) -> None:
         """The process died: its handles with it, the page cache not."""
         self.generation += 1
+        self._kill_in = None
+
+    def kill_before(self, operation: int | None) -> None:
+        """The process dies before the `operation`-th (from 0) change of the disk from now on: `Killed`."""
+        self._kill_in = operation
 
     def power_loss(self, random: Random) -> None:
         """The machine died. What was not synced is kept, dropped or torn, page by page."""
-        self.generation += 1
+        self.kill()
         for change in self._unsynced:
             if random.random() < 0.5:
                 self._make_durable(change)
@@ -268,9 +296,19 @@ class SimDisk:
                 settled.add(id(inode))
                 _settle(inode, random)
 
+    def durable_clone(self) -> SimDisk:
+        """What would be left if the machine died now and nothing unsynced survived."""
+        clone = SimDisk(self.capacity)
+        clone._directories = set(self._directories)
+        inodes: dict[int, _Inode] = {}
+        for name, inode in self._durable_names.items():
+            left = inodes.setdefault(id(inode), _Inode(bytearray(inode.durable), bytearray(inode.durable)))
+            clone._names[name] = clone._durable_names[name] = left
+        return clone
+
     def wipe(self) -> None:
         """A new, empty disk."""
-        self.generation += 1
+        self.kill()
         self._names.clear()
         self._durable_names.clear()
         self._directories.clear()
@@ -279,6 +317,11 @@ class SimDisk:
     def fail(self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1) -> None:
         """Let an operation on a path that contains `path_part` raise OSError(code)."""
         self._faults.append(Fault(operation, code, path_part, after, count))
+
+    def heal(self) -> None:
+        """Nothing that was planted strikes any more."""
+        self._faults.clear()
+        self._kill_in = None
 
     def flip_bit(self, path: str, position: int) -> None:
         """The medium decays."""
@@ -294,7 +337,14 @@ class SimDisk:
         return max(0, self.capacity - sum(len(inode.cache) for inode in self._names.values()))
 
     def strike(self, operation: str, path: str) -> None:
-        """Raise the planted error that hits this operation, if there is one."""
+        """Raise the planted error that hits this operation, if there is one, or `Killed`."""
+        if operation in _CHANGES:
+            self.operations += 1
+            if self._kill_in == 0:
+                self.kill()
+                raise Killed(f"{operation} {path}")
+            if self._kill_in is not None:
+                self._kill_in -= 1
         for fault in self._faults:
             if fault.operation != operation or fault.path_part not in path or fault.count == 0:
                 continue

@@ -21,11 +21,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.disk import Killed, SimDisk
+from chaos.sim.durable_voter import DurableVoter
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.identity import Identity, format_voter
-from metadata_quorum.raft.journal import RaftJournal
-from metadata_quorum.raft.messages import Ack, AppendReply, VoteReply, VoteRequest, decode
+from metadata_quorum.raft.messages import VoteReply, VoteRequest, decode
 from metadata_quorum.raft.port import Applied, Outcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
@@ -129,20 +129,6 @@ class Node:
     term_seen: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
-    """What a dead voter has on its disk."""
-
-    base: int
-    terms: tuple[int, ...]
-
-    def holds(self, index: int, term: int) -> bool:
-        position = index - self.base
-        return position < 0 or (
-            position < len(self.terms) and (position == 0 or self.terms[position] == term)
-        )
-
-
 class World:
     """The quorum, its network, and who watches it."""
 
@@ -164,7 +150,7 @@ class World:
         self._epoch = dict.fromkeys(itertools.combinations(self.ids, 2), 0)
         self._up = dict.fromkeys(self._epoch, False)
         self._cut: set[tuple[int, int]] = set()
-        self._down: dict[int, _Holding] = {}
+        self._durable = {i: DurableVoter(self.disks[i], DIRECTORY) for i in self.ids}
         self._wiped: set[int] = set()
         """Voters whose disk was lost in this run; what they held before is not counted in M6."""
         self._quiet = False
@@ -211,20 +197,16 @@ class World:
         """Start the voter's process."""
         if node_id in self.nodes:
             return
-        self._down.pop(node_id, None)
         machine = History(self, node_id)
-        raft = SyncObjRaft(
-            node_id,
-            self.ids,
-            CLUSTER,
-            self.disks[node_id],
-            DIRECTORY,
-            _Link(self, node_id),
-            machine,
-            lambda: self.now,
-            Random(self.random.getrandbits(32)),
-            self.options.config,
-        )
+        disk, link, random = self.disks[node_id], _Link(self, node_id), Random(self.random.getrandbits(32))
+        try:
+            raft = SyncObjRaft(
+                node_id, self.ids, CLUSTER, disk, DIRECTORY, link, machine, lambda: self.now, random,
+                self.options.config,
+            )  # fmt: skip
+        except Killed:
+            self.at(self.random.random(), lambda: self.start(node_id))
+            return
         node = self.nodes[node_id] = Node(raft, machine)
         self._check_start(node_id, node)
         for peer in self.ids:
@@ -240,8 +222,6 @@ class World:
             self.disks[node_id].power_loss(self.random)
         else:
             self.disks[node_id].kill()
-        journal = RaftJournal(self.disks[node_id], DIRECTORY)
-        self._down[node_id] = _Holding(journal.base_index, tuple(entry[2] for entry in journal[:]))
         for peer in self.ids:
             if peer != node_id:
                 self._break(node_id, peer, broken=True)
@@ -258,14 +238,22 @@ class World:
         if self.nodes.get(node.raft.node_id) is not node or self.now < node.tick_at:
             return
         node.tick_at = float("inf")
-        node.raft.tick(self.now)
+        self._run(node, lambda: node.raft.tick(self.now))
+
+    def _run(self, node: Node, step: Callable[[], None]) -> None:
+        """One step of a voter, unless it dies between two disk operations of it."""
+        try:
+            step()
+        except Killed:
+            self._kill_and_restart(node.raft.node_id)
+            return
         self._check(node)
         self._schedule(node)
 
     # -- network ---------------------------------------------------------------------------------------
 
     def send(self, source: int, target: int, frame: bytes) -> bool:
-        self._check_frame(source, frame)
+        self._check_frame(source, target, frame)
         pair = (min(source, target), max(source, target))
         if not self._up[pair]:
             return False
@@ -289,9 +277,7 @@ class World:
             return
         if epoch != self._epoch[pair] and (self._quiet or not self.options.lingering):
             return
-        node.raft.receive(source, frame)
-        self._check(node)
-        self._schedule(node)
+        self._run(node, lambda: node.raft.receive(source, frame))
 
     def _break(self, a: int, b: int, *, broken: bool) -> None:
         pair = (min(a, b), max(a, b))
@@ -361,8 +347,11 @@ class World:
                 self._cut.add((b, a))
         elif kind < 0.78:
             self._cut.clear()
-        elif len(self._down) < (len(self.ids) - 1) // 2:
-            self._kill_and_restart(a)
+        elif len(self.ids) - len(self.nodes) < (len(self.ids) - 1) // 2:
+            if random.random() < 0.5:
+                self._kill_and_restart(a)
+            elif a in self.nodes:
+                self.disks[a].kill_before(random.randrange(8))
         self.at(random.random() * 0.4, self._fault)
 
     def _kill_and_restart(self, node_id: int) -> None:
@@ -374,7 +363,8 @@ class World:
             self._wiped.add(node_id)
             self.disks[node_id].wipe()
             self._format(node_id)
-            self._down[node_id] = _Holding(1, (0,))
+        if self.random.random() < 0.3:
+            self.disks[node_id].kill_before(self.random.randrange(6))  # once more, while it starts
         self.at(self.random.random() * 2, lambda: self.start(node_id))
 
     # -- healing ---------------------------------------------------------------------------------------
@@ -383,6 +373,8 @@ class World:
         """Nothing is wrong from now on."""
         self._quiet = True
         self._cut.clear()
+        for disk in self.disks.values():
+            disk.heal()
         for link in self._latency:
             self._latency[link] = FAST_LINK
         for i in self.ids:
@@ -443,11 +435,6 @@ class World:
         if core.term < node.term_seen or core.commit_index < node.commit_seen:
             raise Violation(f"M4: term or commit of voter {raft.node_id} went back")
         node.term_seen = core.term
-        vote = core.voted_for
-        if vote is not None:
-            key = (self._identities[raft.node_id], core.term)
-            if self._votes.setdefault(key, vote) != vote:
-                raise Violation(f"M4: voter {raft.node_id} voted twice in term {core.term}")
         if core.is_leader and core.commit_index > journal.durable_index:
             raise Violation(f"M5: leader {raft.node_id} commits {core.commit_index} before it is durable")
         for index in range(max(node.commit_seen, journal.base_index) + 1, core.commit_index + 1):
@@ -462,23 +449,21 @@ class World:
 
     def _check_majority(self, index: int, term: int) -> None:
         """M6."""
-        holders = sum(holding.holds(index, term) for holding in self._down.values())
-        for node in self.nodes.values():
-            journal = node.raft._journal
-            held = index < journal.base_index or journal.term_at(index) == term
-            holders += held and index <= journal.durable_index
+        holders = sum(durable.holds(index, term) for durable in self._durable.values())
         if holders + len(self._wiped) <= len(self.ids) // 2:
             raise Violation(f"M6: ({index}, {term}) is committed and on {holders} disks only")
 
-    def _check_frame(self, source: int, frame: bytes) -> None:
-        """M5: what an answer or a vote says is on the device when it leaves."""
+    def _check_frame(self, source: int, target: int, frame: bytes) -> None:
+        """M5: what an answer or a vote says is on the device when it leaves. M4: one vote per term."""
         message = decode(frame).message
-        journal = self.nodes[source].raft._journal
-        if isinstance(message, AppendReply) and message.ack == Ack.MATCHED:
-            if message.next_index - 1 > journal.durable_index:
-                raise Violation(f"M5: voter {source} acknowledges {message.next_index - 1} from memory")
-        elif isinstance(message, VoteReply | VoteRequest) and not journal.is_safe:
-            raise Violation(f"M5: voter {source} votes before the vote is durable")
+        live = self.nodes[source].raft._journal
+        broken = self._durable[source].broken_promise(source, target, message, live)
+        if broken is not None:
+            raise Violation(f"M5: {broken}")
+        if isinstance(message, VoteReply | VoteRequest):
+            vote = target if isinstance(message, VoteReply) else source
+            if self._votes.setdefault((self._identities[source], message.term), vote) != vote:
+                raise Violation(f"M4: voter {source} voted twice in term {message.term}")
 
     def _check_start(self, node_id: int, node: Node) -> None:
         """M7: the log starts where the snapshot ends."""

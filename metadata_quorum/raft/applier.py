@@ -130,5 +130,8 @@ class Applier:
                 )
             return
         if snapshot.index > base:
+            # A kill came between, perhaps before its name was durable: written anew before the log that
+            # it stands for goes. One at `base` was durable before the journal was written that says so.
+            self._store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._restore(snapshot)

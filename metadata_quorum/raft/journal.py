@@ -17,6 +17,10 @@ A frame that does not check out is the torn tail of a power loss, and is cut off
 frame proves that those bytes had been durable: then the device lost data, and the voter refuses to
 start rather than forget a vote or an acknowledged entry.
 
+What is read at the start may be no more than the page cache of a process that was killed before its
+fsync, or whose fsync failed: the kernel then shows bytes that the device does not have, and calls their
+pages clean. So opening writes the whole journal anew, into a new file, before anything in it counts.
+
 The log's first element is a stand-in for everything that the snapshot covers (`base_index`,
 `base_term`); it is never applied and never sent. Trimming writes a whole new file and renames it.
 """
@@ -84,9 +88,9 @@ class RaftJournal:
                 "rejoin.",
             )
         self._recover(disk.read_bytes(self._path))
-        self._file: File = disk.open(self._path)
-        self._durable_bytes = self._file.size()
-        self._durable_index = self.last_index
+        self._file: File
+        self._durable_bytes: int
+        self._rewrite()
 
     @staticmethod
     def create(disk: Disk, directory: str, *, admitted: bool) -> None:
@@ -232,9 +236,11 @@ class RaftJournal:
             kept = []
         self._entries = [(GENESIS[0], index, term), *kept]
         self._commit = max(self._commit, index)
+        self._file.close()
         self._rewrite()
 
     def _rewrite(self) -> None:
+        """All that is known, into a new file, durable on return."""
         parts = [
             _BASE_FIELDS.pack(_BASE, self.base_index, self._entries[0][2]),
             _TERM_FIELDS.pack(_TERM, self._term, self._voted_for),
@@ -244,7 +250,6 @@ class RaftJournal:
         for command, index, term in self._entries[1:]:
             parts.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
         parts.append(_INDEX_FIELDS.pack(_COMMIT, self._commit))
-        self._file.close()
         self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0))
         self._file = self._disk.open(self._path)
         self._forget_pending()
@@ -273,11 +278,6 @@ class RaftJournal:
             position += _FRAME.size + len(body)
         if position == 0:
             raise self._damaged(0)
-        if position < len(data):
-            file = self._disk.open(self._path)
-            file.truncate(position)
-            file.sync()
-            file.close()
         self._term = max(self._term, self.last_term)
         if self._commit > self.last_index:
             raise self._damaged(position)

@@ -17,6 +17,7 @@ from uuid import UUID
 import pytest
 
 from chaos.sim.disk import SimDisk
+from chaos.sim.durable_voter import DurableVoter
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import EntryKind, Message, decode
@@ -73,6 +74,7 @@ class Rig:
         self.config = config or RaftConfig()
         self.ids = list(range(1, voters + 1))
         self.disks = {i: SimDisk() for i in self.ids}
+        self.durable = {i: DurableVoter(self.disks[i], DIRECTORY) for i in self.ids}
         self.rafts: dict[int, SyncObjRaft] = {}
         self.machines: dict[int, Machine] = {}
         self.queue: dict[tuple[int, int], deque[bytes]] = defaultdict(deque)
@@ -125,6 +127,10 @@ class Rig:
     # -- links
 
     def post(self, source: int, target: int, frame: bytes) -> bool:
+        if source in self.rafts:
+            live = self.rafts[source]._journal
+            broken = self.durable[source].broken_promise(source, target, decode(frame).message, live)
+            assert broken is None, broken
         if (source, target) not in self.cut and target in self.rafts:
             self.queue[source, target].append(frame)
             self.sent.append((source, target, frame))

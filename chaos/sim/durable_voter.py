@@ -1,0 +1,75 @@
+"""The oracle of durability: what a voter would find if its machine lost power now.
+
+Durable is what a clone opened on durable bytes shows, never what the journal says of itself. The worlds
+that move messages ask it about every message that leaves (invariant M5) and about everything that is
+committed (M6).
+"""
+
+from __future__ import annotations
+
+from chaos.sim.disk import SimDisk
+from metadata_quorum.errors import FatalError
+from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.messages import (
+    Ack,
+    Append,
+    AppendReply,
+    Message,
+    PreVoteReply,
+    VoteReply,
+    VoteRequest,
+)
+from metadata_quorum.raft.snapshots import SnapshotStore
+
+
+class DurableVoter:
+    """One voter's directory, opened on a clone of the durable bytes whenever those have changed."""
+
+    def __init__(self, disk: SimDisk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._seen = (-1, -1)
+        self._journal: RaftJournal
+
+    def journal(self) -> RaftJournal:
+        """What the voter would begin with; `FatalError` where it could not begin at all."""
+        now = (self._disk.generation, self._disk.syncs)
+        if now != self._seen:
+            clone = self._disk.durable_clone()
+            journal = RaftJournal(clone, self._directory)
+            snapshot = SnapshotStore(clone, self._directory).latest()
+            if snapshot is not None and snapshot.index > journal.base_index:
+                journal.trim_to(snapshot.index, snapshot.term)
+            elif journal.base_index > (1 if snapshot is None else snapshot.index):
+                raise AssertionError(f"M5: the log starts at {journal.base_index}, its snapshot is lost")
+            self._journal, self._seen = journal, now
+        return self._journal
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether an entry would be there, itself or in the snapshot."""
+        try:
+            journal = self.journal()
+        except FatalError:
+            return False
+        return index < journal.base_index or journal.term_at(index) == term
+
+    def broken_promise(self, me: int, peer: int, message: Message, live: RaftJournal) -> str | None:
+        """What of a message to `peer`, leaving now, would be forgotten after a power loss."""
+        if not isinstance(message, Append | AppendReply | PreVoteReply | VoteReply | VoteRequest):
+            return None
+        try:
+            journal = self.journal()
+        except FatalError as error:
+            return f"voter {me} could not start again: {error}"
+        if journal.getCurrentTerm() < message.term:
+            return f"voter {me} speaks in term {message.term}, durable is {journal.getCurrentTerm()}"
+        if isinstance(message, VoteReply | VoteRequest) and journal.getCurrentTerm() == message.term:
+            vote = peer if isinstance(message, VoteReply) else me
+            if journal.getVotedForNodeId() != vote:
+                return f"voter {me} would forget its vote for {vote} in term {message.term}"
+        if isinstance(message, AppendReply) and message.ack == Ack.MATCHED:
+            index = message.next_index - 1
+            term = live.term_at(index)
+            if term is not None and not self.holds(index, term):
+                return f"voter {me} acknowledges {index} from memory"
+        return None
