@@ -312,7 +312,8 @@ class Log:
     ) -> LogSlice:
         """Whole batches from the one that holds `offset`, below `upper_offset` (default: the end).
 
-        The last batch may be cut by `max_bytes`, the first only without `at_least_one_batch`.
+        The last batch may be cut by `max_bytes`, the first never: where it does not fit there is nothing, or
+        with `at_least_one_batch` all of it.
         Raises BrokerError(OFFSET_OUT_OF_RANGE).
         """
         end = self.log_end_offset
@@ -339,8 +340,8 @@ class Log:
             end = bases[i + 1] if i + 1 < len(bases) else self.log_end_offset
             limit = segment.size if upper >= end else segment.locate(upper, segment.file.read)
             found = segment.slice(offset, max_bytes, limit, at_least_one_batch)
-            if found.length or upper <= end:
-                break
+            if found.position < limit or upper <= end:
+                break  # there is something, though it may not fit
         return found
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:

@@ -248,14 +248,15 @@ class Segment:
         return LogSlice(self, offset, position, length)
 
     def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: Read) -> int:
-        """How much of [position, limit) a read of `max_bytes` gets: a whole batch at least, if asked."""
+        """How much of [position, limit) a read of `max_bytes` gets: at least one whole batch if asked, else
+        nothing where the first does not fit."""
         available = limit - position
         if available <= max_bytes:
             return max(available, 0)
-        if at_least_one and max_bytes < self._largest_batch:
+        if max_bytes < self._largest_batch:
             header = next(self.headers(position, limit, read), None)
-            if header is not None:
-                return min(available, max(max_bytes, header[1].size))
+            if header is not None and header[1].size > max_bytes:
+                return min(available, header[1].size) if at_least_one else 0
         return max_bytes
 
     def locate(self, offset: int, read: Read) -> int:

@@ -1,8 +1,8 @@
 """Topics that come into being because somebody asked for them.
 
 Metadata (and, for its own topics, FindCoordinator) asks; the creation runs in the background through
-the controller, at most once at a time per topic. Who asked for metadata is told LEADER_NOT_AVAILABLE, which
-makes every client come again; who looked for a coordinator waits a little.
+the controller, at most once at a time per topic and for so many topics at once. Who asked for metadata is
+told UNKNOWN_TOPIC_OR_PARTITION, as by Kafka, and comes again; who looked for a coordinator waits a little.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.context import NodeContext
@@ -23,6 +23,8 @@ CREATE_TOPICS_VERSION: Final = 7
 CREATE_TIMEOUT_MS: Final = 10_000
 PATIENCE_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.02
+MOST_AT_ONCE: Final = 100
+"""Topics being created; who asks for more has them created when it asks again."""
 LOOKS: Final = 50
 """What was created is known here when this broker has read that far in the metadata: a moment later."""
 
@@ -39,18 +41,20 @@ def unknown_topic_error(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def request_creation(node: NodeContext, names: Iterable[str]) -> Mapping[str, ErrorCode]:
-    """Have those topics created that may be; what to tell about each of them now."""
-    answers = {}
+def request_creation(node: NodeContext, names: Iterable[str]) -> None:
+    """Have those topics created that may be, as far as there is room."""
     for name in names:
-        if not is_legal_name(name):
-            answers[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            continue
-        answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
-        if name not in node.creating_topics:
-            task = node.loop.create_task(_create(node, name))
-            node.creating_topics[name] = task
-    return answers
+        if len(node.creating_topics) >= MOST_AT_ONCE:
+            return
+        if is_legal_name(name):
+            _begin(node, name)
+
+
+def _begin(node: NodeContext, name: str) -> asyncio.Task[bool]:
+    """Its creation, which may be under way already."""
+    if name not in node.creating_topics:
+        node.creating_topics[name] = node.loop.create_task(_create(node, name))
+    return node.creating_topics[name]
 
 
 async def creation(node: NodeContext, name: str) -> None:
@@ -59,8 +63,7 @@ async def creation(node: NodeContext, name: str) -> None:
     A transactional producer of librdkafka asks three times for its group's coordinator, in a third of a
     second, and then no more until something else happens to it; Kafka leaves it to that.
     """
-    request_creation(node, [name])
-    done, _ = await asyncio.wait((node.creating_topics[name],), timeout=PATIENCE_S)
+    done, _ = await asyncio.wait((_begin(node, name),), timeout=PATIENCE_S)
     if not (done and done.pop().result()):
         return
     for _ in range(LOOKS):

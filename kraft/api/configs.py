@@ -31,6 +31,7 @@ from metadata_quorum.commands import (
     ConfigOperation,
     ConfigReplacement,
 )
+from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType
 from metadata_quorum.replies import ConfigResult
@@ -106,7 +107,8 @@ def _describe(node: NodeContext, request: Message, resource: Message) -> dict[st
     try:
         entries = list(_entries(node, resource, request.include_documentation))
     except BrokerError as error:
-        return {**answer, "error_code": int(error.code), "error_message": error.message, "configs": []}
+        failed = {"error_code": int(error.code), "error_message": error.message or None}
+        return {**answer, **failed, "configs": []}
     wanted = resource.configuration_keys
     chosen = [entry for entry in entries if wanted is None or entry["name"] in wanted]
     if not request.include_synonyms:
@@ -118,8 +120,10 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
+            if (problem := name_problem(name)) is not None:
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if node.image.topic(name) is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             for each in topic_configs(node, node.image.config(ResourceType.TOPIC, name)):
                 key = each.key
                 yield _entry(key.name, each.chain, key.type, key.doc if documented else None)

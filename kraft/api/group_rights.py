@@ -17,6 +17,7 @@ from kraft.api.judging import (
     amend,
     each_topic,
     name_of,
+    parted,
     topic_name,
     with_items,
 )
@@ -70,9 +71,9 @@ def offset_fetch(asker: Asker, node: NodeContext, ctx: RequestContext, request: 
     refused: dict[str, list[dict[str, Any]]] = {}
     for group in request.groups:
         if group.topics is not None:
-            hidden = [topic for topic in group.topics if not _may_see(asker, node, topic)]
+            seen, hidden = parted(group.topics, lambda topic: _may_see(asker, node, topic))
             refused[group.group_id] = [_failed_offsets(topic, REFUSALS[_TOPIC]) for topic in hidden]
-            vars(group)["topics"] = [topic for topic in group.topics if topic not in hidden]
+            vars(group)["topics"] = seen
     amend(ctx, lambda response: _with_visible_topics(asker, node, response, refused))
     return None
 
@@ -178,12 +179,11 @@ def add_partitions(asker: Asker, node: NodeContext, ctx: RequestContext, request
         return None
     asker.must(Operation.WRITE, _TRANSACTION, request.v3_and_below_transactional_id)
     answers: list[Any] = []
-    refused = [
-        topic for topic in request.v3_and_below_topics if not asker.may(Operation.WRITE, _TOPIC, topic.name)
-    ]
+    others, refused = parted(
+        request.v3_and_below_topics, lambda topic: asker.may(Operation.WRITE, _TOPIC, topic.name)
+    )
     if not refused:
         return None
-    others = [topic for topic in request.v3_and_below_topics if topic not in refused]
     assert ctx.row.on_error is not None
     for topics, code in ((refused, REFUSALS[_TOPIC]), (others, ErrorCode.OPERATION_NOT_ATTEMPTED)):
         answer = ctx.row.on_error(with_items(request, "v3_and_below_topics", topics), code, "")

@@ -12,9 +12,9 @@ place, or takes out of the request what is refused and amends the handler's answ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from kraft.api.row import Response
@@ -26,6 +26,8 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID
 
 log = logging.getLogger("kraft.authorizer")
+
+Item = TypeVar("Item")
 
 REFUSALS: Final = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -91,6 +93,15 @@ def with_items(request: Message, name: str, items: Sequence[Any]) -> Message:
     vars(copied).update(vars(request))
     vars(copied)[name] = list(items)
     return copied
+
+
+def parted(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+    """Those that fit, and the others."""
+    fitting: list[Item] = []
+    others: list[Item] = []
+    for item in items:
+        (fitting if fits(item) else others).append(item)
+    return fitting, others
 
 
 def topic_name(node: NodeContext, topic: Message) -> str | None:

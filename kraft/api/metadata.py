@@ -6,7 +6,7 @@ created by asking for it (`auto.create.topics.enable`): `auto_create.py` sees to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kraft.api import auto_create
@@ -234,10 +234,10 @@ def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[
             }
         else:
             unknown.append(key)
-    create = request.allow_auto_topic_creation and node.config.auto_create_topics_enable
-    errors: Mapping[str, ErrorCode] = auto_create.request_creation(node, unknown) if create else {}
+    if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
+        auto_create.request_creation(node, unknown)
     for name in unknown:
-        yield _missing_topic(name, errors.get(name) or auto_create.unknown_topic_error(name))
+        yield _missing_topic(name, auto_create.unknown_topic_error(name))
 
 
 def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,11 +32,12 @@ _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_T
 
 
 def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    twice = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+    named = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        if (topic, wanted.partition_index) in twice:
+        if named[topic, wanted.partition_index] > 1:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if wanted.timestamp in _SINCE_VERSION and ctx.version < _SINCE_VERSION[wanted.timestamp]:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)

@@ -117,9 +117,9 @@ def _failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
     }
 
 
-def _named_twice(topics: list[Message]) -> list[str]:
+def _named_twice(topics: list[Message]) -> dict[str, None]:
     counts = Counter(topic.name for topic in topics)
-    return [name for name, count in counts.items() if count > 1]
+    return {name: None for name, count in counts.items() if count > 1}
 
 
 def create_topics_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -196,12 +196,19 @@ def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 
 async def handle_create_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
-    once = [topic for topic in request.topics if topic.name not in twice]
-    hollow = [(topic, error) for topic in once if (error := _no_assignments(node, topic)) is not None]
+    hollow: list[tuple[Message, BrokerError]] = []
+    whole: list[Message] = []
+    for topic in request.topics:
+        if topic.name in twice:
+            continue
+        if (error := _no_assignments(node, topic)) is not None:
+            hollow.append((topic, error))
+        else:
+            whole.append(topic)
     mutations = Mutations(node, ctx)
     wanted, refused = _within_quota(
         mutations,
-        [topic for topic in once if not any(topic is other for other, _ in hollow)],
+        whole,
         lambda topic: topic.count - _partitions_of(node, topic.name),
     )
     results = await controller_of(node).create_partitions(

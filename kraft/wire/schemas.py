@@ -219,8 +219,10 @@ def _millis_from_datetime(value: datetime | None) -> int:
     return -1 if value is None else (value - _EPOCH) // _MILLISECOND
 
 
-def _datetime_from_millis(value: int) -> datetime | None:
-    return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+def _datetime_from_millis(value: int) -> datetime:
+    """-1, where there is no time, goes as the millisecond before 1970: kio writes None for nullable fields
+    only, and Kafka says -1 in others too."""
+    return _EPOCH + timedelta(milliseconds=value)
 
 
 _CONVERSIONS: Final[dict[str, tuple[Convert, Convert]]] = {

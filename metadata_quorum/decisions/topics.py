@@ -45,6 +45,27 @@ class _Created:
 
     names: set[str] = field(default_factory=set)
     partitions: int = 0
+    _by_blurred_name: dict[str, str] | None = None
+
+    def add(self, name: str, partitions: int) -> None:
+        self.names.add(name)
+        self.partitions += partitions
+        if self._by_blurred_name is not None:
+            self._by_blurred_name.setdefault(_blurred(name), name)
+
+    def collision(self, image: MetadataImage, name: str) -> str | None:
+        """Metric names cannot tell '.' and '_' apart: the name of another topic that would look the same.
+        Those that exist are gone through once per request, not once per topic."""
+        if not ("." in name or "_" in name):
+            return None
+        if self._by_blurred_name is None:
+            every = sorted({*image.topics_by_name, *self.names}, reverse=True)
+            self._by_blurred_name = {_blurred(other): other for other in every}
+        return self._by_blurred_name.get(_blurred(name))
+
+
+def _blurred(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def create_topics(image: MetadataImage, command: CreateTopics) -> Decision:
@@ -66,7 +87,7 @@ def create_topics(image: MetadataImage, command: CreateTopics) -> Decision:
 def _create_one(
     image: MetadataImage, topic: NewTopic, created: _Created
 ) -> tuple[list[MetadataRecord], TopicResult]:
-    _check_name(image, topic.name, created.names)
+    _check_name(image, topic.name, created)
     configs = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
     if len(configs) < len({entry.name for entry in topic.configs}):
         empty = next(entry.name for entry in topic.configs if entry.value is None)
@@ -88,8 +109,7 @@ def _create_one(
             )
         _check_total(created.partitions + topic.partitions)
         replicas = _placed(image, 0, topic.partitions, topic.replication_factor, topic.placement_start)
-    created.names.add(topic.name)
-    created.partitions += len(replicas)
+    created.add(topic.name, len(replicas))
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic.topic_id)]
     records += [
         ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
@@ -135,24 +155,19 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def _check_name(image: MetadataImage, name: str, taken: set[str]) -> None:
+def _check_name(image: MetadataImage, name: str, created: _Created) -> None:
     problem = name_problem(name)
     if problem:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == METADATA_TOPIC:
-        raise BrokerError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited."
-        )
-    if name in image.topics_by_name or name in taken:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if name in image.topics_by_name or name in created.names:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        # Metric names cannot tell the two characters apart.
-        blurred = name.replace(".", "_")
-        for other in sorted({*image.topics_by_name, *taken}):
-            if other.replace(".", "_") == blurred:
-                raise BrokerError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-                )
+    other = created.collision(image, name)
+    if other is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        )
 
 
 def _check_total(partitions: int) -> None:
@@ -289,7 +304,7 @@ def create_partitions(image: MetadataImage, command: CreatePartitions) -> Decisi
 def _grow_one(image: MetadataImage, topic: NewPartitions) -> list[MetadataRecord]:
     known = image.topics_by_name.get(topic.name)
     if known is None:
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic.name}")
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = len(known.partitions)
     if topic.count == present:
         raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")

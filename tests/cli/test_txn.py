@@ -21,6 +21,8 @@ def test_an_open_transaction_is_seen_and_aborted(shared_cluster: LocalCluster) -
     assert shell.refused("txn", "describe", name) == "txn-cli: there is no such transactional id"
     assert shell.refused("txn", "list", "--state", "Idle") == "Idle: there is no such state"
     producer = transactional(shared_cluster.bootstrap, name)
+    idle = dict(line.split(": ", 1) for line in shell("txn", "describe", name).splitlines())
+    assert (idle["State"], idle["Open"]) == ("Empty", "-")  # nothing has begun, so there is no start time
     producer.begin_transaction()
     write(producer, topic, ["a", "b"], partitions=2)
     assert any(line.split()[0::3] == [name, "Ongoing"] for line in shell("txn", "list").splitlines())

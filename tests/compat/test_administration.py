@@ -17,7 +17,8 @@ from tests.wire_client import Wire
 
 pytestmark = pytest.mark.row("U2")
 
-METADATA, CREATE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, ALTER_CONFIGS = 3, 19, 32, 37, 44
+METADATA, CREATE_TOPICS, DELETE_TOPICS = 3, 19, 20
+DESCRIBE_CONFIGS, CREATE_PARTITIONS, ALTER_CONFIGS = 32, 37, 44
 UPDATE_FEATURES, GET_TELEMETRY, PUSH_TELEMETRY, LIST_RESOURCES, DESCRIBE_PARTITIONS = 57, 71, 72, 74, 75
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 OPERATIONS_UNKNOWN = -(2**31)
@@ -174,6 +175,58 @@ def test_partitions_are_added_where_one_wants_them(
     wish = {"name": "t3", "count": count, "assignments": chosen}
     answer = wire.ask(port, CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True)
     assert [(each.error_code, each.error_message) for each in answer.results] == [(code, message)]
+
+
+def test_a_topic_to_grow_that_is_not_there(wire: Wire, port: int) -> None:
+    """Without a message, so that clients say their own."""
+    wish = {"name": "nowhere", "count": 2, "assignments": None}
+    (answer,) = wire.ask(
+        port, CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True
+    ).results
+    assert (ErrorCode(answer.error_code), answer.error_message) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        None,
+    )
+
+
+def test_the_metadata_topic_is_nobodys_to_create(wire: Wire, port: int) -> None:
+    wish = {"name": "__cluster_metadata", "num_partitions": 1, "replication_factor": 1}
+    (answer,) = wire.ask(
+        port, CREATE_TOPICS, 7, topics=[{**wish, "assignments": [], "configs": []}], timeout_ms=30_000
+    ).topics
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message == "Creation of internal topic __cluster_metadata is prohibited."
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("", 17, "Topic name is invalid: the empty string is not allowed"),
+        ("a b", 17, "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanu"),
+        ("nowhere", 3, None),
+    ],
+)
+def test_configurations_of_topics_that_cannot_be(
+    wire: Wire, port: int, name: str, code: int, message: str | None
+) -> None:
+    resource = {"resource_type": int(ResourceType.TOPIC), "resource_name": name, "configuration_keys": None}
+    (answer,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    assert answer.error_code == code
+    assert (answer.error_message or "").startswith(message or "")
+    assert (message is None) == (answer.error_message is None)
+
+
+def test_a_topic_that_is_being_created_on_demand_is_unknown_until_it_is_there(wire: Wire, port: int) -> None:
+    def ask() -> ErrorCode:
+        (found,) = wire.ask(
+            port, METADATA, 12, topics=[{"name": "on.demand"}], allow_auto_topic_creation=True
+        ).topics
+        return ErrorCode(found.error_code)
+
+    assert ask() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wait_until(lambda: ask() is ErrorCode.NONE, "it is there")
+    names = [{"name": "on.demand"}]
+    wire.ask(port, DELETE_TOPICS, 6, topics=names, timeout_ms=30_000)
 
 
 # ---- client metrics, telemetry -----------------------------------------------------------------------

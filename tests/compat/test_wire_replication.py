@@ -334,6 +334,29 @@ def test_partitions_take_turns(place: MakePlaced) -> None:
 
 
 @pytest.mark.row("R7")
+def test_a_fetch_answers_in_the_order_asked_for_and_within_its_limits(place: MakePlaced) -> None:
+    """As Apache Kafka's own FetchRequestTest has it: a last batch may be cut, a first one never."""
+    topic = place([1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3])
+    for number in range(6):
+        for _ in range(3):
+            topic.produce(b"v" * 20, partition=number)
+    assert error(topic.produce(b"large" * 40, partition=5)) is ErrorCode.NONE
+    order = [3, 0, 4, 1, 2, 5]
+    wanted = [topic.wanted(number, partition_max_bytes=190) for number in order]
+    found = topic.fetch_all(wanted, max_bytes=800).responses[0].partitions
+    assert [each.partition_index for each in found] == order
+    sizes = [len(each.records or b"") for each in found]
+    assert sizes == [190, 190, 190, 190, 0, 0]  # 40 bytes are left, too few for a batch
+    large = [topic.wanted(5, fetch_offset=3, partition_max_bytes=190), *wanted[:5]]
+    found = topic.fetch_all(large, max_bytes=800).responses[0].partitions
+    assert [each.partition_index for each in found] == [5, *order[:5]]
+    assert len(found[0].records) > 190  # whole, since it is the first of the answer
+    assert sum(len(each.records or b"") for each in found) <= 800
+    behind = [wanted[0], topic.wanted(5, fetch_offset=3, partition_max_bytes=190)]
+    found = topic.fetch_all(behind, max_bytes=800).responses[0].partitions
+    assert [len(each.records or b"") for each in found] == [190, 0]
+
+
 def test_limits_of_a_fetch(place: MakePlaced) -> None:
     topic = place([1, 2, 3], [1, 2, 3])
     for number in (0, 1):

@@ -143,7 +143,7 @@ def test_max_bytes(tmp_path):
         lead(log, b"x" * 100)
     size = log.size // 5
     assert log.read(0, size + 10, at_least_one_batch=True).length == size + 10
-    assert log.read(0, 10).length == 10
+    assert log.read(0, 10).length == 0  # not a whole batch
     assert log.read(0, 10, at_least_one_batch=True).length == size
     assert log.read(0, 0, at_least_one_batch=True).length == size
 

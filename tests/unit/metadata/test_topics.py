@@ -37,7 +37,7 @@ def error_of(results: object) -> ErrorCode:
         ("..", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("a b", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("x" * 250, 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("__cluster_metadata", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", 1, 1, {}, ErrorCode.INVALID_REQUEST),
         ("known", 1, 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ("dotted_name", 1, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("t", 0, 1, {}, ErrorCode.INVALID_PARTITIONS),

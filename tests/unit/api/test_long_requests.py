@@ -1,0 +1,132 @@
+"""Requests that name very much, or the same thing very often: they cost what they say, not its square."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from kraft.api import auto_create
+from kraft.api.group_rights import add_partitions, offset_fetch
+from kraft.api.offsets import handle_list_offsets
+from kraft.api.row import ApiRow
+from kraft.api.transactions import ROWS as TRANSACTION_ROWS
+from metadata_quorum.commands import CreateTopics, NewTopic
+from metadata_quorum.decisions import topics as decisions
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.records import TopicRecord
+from tests.virtual_loop import run_virtually
+
+MANY = 10_000
+
+
+class Counted:
+    """Counts how often anything of it is compared."""
+
+    compared = 0
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return self is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def topic(**fields: Any) -> Any:
+    return Counted(**fields)
+
+
+def test_offsets_of_one_partition_asked_for_ten_thousand_times_are_refused_each_time() -> None:
+    wanted = [SimpleNamespace(partition_index=0, timestamp=-1, current_leader_epoch=-1)] * MANY
+    request: Any = SimpleNamespace(
+        topics=[SimpleNamespace(name="t", partitions=wanted)], replica_id=-1, isolation_level=0
+    )
+    node: Any = SimpleNamespace(partitions=None)
+    answer = handle_list_offsets(node, SimpleNamespace(version=10), request)  # type: ignore[arg-type]
+    (found,) = answer["topics"]
+    assert {each["error_code"] for each in found["partitions"]} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_who_may_see_no_topic_costs_no_comparisons() -> None:
+    """Messages have no hash, and to compare them compares all that is in them."""
+    Counted.compared = 0
+    named = [topic(name=f"t{n}", partition_indexes=[0]) for n in range(100)]
+    group: Any = SimpleNamespace(group_id="g", topics=named)
+    ctx: Any = SimpleNamespace(version=8, amend=None, row=row_of(24))
+    allowed: Any = SimpleNamespace(
+        may=lambda operation, resource, name="": name == "g", note_refusal=lambda *_: None
+    )
+    offset_fetch(allowed, SimpleNamespace(), ctx, SimpleNamespace(groups=[group]))  # type: ignore[arg-type]
+    assert group.topics == []
+    assert Counted.compared == 0
+
+
+def test_partitions_of_topics_that_may_not_be_written_cost_no_comparisons() -> None:
+    Counted.compared = 0
+
+    class Request:
+        def __init__(self) -> None:
+            self.v3_and_below_transactional_id = "mine"
+            self.v3_and_below_topics = [topic(name=f"t{n}", partitions=[0]) for n in range(100)]
+
+    allowed: Any = SimpleNamespace(
+        may=lambda operation, resource, name="": name == "t0", must=lambda *_: None
+    )
+    ctx: Any = SimpleNamespace(version=3, amend=None, row=row_of(24))
+    request: Any = Request()
+    answer = add_partitions(allowed, SimpleNamespace(), ctx, request)  # type: ignore[arg-type]
+    assert answer is not None
+    assert len(answer["results_by_topic_v3_and_below"]) == 100
+    assert Counted.compared == 0
+
+
+def row_of(key: int) -> ApiRow:
+    return next(row for row in TRANSACTION_ROWS if row.key == key)
+
+
+def test_names_that_look_alike_are_searched_once_per_request(monkeypatch: Any) -> None:
+    """A request for many topics beside many others: each of those is looked at once."""
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for n in range(1000):
+        delta.replay(TopicRecord(name=f"there.{n}", topic_id=UUID(int=n + 1)))
+    image = delta.apply()
+    blurred: Callable[[str], str] = decisions._blurred
+    looked: list[str] = []
+    monkeypatch.setattr(decisions, "_blurred", lambda name: looked.append(name) or blurred(name))
+    wanted = [f"new.{n}" for n in range(500)] + ["there_7", "new_3"]
+    decision = decisions.create_topics(
+        image,
+        CreateTopics(
+            topics=tuple(
+                NewTopic(name=name, topic_id=UUID(int=10_000 + n), partitions=0, replication_factor=1)
+                for n, name in enumerate(wanted)
+            )
+        ),
+    )
+    results: Any = decision.reply
+    assert "collides with existing topic: there.7" in results[-2].message
+    assert len(looked) < 3000
+
+
+def test_topics_on_demand_are_created_so_many_at_a_time() -> None:
+    async def asked() -> None:
+        never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def ask(*_: object) -> Any:
+            return await never
+
+        node: Any = SimpleNamespace(
+            loop=asyncio.get_running_loop(), creating_topics={}, ask_controller=ask, config=None
+        )
+        auto_create.request_creation(node, (f"t{n}" for n in range(MANY)))
+        assert len(node.creating_topics) == auto_create.MOST_AT_ONCE
+        for task in node.creating_topics.values():
+            task.cancel()
+
+    run_virtually(asked())
