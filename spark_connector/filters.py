@@ -114,6 +114,8 @@ class Pushed:
         times = [each.earliest_ms() for each in self.comparisons if each.column == "timestamp"]
         if (earliest_ms := max((each for each in times if each is not None), default=None)) is None:
             return ranges
+        if earliest_ms < 0:
+            return ranges  # to a broker such a time is the name of an offset
         first = lookup.at_times({each.partition: earliest_ms for each in ranges})
         return [_not_before(each, first.get(each.partition, NO_OFFSET)) for each in ranges]
 

@@ -24,6 +24,12 @@ DEFAULTS: Final[Config] = {
     "queue.buffering.max.messages": 1_000_000,
     "log.connection.close": False,
 }
+DEFAULT_BUFFER_BYTES: Final = 32 * 1024 * 1024
+"""Java's `buffer.memory`. Left to itself librdkafka holds a GiB for each producer."""
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_000_000
+"""librdkafka's `message.max.bytes`."""
+
+_MOST_BUFFER_KIB: Final = 2**31 - 1
 
 _RENAMED: Final = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -41,7 +47,7 @@ _LEFT_OUT: Final = frozenset(
         "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "default.api.timeout.ms",
         "check.crcs", "exclude.internal.topics", "allow.auto.create.topics", "client.rack",
         # Java's own
-        "max.block.ms", "buffer.memory", "auto.include.jmx.reporter", "metric.reporters",
+        "max.block.ms", "auto.include.jmx.reporter", "metric.reporters",
         "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "security.providers",
         "ssl.provider", "ssl.protocol", "ssl.enabled.protocols", "ssl.keymanager.algorithm",
         "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "partitioner.ignore.keys",
@@ -79,7 +85,19 @@ def producer_config(properties: Mapping[str, str]) -> Config:
             config[_RENAMED.get(key, key)] = value
     if str(config.get("acks", "all")) not in ("all", "-1") and "enable.idempotence" not in properties:
         config["enable.idempotence"] = False  # as Java's: less than acks=all cannot be idempotent
+    if "queue.buffering.max.kbytes" not in properties:
+        config["queue.buffering.max.kbytes"] = _buffer_kib(properties, config)
     return config
+
+
+def _buffer_kib(properties: Mapping[str, str], config: Config) -> int:
+    """What waits to be sent or acknowledged. The largest message must fit, or it would wait for ever."""
+    given = properties.get("buffer.memory", str(DEFAULT_BUFFER_BYTES)).strip()
+    largest = str(config.get("message.max.bytes", DEFAULT_MAX_MESSAGE_BYTES)).strip()
+    if not given.isdecimal() or int(given) == 0:
+        raise _refused("buffer.memory", f"is a number of bytes, not {given!r}")
+    sizes = [int(each) for each in (given, largest) if each.isdecimal()]  # librdkafka tells what is wrong
+    return min(-(-max(sizes) // 1024) + 1, _MOST_BUFFER_KIB)
 
 
 def _refused(key: str, problem: str) -> OptionError:
@@ -135,7 +153,12 @@ def _truststore_password(_: str, __: Mapping[str, str]) -> Config:
     return {}  # a PEM file of certificates has none
 
 
+def _buffer_memory(_: str, __: Mapping[str, str]) -> Config:
+    return {}  # goes together with the largest message
+
+
 _SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
+    "buffer.memory": _buffer_memory,
     "sasl.jaas.config": _login,
     "ssl.truststore.location": _truststore,
     "ssl.truststore.password": _truststore_password,

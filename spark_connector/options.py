@@ -4,7 +4,8 @@
     sink_options(raw)                   -> SinkOptions
 
 Keys are compared without case, as Spark does. `kafka.NAME` are the client's properties, named as Java's
-client names them. An option that nobody knows is refused: Spark's own source would silently ignore it.
+client names them. An option or a property that nobody knows is refused: Spark's own source would silently
+ignore it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from spark_connector.client_properties import unknown_property
 from spark_connector.errors import OptionError
 from spark_connector.offsets import (
     EARLIEST,
@@ -266,6 +268,8 @@ _UNITS_MS: Final = {
     "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
+MAX_TIME_MS: Final = 2**63 - 1
+_TIMES_EXPECTED: Final = '{"topic":{"0":1700000000000,"1":1700000000000}}, in ms since 1970'
 
 
 class _Given:
@@ -295,6 +299,9 @@ class _Given:
         for key, reason in unsupported.items():
             if key in properties:
                 raise OptionError(CLIENT_PREFIX + key, f"is not supported: {reason}")
+        for key in properties:
+            if (problem := unknown_property(key)) is not None:
+                raise OptionError(CLIENT_PREFIX + key, problem)
         if not properties.get("bootstrap.servers", "").strip():
             raise OptionError(f"{CLIENT_PREFIX}bootstrap.servers", "must be set: HOST:PORT,...")
         return ClientProperties(properties)
@@ -302,10 +309,10 @@ class _Given:
     def bound(self, which: str, default: Bound) -> Bound:
         """Of the three ways to say it the first one given holds, in Spark's order."""
         if (time := self.get(f"{which}Timestamp")) is not None:
-            return AtTime(_parsed(f"{which}Timestamp", time, int, "a time in ms since 1970"))
+            return AtTime(_parsed(f"{which}Timestamp", time, _time_ms, "a time in ms since 1970"))
         name = f"{which}OffsetsByTimestamp"
         if (times := self.get(name)) is not None:
-            return AtTimes(_parsed_offsets(name, times, '{"topic":{"0":1700000000000,"1":1700000000000}}'))
+            return AtTimes(_parsed(name, times, _times_ms, _TIMES_EXPECTED))
         name = f"{which}Offsets"
         if (offsets := self.get(name)) is None:
             return default
@@ -361,6 +368,21 @@ def _parsed(name: str, text: str, parse: Callable[[str], Value], expected: str) 
 
 def _parsed_offsets(name: str, text: str, example: str) -> Offsets:
     return _parsed(name, text, parse_offsets, example)
+
+
+def _time_ms(text: str) -> int:
+    """Below 0 the protocol has names for offsets (-1: the latest), above there is no such time."""
+    return _checked_time(int(text))
+
+
+def _times_ms(text: str) -> Offsets:
+    return {partition: _checked_time(time) for partition, time in parse_offsets(text).items()}
+
+
+def _checked_time(time_ms: int) -> int:
+    if not 0 <= time_ms <= MAX_TIME_MS:
+        raise ValueError(time_ms)
+    return time_ms
 
 
 def _duration_ms(text: str) -> int:

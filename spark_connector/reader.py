@@ -38,6 +38,12 @@ from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 DEFAULT_TIMEOUT_S: Final = 120.0
 FIRST_FETCH_BYTES: Final = 1024 * 1024
 """Many queries want a few rows only, and see them sooner so."""
+LEAST_FETCH_BYTES: Final = 16 * 1024
+FIRST_RECORD_BYTES: Final = 512
+"""How large a record is thought to be before one has been seen. The broker sends whole batches anyway."""
+MAX_FETCH_BYTES: Final = 2**31 - 1
+SPARE: Final = 1.25
+"""Records behind may be larger than those before."""
 NO_REPLICA: Final = -1
 LOSS_PATIENCE_S: Final = 10.0
 """How long a range's end may be missing, or its topic, before it counts as lost: a new leader learns the
@@ -115,7 +121,8 @@ class _Answers:
         self._end = end
         self._fail_on_data_loss = fail_on_data_loss
         self._timeout_s = timeout_s
-        self._fetch_bytes = min(FIRST_FETCH_BYTES, source.settings.fetch_bytes)
+        self._largest_batch_bytes = 0  # of those that an answer was too small for
+        self._fetch_bytes = self._needed_bytes(FIRST_RECORD_BYTES, FIRST_FETCH_BYTES)
         self._leader: Leader | None = None
         self._topic_id: UUID | None = None  # of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
@@ -139,7 +146,7 @@ class _Answers:
                 self._topic_id = self._leader.topic_id
                 self._failures = _Failures()
                 first, self._position = self._position, batches[-1].header.next_offset
-                self._fetch_bytes = max(self._fetch_bytes, self._source.settings.fetch_bytes)
+                self._fetch_bytes = self._needed_bytes(_record_bytes(batches), MAX_FETCH_BYTES)
                 if self._position < self._end:
                     self._send()
                 yield first, batches, answer.aborted_transactions
@@ -151,6 +158,12 @@ class _Answers:
             self._fetching = None
 
     # ---- asking
+
+    def _needed_bytes(self, record_bytes: float, at_most: int) -> int:
+        """What is left of the range, if its records are of that size; a broker sends all it may."""
+        needed = int((self._end - self._position) * record_bytes * SPARE)
+        wanted = min(max(needed, LEAST_FETCH_BYTES), at_most, self._source.settings.fetch_bytes)
+        return max(wanted, self._largest_batch_bytes)
 
     def _answer(self) -> FetchedPartition:
         if self._leader is None:
@@ -195,7 +208,10 @@ class _Answers:
             return batches
         if len(records) < BATCH_OVERHEAD:
             raise self._nothing_there()
-        self._fetch_bytes = read_header(records).size  # this batch is larger than an answer may be
+        size = read_header(records).size
+        if size <= self._fetch_bytes:
+            raise Retry(f"the batch at offset {self._position} is cut off")
+        self._fetch_bytes = self._largest_batch_bytes = size  # it is larger than an answer may be
         return []
 
     # ---- what is not there
@@ -247,6 +263,12 @@ class _Answers:
             ) from reason
         else:
             self._source.pause(self._failures.backoff_s)
+
+
+def _record_bytes(batches: list[Batch]) -> float:
+    """On average; offsets without a record count."""
+    size = sum(each.header.size for each in batches)
+    return size / max(1, batches[-1].header.next_offset - batches[0].header.base_offset)
 
 
 class _Failures:

@@ -16,12 +16,12 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_connector.options import SinkOptions, sink_options
+from spark_connector.options import SinkOptions, SourceOptions, sink_options
 from spark_connector.source import KraftDataSource, KraftStreamReader
 from spark_connector.transactional_sink import TransactionalStreamWriter
 
-OPTION: Final = "kafka.test.deaths"
-"""The directory of the files. No client knows the property, so it is passed through."""
+OPTION: Final = "deaths"
+"""The directory of the files. The source itself does not hear of it."""
 
 POINTS: Final = (
     "after-latest",
@@ -91,12 +91,13 @@ def _die(who: str, point: str) -> None:
 class DyingReader(KraftStreamReader):
     """Dies before or after what it is asked."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DyingReader, (self._options,)
+    def __init__(self, options: SourceOptions, directory: str) -> None:
+        super().__init__(options)
+        self._directory = directory
+        self._deaths = Deaths(directory)
 
-    @property
-    def _deaths(self) -> Deaths:
-        return Deaths(self._options.client[OPTION.removeprefix("kafka.")])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DyingReader, (self._options, self._directory)
 
     def initialOffset(self):
         self._deaths.at("before-initial")
@@ -156,12 +157,15 @@ class DyingSource(KraftDataSource):
     def name(cls) -> str:
         return "kraft-dying"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        given = {key.lower(): value for key, value in options.items()}
+        self._directory = given.pop(OPTION)
+        super().__init__(given)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         reader = super().streamReader(schema)
         assert isinstance(reader, KraftStreamReader)
-        return DyingReader(reader._options)
+        return DyingReader(reader._options, self._directory)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        options = {key.lower(): value for key, value in self.options.items()}
-        directory = options.pop(OPTION)
-        return DyingWriter(sink_options(options), directory)
+        return DyingWriter(sink_options(self.options), self._directory)

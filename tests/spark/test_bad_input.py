@@ -17,6 +17,7 @@ from tests.spark.topics import Collected, Topics, read, stream
         ({"subscribePattern": "x"}, "'subscribePattern': only one of"),
         ({"startingOffsets": "newest"}, "'startingOffsets': is earliest, latest or"),
         ({"kafka.auto.offset.reset": "earliest"}, "'kafka.auto.offset.reset': is not supported"),
+        ({"kafka.isolation.levl": "x"}, "did you mean 'kafka.isolation.level'"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers': must be set"),
         ({"failOnDataLoss": "maybe"}, "'failOnDataLoss': is 'true' or 'false'"),
     ],

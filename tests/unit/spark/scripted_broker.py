@@ -66,6 +66,8 @@ class ScriptedBroker:
         """The API keys of all requests but fetches."""
         self.fetches: list[int] = []
         """The offsets that were asked for."""
+        self.fetch_sizes: list[int] = []
+        """How many bytes an answer might have."""
         self.answers_fetches = True
         self.replica: tuple[str, ScriptedBroker] | None = None
         """A rack, and who has the partition there, as node 1."""
@@ -132,6 +134,7 @@ class ScriptedBroker:
         request = read_fetch_request(version, body)
         (wanted,) = request.partitions
         self.fetches.append(wanted.fetch_offset)
+        self.fetch_sizes.append(wanted.max_bytes)
         if not self.answers_fetches:
             return None
         error = self._trouble(self.fetch_trouble)

@@ -110,3 +110,19 @@ def test_in_cuts_and_chooses():
     (only,) = taken.partitions({TopicPartition("t", 0), TopicPartition("t", 1)})
     assert taken.ranges([OffsetRange(only, 0, 9)], Times()) == [OffsetRange(only, 2, 6)]
     assert len(left) == 1
+
+
+def test_a_time_before_1970_is_no_name_of_an_offset():
+    """To a broker -1 is the latest offset: all records would be passed over."""
+    before = EPOCH - timedelta(milliseconds=1)
+    found, _ = pushed([GreaterThanOrEqual(("timestamp",), before)])
+    asked = []
+
+    class Asked(Times):
+        def at_times(self, times_ms):
+            asked.extend(times_ms.values())
+            return super().at_times(times_ms)
+
+    whole = OffsetRange(TopicPartition("t", 0), 0, len(TIMES_MS))
+    assert found.ranges([whole], Asked()) == [whole]
+    assert all(time >= 0 for time in asked)

@@ -6,6 +6,8 @@ import pickle
 
 import pytest
 
+from spark_connector import librdkafka
+from spark_connector.client_properties import unknown_property
 from spark_connector.errors import OptionError
 from spark_connector.librdkafka import producer_config
 from spark_connector.offsets import AtOffsets, AtTime, AtTimes, Edge, TopicPartition
@@ -117,6 +119,9 @@ def test_a_time_for_all_goes_before_times_and_these_before_offsets():
         ({"startingOffsets": '{"flights":[0]}'}, "startingOffsets", "earliest, latest or"),
         ({"startingOffsets": '{"flights":{"0":-3}}'}, "startingOffsets", "-3 is no offset"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp", "ms since 1970"),
+        ({"startingTimestamp": "-1"}, "startingTimestamp", "ms since 1970, not '-1'"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp", "ms since 1970"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "startingOffsetsByTimestamp", "ms since 1970"),
         ({"startingOffsetsByTimestamp": "{"}, "startingOffsetsByTimestamp", "1700000000000"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy", "'error'"),
         ({"endingOffsets": "latest"}, "endingOffsets", "a stream has no end"),
@@ -131,6 +136,9 @@ def test_a_time_for_all_goes_before_times_and_these_before_offsets():
         ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer", "cast the column"),
         ({"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit", "checkpoint"),
         ({"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes", "not supported"),
+        ({"kafka.isolation.levels": "x"}, "kafka.isolation.levels", "did you mean 'kafka.isolation.level'"),
+        ({"kafka.max.partition.fetch.byte": "1"}, "kafka.max.partition.fetch.byte", "fetch.bytes'"),
+        ({"kafka.zzz": "1"}, "kafka.zzz", "is no property of a Kafka client"),
         ({"kafka.isolation.level": "serializable"}, "kafka.isolation.level", "read_committed"),
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers", "HOST:PORT"),
     ],
@@ -234,6 +242,16 @@ def test_javas_names_become_those_of_librdkafka():
     assert not {"sasl.jaas.config", "ssl.truststore.location", "group.id"} & config.keys()
 
 
+def test_what_waits_to_be_sent_is_bounded_as_in_java():
+    assert producer_config({})["queue.buffering.max.kbytes"] == 32 * 1024 + 1
+    assert producer_config({"buffer.memory": "2048000"})["queue.buffering.max.kbytes"] == 2001
+    assert producer_config({"queue.buffering.max.kbytes": "77"})["queue.buffering.max.kbytes"] == "77"
+    largest = producer_config({"buffer.memory": "1024", "max.request.size": "50000000"})
+    assert 1024 * int(largest["queue.buffering.max.kbytes"]) >= 50_000_000
+    with pytest.raises(OptionError, match=r"'kafka.buffer.memory': is a number of bytes, not 'x'"):
+        producer_config({"buffer.memory": "x"})
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -248,3 +266,13 @@ def test_what_would_weaken_security_if_left_out_is_refused(wrong):
     with pytest.raises(OptionError) as caught:
         producer_config(wrong)
     assert caught.value.option.removeprefix("kafka.") in wrong
+
+
+def test_a_misspelled_property_of_the_sink_is_told():
+    with pytest.raises(OptionError, match=r"'kafka.linger.mss': .*did you mean 'kafka.linger.ms'"):
+        sink_options({"kafka.bootstrap.servers": "a:1", "kafka.linger.mss": "5"})
+
+
+def test_every_property_that_is_dealt_with_is_known():
+    for key in (*librdkafka._RENAMED, *librdkafka._LEFT_OUT, *librdkafka._SPECIAL, *librdkafka.DEFAULTS):
+        assert unknown_property(key) is None, key

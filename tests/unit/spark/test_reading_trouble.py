@@ -97,6 +97,35 @@ def test_a_batch_larger_than_an_answer(broker: ScriptedBroker) -> None:
     assert offsets_read(broker, 0, 101, max_partition_fetch_bytes=100) == list(range(101))
 
 
+def test_a_small_range_does_not_ask_for_more_than_it_can_need(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(base, base) for base in range(0, 2000)]
+    assert offsets_read(broker, 5, 15) == list(range(5, 15))
+    assert broker.fetch_sizes == [reader.LEAST_FETCH_BYTES]
+    broker.fetch_sizes.clear()
+    assert len(offsets_read(broker, 0, 2000)) == 2000
+    first, *others = broker.fetch_sizes
+    assert first == reader.FIRST_FETCH_BYTES
+    assert all(size < 300_000 for size in others)
+
+
+def test_the_rest_of_a_range_is_asked_for_by_what_its_records_are_like(broker: ScriptedBroker) -> None:
+    large = [encode_batch([Record(at, 1_000, None, bytes(20_000))], base_offset=at) for at in range(40)]
+    broker.partition.batches = large
+    assert offsets_read(broker, 0, 40) == list(range(40))
+    assert len(broker.fetches) == 2
+    assert sum(map(len, large)) * 0.9 < broker.fetch_sizes[1] < sum(map(len, large)) * 1.3
+
+
+def test_a_batch_that_stays_cut_off(broker: ScriptedBroker) -> None:
+    """As long as its header says, whoever wrote that, it never comes."""
+    whole = bytearray(batch(0, 0, 1))
+    whole[8:12] = (5_000_000).to_bytes(4)
+    broker.partition = Partition([bytes(whole)], end=2)
+    with pytest.raises(SourceError, match=r"TIMEOUT.*the batch at offset 0 is cut off"):
+        offsets_read(broker, 0, 2, timeout_s=0.5)
+    assert len(broker.fetches) < 20
+
+
 def test_a_replica_in_the_same_rack(broker: ScriptedBroker) -> None:
     """Read from where the leader says; asked again there, when it has failed."""
     broker.partition.batches = [batch(0, 0, 1)]
