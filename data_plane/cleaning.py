@@ -10,7 +10,7 @@ Beside the data's way: partitions' timer -> here -> log/cleaner.py -> log.replac
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -37,6 +37,8 @@ class CleanerHost(Protocol):
 
     def storage_failed(self, partition: Partition, error: OSError) -> None: ...
 
+    def fault(self, work: str, error: Exception) -> None: ...
+
 
 class LogCleaner:
     """See the module."""
@@ -50,7 +52,12 @@ class LogCleaner:
         self._now_ms = now_ms
         self._max_map_bytes = max_map_bytes
         self._running = False
-        self._uncleanable: set[Partition] = set()
+        self._uncleanable: dict[Partition, str] = {}  # and why
+
+    @property
+    def uncleanable(self) -> Mapping[Partition, str]:
+        """What is not compacted until the next start, and why (uncleanable-partitions-count)."""
+        return {p: why for p, why in self._uncleanable.items() if not p.removed}
 
     async def sweep(self) -> None:
         """Clean until nothing is due. A call while another one runs does nothing."""
@@ -58,6 +65,7 @@ class LogCleaner:
             return
         self._running = True
         try:
+            self._uncleanable = dict(self.uncleanable)
             cleaned: set[Partition] = set()
             while (chosen := self._dirtiest(cleaned)) is not None:
                 partition, dirt = chosen
@@ -72,7 +80,11 @@ class LogCleaner:
         for partition in self._host.compacted():
             if partition in cleaned or partition in self._uncleanable:
                 continue
-            dirt = partition.log.dirt(partition.last_stable_offset, now_ms)
+            try:
+                dirt = partition.log.dirt(partition.last_stable_offset, now_ms)
+            except Exception as error:  # noqa: BLE001
+                self._give_up(partition, error)
+                continue
             if dirt.is_due(partition.log.config):
                 due.append((dirt.ratio, partition, dirt))
         return max(due, key=lambda d: d[0])[1:] if due else None
@@ -81,10 +93,12 @@ class LogCleaner:
         log = partition.log
         now_ms = self._now_ms()
         work = log.plan_cleaning(dirt, now_ms, self._max_map_bytes)
+        replaced = False
         try:
             await self._blocking(work.run)
             gone = partition.removed or partition.offline or partition.log is not log
-            if gone or not log.replace(work, now_ms):
+            replaced = not gone and log.replace(work, now_ms)
+            if not replaced:
                 await self._blocking(work.discard)
                 return
             await self._blocking(partial(log.disk.sync_dir, log.directory))
@@ -95,11 +109,26 @@ class LogCleaner:
         except OSError as error:
             if not partition.removed and partition.log is log:  # else its files went away meanwhile
                 self._host.storage_failed(partition, error)
-        except CorruptBatchError as error:
-            self._uncleanable.add(partition)
-            logger.error("%s is not compacted any more: %s", partition.tp, error)
+        except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
+            self._give_up(partition, error)
+            if not replaced:
+                await self._discard(work)
         else:
             logger.info("%s", _told(partition, work))
+
+    def _give_up(self, partition: Partition, error: Exception) -> None:
+        """Leave that log as it is until the next start; the others are compacted all the same."""
+        self._uncleanable[partition] = str(error)
+        if isinstance(error, CorruptBatchError):
+            logger.error("%s is not compacted any more: %s", partition.tp, error)
+        else:
+            self._host.fault(f"the cleaning of {partition.tp}, which is not compacted any more,", error)
+
+    async def _discard(self, work: CleanWork) -> None:
+        try:
+            await self._blocking(work.discard)
+        except OSError as error:
+            logger.warning("what the cleaner had begun in %s is left: %s", work.directory, error)
 
     async def _checkpoint(self, partition: Partition) -> None:
         directory = self._host.log_dir_of(partition)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from metadata_quorum.errors import BrokerError
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import supervised, tell
 
 MAX_IN_REQUEST: Final = 2000
 FIRST_RETRY_SECONDS: Final = 0.05
@@ -73,7 +73,9 @@ class DirectoryReports:
                 batch = list(self._queue.values())[:MAX_IN_REQUEST]
                 try:
                     await self._channel.assign_replicas(batch)
-                except (BrokerError, OSError, TimeoutError):
+                except Exception as error:  # noqa: BLE001
+                    if not isinstance(error, BrokerError | OSError):
+                        tell(self._loop, "telling where replicas lie", error)
                     await asyncio.sleep(retry_after)
                     retry_after = min(retry_after * 2, LAST_RETRY_SECONDS)
                     continue

@@ -110,6 +110,11 @@ class FoundLogs:
             logger.error("%s", reason)
             self._offline[tp] = reason
 
+    def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str) -> None:
+        """It could not be made."""
+        self._offline[tp] = reason
+        self._offline_ids[topic_id, tp.partition] = tp
+
     def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether the topic's partition is here, and not to be served."""
         if tp in self._offline:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from data_plane.partition import Partition
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import supervised, tell
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
@@ -79,10 +79,17 @@ class IsrRequests:
             answers = await self._channel.alter_partitions(items)
         except (BrokerError, OSError, TimeoutError):
             answers = [_NO_ANSWER] * len(items)
+        except Exception as error:  # noqa: BLE001
+            tell(self._loop, "asking for ISRs", error)
+            answers = [_NO_ANSWER] * len(items)
         again = False
         now = self._loop.time()
         for (partition, item), answer in zip(batch.items(), answers, strict=True):
-            outcome = partition.isr_answered(item, answer, now)
+            try:
+                outcome = partition.isr_answered(item, answer, now)
+            except Exception as error:  # noqa: BLE001
+                tell(self._loop, f"an answer about the ISR of {partition.tp}", error)
+                continue
             if outcome is IsrOutcome.ASK_AGAIN:
                 # A commit above may already have queued a newer change of the same partition.
                 self._queue.setdefault(partition, item)

@@ -92,13 +92,14 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
-        self.hw_waits = OffsetWaits()  # for the high watermark: acks=all, coordinators
-        self.low_waits = OffsetWaits()  # for the least log start of all replicas: DeleteRecords
+        fault = host.fault
+        self.hw_waits = OffsetWaits(fault)  # for the high watermark: acks=all, coordinators
+        self.low_waits = OffsetWaits(fault)  # for the least log start of all replicas: DeleteRecords
         self.watchers = Watchers()  # fetch sessions
         self.move: MovingCopy | None = None  # to another log directory
         self.offline = False
         self.removed = False
-        self._flush_waits = OffsetWaits()  # for the recovery point: flush.messages=1
+        self._flush_waits = OffsetWaits(fault)  # for the recovery point: flush.messages=1
 
     def __repr__(self) -> str:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"

@@ -51,3 +51,6 @@ class PartitionHost(Protocol):
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """Take the log directory of `partition` offline."""
+
+    def fault(self, work: str, error: Exception) -> None:
+        """Something that hangs on the partition has failed of a bug: tell the error boundary."""

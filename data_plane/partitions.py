@@ -40,7 +40,7 @@ from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import BrokerRegistration, PartitionRegistration, TopicPartition
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import bounded, supervised, tell
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +162,10 @@ class Partitions:
     def log_dir_of(self, partition: Partition) -> LogDir:
         return self._dir_of[partition]
 
+    def uncleanable_in(self, directory: LogDir) -> int:
+        """How many there are not compacted any more (uncleanable-partitions-count)."""
+        return sum(self._dir_of.get(partition) is directory for partition in self._cleaner.uncleanable)
+
     def registered(self, broker_epoch: int) -> None:
         """The broker runs in that epoch now."""
         for directory in self._dirs:
@@ -216,6 +220,8 @@ class Partitions:
                     return
         except OSError as e:
             self.storage_failed(partition, e)
+        except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
+            self.give_up(partition, "the flush", e)
         finally:
             self._flushing.discard(partition)
 
@@ -234,6 +240,16 @@ class Partitions:
         if directory is not None:
             self.fail_log_dir(directory, error)
 
+    def fault(self, work: str, error: Exception) -> None:
+        tell(self._loop, work, error)
+
+    def give_up(self, partition: Partition, work: str, error: Exception) -> None:
+        """A bug has left its state in doubt: it answers KAFKA_STORAGE_ERROR from now on, it alone."""
+        tell(self._loop, f"{work} of {partition.tp}, which goes offline,", error)
+        partition.offline = True
+        self.moves.cancel(partition)
+        bounded(self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR)
+
     def fail_log_dir(self, directory: LogDir, error: OSError) -> None:
         """Take a directory offline: its partitions answer KAFKA_STORAGE_ERROR from now on."""
         if not directory.online:
@@ -245,7 +261,9 @@ class Partitions:
         for partition, its_directory in self._dir_of.items():
             if its_directory is directory:
                 partition.offline = True
-                partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+                bounded(
+                    self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR
+                )
         self.moves.directory_failed(directory)
         self._on_log_dir_failed(directory, error)
 
@@ -349,26 +367,43 @@ class Partitions:
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
         """Take committed metadata. Never raises for a partition that cannot be served here."""
         changes = RoleChanges()
-        now = self._loop.time()
         if delta.changed_configs:
-            topics = self._configs.changed_by(delta, image)
-            for partition in self:
-                if topics is None or partition.tp.topic in topics:
-                    partition.configure(self._configs.of(image, partition.tp.topic))
+            self._configure(delta, image)
         self._brokers = image.brokers
         self._take_brokers(delta)
         for topic_id in delta.deleted_topics:
             for partition in [p for p in self if p.topic_id == topic_id]:
-                self._remove(partition, changes)
+                bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
         for topic_id, partitions in delta.changed_partitions.items():
             topic = image.topics_by_id[topic_id].name
             for number, registration in partitions.items():
-                self._take_partition(TopicPartition(topic, number), topic_id, registration, image, changes)
+                tp = TopicPartition(topic, number)
+                try:
+                    self._take_partition(tp, topic_id, registration, image, changes)
+                except Exception as error:  # noqa: BLE001
+                    self._give_up_change(tp, topic_id, error)
         if delta.changed_brokers:
+            now = self._loop.time()
             for partition in self:
-                partition.reconsider_isr(now)
+                bounded(self._loop, f"the ISR of {partition.tp}", partition.reconsider_isr, now)
         self._renew_stale_checkpoints()
         return changes
+
+    def _configure(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        topics = self._configs.changed_by(delta, image)
+        for partition in self:
+            if topics is None or partition.tp.topic in topics:
+                config = self._configs.of(image, partition.tp.topic)
+                bounded(self._loop, f"the configuration of {partition.tp}", partition.configure, config)
+
+    def _give_up_change(self, tp: TopicPartition, topic_id: UUID, error: Exception) -> None:
+        """What the metadata says of a partition could not be put into action."""
+        partition = self._by_name.get(tp)
+        if partition is not None:
+            self.give_up(partition, "the change", error)
+        else:
+            tell(self._loop, f"the making of {tp}, which stays offline,", error)
+            self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}")
 
     def drop_strays(self, image: MetadataImage) -> None:
         """Set aside what lies on disk though the metadata, now complete, does not place it here."""
@@ -522,25 +557,29 @@ class Partitions:
         """Drop laggards from the ISRs (every half of replica.lag.time.max.ms)."""
         now = self._loop.time()
         for partition in self:
-            partition.sweep_isr(now)
+            bounded(self._loop, f"the ISR of {partition.tp}", partition.sweep_isr, now)
 
     def sweep_retention(self) -> None:
         """Roll and delete by time and size."""
         now_ms = self._now_ms()
         for partition in list(self):
             directory = self._dir_of[partition]
-            if partition.offline or not directory.online:
-                continue
-            try:
-                partition.log.maybe_roll(now_ms)
-                start_before = partition.log.log_start_offset
-                deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
-            except OSError as e:
-                self.fail_log_dir(directory, e)
-                continue
-            if partition.log.log_start_offset != start_before:
-                partition.log_start_moved()
-            self.delete_files(partition, deletions)
+            if not partition.offline and directory.online:
+                bounded(
+                    self._loop, f"retention of {partition.tp}", self._retain, partition, directory, now_ms
+                )
+
+    def _retain(self, partition: Partition, directory: LogDir, now_ms: int) -> None:
+        try:
+            partition.log.maybe_roll(now_ms)
+            start_before = partition.log.log_start_offset
+            deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
+        except OSError as e:
+            self.fail_log_dir(directory, e)
+            return
+        if partition.log.log_start_offset != start_before:
+            partition.log_start_moved()
+        self.delete_files(partition, deletions)
 
     def compacted(self) -> list[Partition]:
         """Those that the cleaner may look at; not while a copy is being made, which it would overtake."""
@@ -553,8 +592,10 @@ class Partitions:
     def sweep_producers(self) -> None:
         """Forget producers that have been silent for long."""
         now_ms = self._now_ms()
+        limit_ms = self._settings.producer_expiration_ms
         for partition in self:
-            partition.log.producers.expire(now_ms, self._settings.producer_expiration_ms)
+            expire = partition.log.producers.expire
+            bounded(self._loop, f"the producers of {partition.tp}", expire, now_ms, limit_ms)
 
     async def checkpoint(self, *, everything: bool = False) -> None:
         """Write the high watermarks and log starts, and with `everything` recovery points too."""

@@ -10,7 +10,8 @@ Two ways of waiting, both kept by the partition that is waited for:
   (fetch/sessions.py). So 600 idle partitions cost a parked fetch nothing.
 
 Deadlines sit in the node's timing wheel (timing_wheel.py). Everything runs inside the event loop;
-callbacks are plain functions, called at once and never allowed to raise.
+callbacks are plain functions, called at once; one that fails of a bug takes no other with it, nor whoever
+made the number rise.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ def _needed_offset(wait: Wait) -> int:
 class OffsetWaits:
     """Those who wait for one rising number of one partition."""
 
-    __slots__ = ("_sorted",)
+    __slots__ = ("_on_fault", "_sorted")
 
-    def __init__(self) -> None:
+    def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
+        """`on_fault` is told of what could not be told to a party."""
+        self._on_fault = on_fault
         self._sorted: SortedKeyList[Wait] = SortedKeyList(key=_needed_offset)
 
     def __len__(self) -> int:
@@ -86,7 +89,10 @@ class OffsetWaits:
         for wait in told:
             if wait._waits is not None:
                 wait._waits = None
-                wait.callback(outcome)
+                try:
+                    wait.callback(outcome)
+                except Exception as error:  # noqa: BLE001
+                    self._on_fault("a reply that waited for replicas", error)
 
 
 class JointWait:

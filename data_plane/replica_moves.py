@@ -49,6 +49,8 @@ class MovesHost(Protocol):
 
     def storage_failed(self, partition: Partition, error: OSError) -> None: ...
 
+    def fault(self, work: str, error: Exception) -> None: ...
+
     def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
         """`log`, equal to the replica's own and under its name already, takes that one's place."""
 
@@ -190,7 +192,9 @@ class ReplicaMoves:
         except OSError as e:
             self._forget(partition)
             self._host.fail_log_dir(move.directory, e)
-        except (BrokerError, CorruptBatchError) as e:
+        except Exception as e:  # noqa: BLE001
+            if not isinstance(e, BrokerError | CorruptBatchError):
+                self._host.fault(f"the move of {partition.tp} to {move.directory.path}", e)
             logger.error("%s cannot be moved to %s: %s", partition.tp, move.directory.path, e)
             self.cancel(partition)
 

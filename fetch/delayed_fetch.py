@@ -27,8 +27,9 @@ from fetch.messages import (
 )
 from fetch.reader import Reading, read_session
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
-from metadata_quorum.errors import BrokerError
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
+from metadata_quorum.supervision import tell
 
 Reply = Callable[[FetchResponse], None]
 
@@ -158,13 +159,26 @@ class PendingFetch:
         self._woken = False
         if self._done:
             return
-        reading = self._read()
-        if self.is_enough(reading) and self._leave(keep_session=True):
-            self.answer(reading)
+        try:
+            reading = self._read()
+            if self.is_enough(reading) and self._leave(keep_session=True):
+                self.answer(reading)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
 
     def _answer_with_what_is(self) -> None:
-        if self._leave(keep_session=True):
-            self.answer(self._read())
+        try:
+            if self._leave(keep_session=True):
+                self.answer(self._read())
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody else is on the stack to tell the client; its session may be half told, and ends."""
+        self._leave()
+        self._service.sessions.drop(self._session.session_id)
+        tell(self._service.loop, "a fetch that waited", error)
+        self._reply(FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _read(self) -> Reading:
         service = self._service

@@ -38,7 +38,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from fetch.own_session import FetchLimits, Key, OwnSession
 from metadata_quorum.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import kept_up, supervised, tell
 
 MAX_IN_FLIGHT: Final = 2
 RECONNECT_FIRST_SECONDS: Final = 0.02
@@ -122,7 +122,7 @@ class Fetcher:
         self._wake = asyncio.Event()
         self._failures = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
-        self._task = supervised(context.loop, self._run(), f"fetcher-{leader_id}")
+        self._task = kept_up(context.loop, self._run, f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -175,6 +175,8 @@ class Fetcher:
     # --- the loop -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        self._drop_in_flight()  # where an error has ended the run before
+        self._session.reset()
         while True:
             if not self._in_flight:
                 if not self._session:
@@ -236,7 +238,11 @@ class Fetcher:
         for answer in response.partitions:
             followed = self._followed.get((answer.topic_id, answer.partition))
             if followed is not None:
-                self._take_partition(followed, answer)
+                try:
+                    self._take_partition(followed, answer)
+                except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
+                    tell(self._context.loop, f"following {followed.partition.tp}", error)
+                    self._delay(followed)
         if self._in_flight:
             self._kick()
 
@@ -325,7 +331,9 @@ class Fetcher:
             self._lookups.pop(followed.key, None)
             self._refused(followed, e)
             return
-        except (OSError, TimeoutError):
+        except Exception as e:  # noqa: BLE001
+            if not isinstance(e, OSError):
+                tell(self._context.loop, f"the bounds of {partition.tp}", e)
             self._lookups.pop(followed.key, None)
             self._delay(followed)
             return

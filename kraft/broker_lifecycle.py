@@ -25,7 +25,7 @@ from kraft.controller_client import ControllerLinks
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import Endpoint, FeatureRange
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import kept_up, supervised
 
 BROKER_REGISTRATION: Final = 62
 BROKER_REGISTRATION_VERSION: Final = 4
@@ -104,7 +104,7 @@ class BrokerLifecycle:
 
     def start(self) -> None:
         self._links.on_connected = self._greet
-        self._task = supervised(self._loop, self._run(), "broker-lifecycle")
+        self._task = kept_up(self._loop, self._run, "broker-lifecycle")
 
     def metadata_published(self) -> None:
         """Partitions have acted on newer metadata: perhaps on our own registration."""

@@ -15,6 +15,7 @@ from typing import Final
 from kraft.net.client import Address, PeerClient
 from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
+from metadata_quorum.supervision import awaited
 
 CONNECT_TIMEOUT_S: Final = 1.0
 
@@ -59,7 +60,7 @@ class BrokerLinks:
             return client
         connecting = self._connecting.get(broker_id)
         if connecting is None:
-            connecting = self._loop.create_task(self._connect(broker_id))
+            connecting = awaited(self._loop, self._connect(broker_id), f"link-to-{broker_id}")
             self._connecting[broker_id] = connecting
         # Shielded: of two that wait for the connection, one may be cancelled.
         return await asyncio.shield(connecting)

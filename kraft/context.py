@@ -97,8 +97,8 @@ class NodeContext:
     """Of this broker's current registration, -1 where there is none."""
     metadata_reader: MetadataReader | None = None
     """The metadata log, on nodes that have a controller."""
-    on_fatal: Callable[[BaseException], None] | None = None
-    """Stops the node: a broken invariant, or a disk that failed."""
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """How often work has failed of a bug, by the place in the code (metadata_quorum/supervision.py)."""
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 

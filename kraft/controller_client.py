@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
@@ -21,7 +22,7 @@ from kraft.net.redial import Redial
 from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import kept_up
 
 CONNECT_TIMEOUT_S: Final = 1.0
 
@@ -70,8 +71,8 @@ class ControllerLinks:
 
     def start(self) -> None:
         for voter, address in self._voters.items():
-            work = self._keep_connected(voter, address)
-            self._tasks.append(supervised(self._loop, work, f"controller-link-{voter}"))
+            work = partial(self._keep_connected, voter, address)
+            self._tasks.append(kept_up(self._loop, work, f"controller-link-{voter}"))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -179,12 +180,15 @@ class ControllerLinks:
             except OSError:
                 held_s = 0.0
             else:
-                self._clients[voter] = client
-                if self.on_connected is not None:
-                    self.on_connected(voter)
-                await lost.wait()
-                if self.active == voter:
-                    self.active = -1
+                try:
+                    self._clients[voter] = client
+                    if self.on_connected is not None:
+                        self.on_connected(voter)
+                    await lost.wait()
+                finally:
+                    client.close()
+                    if self.active == voter:
+                        self.active = -1
                 held_s = self._loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.net.client import Address
+from metadata_quorum.supervision import supervised
 
 PAUSE_S: Final = 0.01
 """A process that is being killed closes its sockets one by one: it may accept the first call."""
@@ -39,7 +40,7 @@ class LastCalls:
         """Its connection broke."""
         address = self._find(broker_id)
         if address is not None and broker_id not in self._calls:
-            task = self._loop.create_task(self._call(broker_id, address))
+            task = supervised(self._loop, self._call(broker_id, address), f"last-call-{broker_id}")
             self._calls[broker_id] = task
             task.add_done_callback(lambda _: self._calls.pop(broker_id, None))
 

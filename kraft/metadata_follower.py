@@ -26,7 +26,7 @@ from metadata_quorum.metadata_log import SnapshotId
 from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.records import decode
 from metadata_quorum.snapshot import decode_checkpoint
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import bounded, kept_up
 
 FETCH_VERSION: Final = 17
 FETCH_SNAPSHOT: Final = 59
@@ -59,7 +59,7 @@ class MetadataFollower:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        self._task = supervised(self._loop, self._follow(), "metadata-follower")
+        self._task = kept_up(self._loop, self._follow, "metadata-follower")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -166,4 +166,4 @@ class MetadataFollower:
     def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image
         for listener in self._listeners:
-            listener(delta, image)
+            bounded(self._loop, f"acting on the metadata up to offset {image.offset}", listener, delta, image)

@@ -43,6 +43,7 @@ from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
 from metadata_quorum.model import Endpoint
+from metadata_quorum.supervision import ErrorBoundary
 
 
 class Node:
@@ -57,20 +58,28 @@ class Node:
         disk: Disk,
         random: random.Random,
         now_ms: Callable[[], int],
-        on_fatal: Callable[[BaseException], None],
+        boundary: ErrorBoundary,
         boot_id: str = "",
         stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`boot_id`: the machine's present boot; a node that is killed under it has lost nothing."""
+        """`boundary`: the loop's exception handler. `boot_id`: the machine's present boot; a node that is
+        killed under it has lost nothing."""
         self.config = config
         self.loop = loop
         self.disk = disk
         self.random = random
         self.now_ms = now_ms
-        self.fatal = on_fatal
+        self.fatal = boundary.end_node
         self.boot_id = boot_id
         self.context = NodeContext(
-            config.node_id, storage.cluster_id, config, loop, random, now_ms, EMPTY_IMAGE, on_fatal=on_fatal
+            config.node_id,
+            storage.cluster_id,
+            config,
+            loop,
+            random,
+            now_ms,
+            EMPTY_IMAGE,
+            faults=boundary.faults,
         )
         self.context.stopwatch = stopwatch
         self.security = NodeSecurity(config)

@@ -21,6 +21,7 @@ from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import awaited
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS: Final = 2
@@ -117,7 +118,7 @@ class SocketLeader:
         if self._closed:
             raise ConnectionResetError("this endpoint is closed")
         if self._connecting is None:
-            self._connecting = self._loop.create_task(self._connect())
+            self._connecting = awaited(self._loop, self._connect(), self._client_id)
         # Shielded: of two that wait for the connection, one may be cancelled.
         return await asyncio.shield(self._connecting)
 

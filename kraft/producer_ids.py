@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import awaited
 
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
 """Asks the controller for a block: (first id, how many). Raises BrokerError."""
@@ -32,8 +33,7 @@ class ProducerIds:
         """An id that nobody else has. Raises BrokerError where the controller cannot be asked."""
         while self._next == self._end:
             if self._refill is None:
-                self._refill = asyncio.create_task(self._take_block())
-                self._refill.add_done_callback(_look_at_error)
+                self._refill = awaited(asyncio.get_running_loop(), self._take_block(), "producer ids")
             done, _ = await asyncio.wait((self._refill,), timeout=PATIENCE_S)
             if not done:
                 raise BrokerError(
@@ -50,9 +50,3 @@ class ProducerIds:
             self._next, self._end = first, first + size
         finally:
             self._refill = None
-
-
-def _look_at_error(refill: asyncio.Task[None]) -> None:
-    """Whoever waited has been told; that nobody waits any longer is no fault."""
-    if not refill.cancelled():
-        refill.exception()

@@ -30,6 +30,7 @@ from kraft.context import NodeContext
 from kraft.departures import Departures
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.supervision import bounded
 
 
 class Publisher:
@@ -104,30 +105,42 @@ class Publisher:
         self._closed = True
 
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Each part of the change for itself: a bug in one leaves the others done."""
         self._node.image = image
-        self._groups.view.take(delta, image)
+        loop = self._node.loop
+        bounded(loop, "the groups' view", self._groups.view.take, delta, image)
         changes = self._partitions.apply(delta, image)
         for name, coordinator in self._coordinators.items():
             topic = image.topic(name)
             if topic is not None:
                 coordinator.partitions = len(topic.partitions)
         if delta.deleted_topics:
-            self._groups.topics_deleted(list(delta.deleted_topics.values()))
+            deleted = list(delta.deleted_topics.values())
+            bounded(loop, "the offsets of deleted topics", self._groups.topics_deleted, deleted)
         for partition in changes.removed:
-            self._fetchers.unfollow(partition)
-            self._resign(partition)
+            bounded(loop, f"the removal of {partition.tp}", self._remove, partition)
         for partition in changes.leading:
-            self._fetchers.unfollow(partition)
-            if partition.tp.topic in self._coordinators:
-                led = self._coordinators[partition.tp.topic]
-                led.become_leader(partition.tp.partition, partition.leader_epoch)
+            bounded(loop, f"the leadership of {partition.tp}", self._lead, partition)
         for partition in changes.following:
-            self._resign(partition)
-            self._fetchers.follow(partition)
-        self._departures.take(delta, image)
+            bounded(loop, f"the following of {partition.tp}", self._follow, partition)
+        bounded(loop, "departures", self._departures.take, delta, image)
         self.published_offset = image.offset
         self.started.set()
         self._on_published()
+
+    def _remove(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+        self._resign(partition)
+
+    def _lead(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+        coordinator = self._coordinators.get(partition.tp.topic)
+        if coordinator is not None:
+            coordinator.become_leader(partition.tp.partition, partition.leader_epoch)
+
+    def _follow(self, partition: Partition) -> None:
+        self._resign(partition)
+        self._fetchers.follow(partition)
 
     def _resign(self, partition: Partition) -> None:
         coordinator = self._coordinators.get(partition.tp.topic)

@@ -18,7 +18,8 @@ from metadata_quorum.raft.port import Applied, QuorumState, Raft
 
 
 class RaftDriver:
-    """A `Raft` that ticks itself. Errors out of a tick are bugs or a dead disk: `on_fatal`."""
+    """A `Raft` that ticks itself. An error out of it is a bug or a dead disk, and leaves a voter that does
+    not know what it has promised: `on_fatal`."""
 
     def __init__(
         self, raft: Raft, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BaseException], None]
@@ -70,9 +71,7 @@ class RaftDriver:
         self._tell(lambda: self._raft.disconnected(peer, broken=broken))
 
     def refused(self, peer: int) -> None:
-        if not self._closed:
-            self._raft.refused(peer)
-            self.wake()
+        self._tell(lambda: self._raft.refused(peer))
 
     def wake(self) -> None:
         """Tick at the end of this turn of the loop."""

@@ -20,6 +20,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from kraft.net.client import Address, PeerClient
@@ -27,7 +28,7 @@ from kraft.net.redial import Redial
 from kraft.net.security import PLAINTEXT, Way, dial
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import kept_up
 
 CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
@@ -110,7 +111,7 @@ class _Link:
 
     def start(self, loop: asyncio.AbstractEventLoop, events: RaftEvents) -> None:
         self._events = events
-        self._task = supervised(loop, self._keep_connected(loop), f"raft-link-{self.peer}")
+        self._task = kept_up(loop, partial(self._keep_connected, loop), f"raft-link-{self.peer}")
 
     async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         redial = Redial(self._random)
@@ -131,10 +132,13 @@ class _Link:
                     self._events.refused(self.peer)
                 held_s = 0.0
             else:
-                if client.connected:
-                    self._connected(client)
-                    await lost.wait()
-                    self._disconnected(client)
+                try:
+                    if client.connected:
+                        self._connected(client)
+                        await lost.wait()
+                        self._disconnected(client)
+                finally:
+                    client.close()
                 held_s = loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 from uuid import UUID
@@ -58,6 +59,7 @@ from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import FeatureRange
 from metadata_quorum.raft.voter import SyncObjRaft
 from metadata_quorum.state_machine import MetadataStateMachine
+from metadata_quorum.supervision import tell
 
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
@@ -103,7 +105,7 @@ class ControllerRole:
             f"{config.metadata_dir}/__cluster_metadata-0",
             segment_bytes=config.metadata_log_segment_bytes,
         )
-        self.state_machine = MetadataStateMachine(self.metadata_log, node.fatal)
+        self.state_machine = MetadataStateMachine(self.metadata_log, node.fatal, partial(tell, node.loop))
         self.links = RaftLinks(
             cluster_id=context.cluster_id,
             node_id=config.node_id,

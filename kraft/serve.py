@@ -1,7 +1,7 @@
 """A node as this process: its event loop, its signals, its end.
 
     process.py, `kraft start` -> run -> Node.start … a signal … Node.stop
-    a failed disk, a broken invariant, work that died -> _die: the process ends at once
+    a failed disk, a broken invariant -> ErrorBoundary -> _die: the process ends at once
 
 The real loop, disk, clock and random source are made here, and nowhere else. A disk that can fail and a clock
 that can be set may be passed in instead (chaos/live/process.py).
@@ -19,14 +19,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 from kraft.config import Config
 from kraft.node import Node
 from kraft.storage import Storage, boot_id, lock_storage, read_storage
 from metadata_quorum.disk import Disk, OsDisk
 from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.supervision import ErrorBoundary
 
 log = logging.getLogger(__name__)
 
@@ -63,21 +63,10 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What escaped from a task or a callback. Where the work would have gone on for as long as the node
-    does (a supervised task, a timer that sets itself anew), the node must not go on without it."""
-    error = context.get("exception")
-    broken = isinstance(error, InvariantViolation | FatalError)
-    died = "task" in context or hasattr(context.get("handle"), "when")
-    if isinstance(error, BaseException) and (broken or died):
-        log.critical("%s", context.get("message"))
-        _die(error)
-    loop.default_exception_handler(context)
-
-
 async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int]) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_on_loop_error)
+    boundary = ErrorBoundary(_die, loop.time)
+    loop.set_exception_handler(boundary.loop_error)
     loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +78,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
         disk=disk,
         random=random.SystemRandom(),
         now_ms=now_ms,
-        on_fatal=_die,
+        boundary=boundary,
         boot_id=boot_id(),
         stopwatch=time.perf_counter,
     )

@@ -22,7 +22,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import MetadataImage
 from metadata_quorum.model import NO_LEADER, TopicPartition
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import supervised, tell
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +161,12 @@ class _Outbox:
             answer = await self._links.ask(
                 self._broker_id, WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
             )
+            return {marker.producer_id: _outcomes(marker) for marker in answer.markers}
         except OSError as error:
             log.info("markers for broker %d: %s", self._broker_id, error)
-            return {}
-        return {marker.producer_id: _outcomes(marker) for marker in answer.markers}
+        except Exception as error:  # noqa: BLE001 - those who wait bring their markers again
+            tell(self._loop, f"markers for broker {self._broker_id}", error)
+        return {}
 
 
 def _marker_fields(marker: Marker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:

@@ -475,6 +475,7 @@ class Controller:
         """Give partitions back to their preferred leaders where those are in sync again."""
         if not self.is_active:
             return
+        self._arm_balance()
         image = self.image
         unbalanced = [
             c.PartitionName(topic=topic.name, partition=partition_id)
@@ -488,7 +489,6 @@ class Controller:
                 election_type=c.ELECTION_PREFERRED, partitions=tuple(unbalanced[:MAX_REBALANCED_AT_ONCE])
             )
             self._raft.propose(self._stamped(command), lambda applied: None)
-        self._arm_balance()
 
     # -- configuration, producer ids -----------------------------------------------------
 

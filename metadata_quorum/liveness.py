@@ -74,6 +74,13 @@ class BrokerLiveness:
 
     def _check(self, due: float) -> None:
         self._timer = None
+        try:
+            self._fence_who_is_due(due)
+        except Exception:
+            self.arm(self._loop.time() + RETRY_S)  # nobody else would
+            raise
+
+    def _fence_who_is_due(self, due: float) -> None:
         now = self._loop.time()
         if now - due > self.sessions.timeout_s / 4:
             log.warning("held up for %.1f s: the brokers' sessions are renewed", now - due)

@@ -98,10 +98,20 @@ def _raise(error: FatalError) -> None:
     raise error
 
 
+def _raise_fault(work: str, error: Exception) -> None:
+    raise error
+
+
 class MetadataStateMachine:
     """Implements `raft.port.StateMachine`. One per controller node."""
 
-    def __init__(self, metadata_log: MetadataLog, on_fatal: Callable[[FatalError], None] = _raise) -> None:
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        on_fatal: Callable[[FatalError], None] = _raise,
+        on_fault: Callable[[str, Exception], None] = _raise_fault,
+    ) -> None:
+        """`on_fault` is told of a listener that failed; the others hear of the change all the same."""
         self.log = metadata_log
         self.image = EMPTY_IMAGE
         self.applied_index = 0
@@ -110,6 +120,7 @@ class MetadataStateMachine:
         self.leadership: LeadershipListener | None = None
         self._listeners: list[Listener] = []
         self._on_fatal = on_fatal
+        self._on_fault = on_fault
         self._failed = False
         self._rewound = False
 
@@ -248,12 +259,8 @@ class MetadataStateMachine:
         for listener in self._listeners:
             try:
                 listener(delta, self.image)
-            except InvariantViolation as e:
-                self._on_fatal(FatalError(ExitCode.INVARIANT_BROKEN, str(e)))
-            except Exception as e:
-                log.critical("a listener failed on the metadata up to offset %d", delta.offset, exc_info=True)
-                reason = f"metadata could not be applied: {type(e).__name__}: {e}"
-                self._on_fatal(FatalError(ExitCode.INVARIANT_BROKEN, reason))
+            except Exception as e:  # noqa: BLE001
+                self._on_fault(f"acting on the metadata up to offset {delta.offset}", e)
 
     def _rewind_once(self) -> None:
         """Without a snapshot the log is derived from its very beginning."""

@@ -95,6 +95,9 @@ class Broker:
     def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         self.asked.append(item)
 
+    def fault(self, work: str, error: Exception) -> None:
+        raise error
+
     def flush(self, partition: Partition) -> None:
         """Nothing here loses its page cache."""
 

@@ -37,7 +37,7 @@ from metadata_quorum.batch import (
     iter_headers,
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import supervised
+from metadata_quorum.supervision import supervised, tell
 
 RecordT = TypeVar("RecordT")
 
@@ -76,6 +76,10 @@ class Clock(Protocol):
     def time(self) -> float: ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
+TICK_AGAIN_S: Final = 1.0
+"""After a fault in what the machine does by itself: it is due still, but not at once again."""
 
 
 class Phase(Enum):
@@ -221,13 +225,25 @@ class Shard(Generic[RecordT]):
                 replies = [(ticket, BrokerError(code)) for ticket, _ in replies]
                 replies += self._machine.refused(decision.records, code, at)
             else:
-                for record in decision.records:
-                    if decision.producer is not None:
-                        self._machine.hold(record, decision.producer.producer_id)
-                    else:
-                        replies += self._machine.replay(record, at)
+                replies += self._replay(decision, at)
         self._park(replies, at)
         self._arm_timer()
+
+    def _replay(self, decision: Decision[RecordT], at: Instant) -> Replies:
+        """What is in the log is the truth: a machine that cannot take it serves no longer."""
+        replies: Replies = []
+        try:
+            for record in decision.records:
+                if decision.producer is not None:
+                    self._machine.hold(record, decision.producer.producer_id)
+                else:
+                    replies += self._machine.replay(record, at)
+        except Exception as e:  # noqa: BLE001
+            tell(self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e)
+            self.close()
+            self.phase = Phase.FAILED
+            return []
+        return replies
 
     def _append(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> None:
         pairs = [self._machine.encode(record) for record in records]
@@ -279,11 +295,12 @@ class Shard(Generic[RecordT]):
     def _instant(self) -> Instant:
         return Instant(self._loop.time(), self._now_ms())
 
-    def _arm_timer(self) -> None:
+    def _arm_timer(self, earliest: float = 0.0) -> None:
         """One timer for all. It may ring early, when what it was set for has been put off."""
         due = self._machine.next_deadline()
         if self._parked:
             due = min(due, self._parked[0].deadline)
+        due = max(due, earliest)
         if due == float("inf") or self.phase is not Phase.ACTIVE:
             return
         if self._timer is not None:
@@ -298,20 +315,29 @@ class Shard(Generic[RecordT]):
         at = self._instant()
         while self._parked and self._parked[0].deadline <= at.now:
             self._answer(self._parked.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        earliest = 0.0
         if self._machine.next_deadline() <= at.now:
-            self._carry_out(self._machine.tick(at), at)
-        self._arm_timer()
+            try:
+                self._carry_out(self._machine.tick(at), at)
+            except Exception as e:  # noqa: BLE001 - what is overdue stays so: not at once again
+                tell(self._loop, f"a timer of the coordinator's partition {self.partition}", e)
+                earliest = at.now + TICK_AGAIN_S
+        self._arm_timer(earliest)
 
     # --- loading -------------------------------------------------------------------------------
 
     async def _load(self) -> None:
         try:
             await self._replay_log()
+            self._machine.loaded(self._instant())
         except (BrokerError, ValueError, OSError) as e:
             self.phase = Phase.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
             return
-        self._machine.loaded(self._instant())
+        except Exception as e:  # noqa: BLE001
+            self.phase = Phase.FAILED
+            tell(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
+            return
         self.phase = Phase.ACTIVE
         self._arm_timer()
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kraft.context import NodeContext
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import supervised
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def request_creation(node: NodeContext, names: Iterable[str]) -> None:
 def _begin(node: NodeContext, name: str) -> asyncio.Task[bool]:
     """Its creation, which may be under way already."""
     if name not in node.creating_topics:
-        node.creating_topics[name] = node.loop.create_task(_create(node, name))
+        node.creating_topics[name] = supervised(node.loop, _create(node, name), f"creation of {name}")
     return node.creating_topics[name]
 
 

@@ -7,14 +7,13 @@ Trouble on the way:
 * no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
   (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
 * `BrokerError`: the API's own error response;
-* a broken invariant or a failed disk: the node stops;
-* anything else is our bug: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
+* anything else is told to the error boundary (metadata_quorum/supervision.py), and if the node goes on the
+  client gets UNKNOWN_SERVER_ERROR; a request that has no answer of its own ends its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,10 +33,8 @@ from kraft.wire.header import (
     RequestHeader,
     read_request_header,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode, FatalError
-from metadata_quorum.invariants import InvariantViolation
-
-log = logging.getLogger(__name__)
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import awaited, tell
 
 
 class Dispatcher:
@@ -87,7 +84,7 @@ class Dispatcher:
             raise ProtocolError(str(error)) from None
         is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
         if is_for_controller and not stays(ctx.row, request):
-            return self._start(self._forward(ctx, request, body))
+            return self._start(self._forward(ctx, request, body), ctx)
         if header.api_key == ENVELOPE:
             return self._unwrap(ctx, request)
         return self.answer(ctx, request)
@@ -102,10 +99,10 @@ class Dispatcher:
             if result is None:
                 result = ctx.row.handler(self._node, ctx, request)
         except Exception as error:  # noqa: BLE001
-            return self._reply(ctx, self._error_response(ctx, request, error))
+            return self._refuse(ctx, request, error)
         if result is None or isinstance(result, Mapping):
-            return self._reply(ctx, result)
-        task = self._start(self._finish(ctx, request, result))
+            return self._reply(ctx, request, result)
+        task = self._start(self._finish(ctx, request, result), ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
         return task
@@ -125,18 +122,41 @@ class Dispatcher:
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
-            response = self._error_response(ctx, request, error)
-        return self._reply(ctx, response)
+            return self._refuse(ctx, request, error)
+        return self._reply(ctx, request, response)
 
-    def _reply(self, ctx: RequestContext, response: Response | None) -> Buffers:
+    def _reply(self, ctx: RequestContext, request: Message, response: Response | None) -> Buffers:
+        try:
+            return self._complete(ctx, response)
+        except Exception as error:  # noqa: BLE001 - what the handler gave does not fit into its schema
+            return self._refuse(ctx, request, error)
+
+    def _refuse(self, ctx: RequestContext, request: Message, error: Exception) -> Buffers:
+        """The API's own error response. Raises `ProtocolError` where not even that can be given."""
+        if isinstance(error, BrokerError):
+            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
+            code, message = error.code, error.message
+        else:
+            self._tell(ctx, error)
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+        try:
+            return self._complete(ctx, _refusal(ctx.row, request, code, message))
+        except Exception as again:
+            self._tell(ctx, again)
+            raise ProtocolError(f"{ctx.row.name} failed") from again
+
+    def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
         if ctx.amend is not None and response is not None:
             response = ctx.amend(response)
         if ctx.work is not None and response is not None:
             response = throttled(self._node, ctx, response)
         return _reply(ctx, response)
 
-    def _start(self, work: Coroutine[Any, Any, Buffers]) -> asyncio.Task[Buffers]:
-        task = self._node.loop.create_task(work)
+    def _tell(self, ctx: RequestContext, error: Exception) -> None:
+        tell(self._node.loop, f"{ctx.row.name} v{ctx.version} from {ctx.client_host}", error)
+
+    def _start(self, work: Coroutine[Any, Any, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
+        task = awaited(self._node.loop, work, ctx.row.name)
         self._watch(task)
         return task
 
@@ -146,15 +166,12 @@ class Dispatcher:
 
     def _done(self, task: asyncio.Task[Buffers]) -> None:
         self._tasks.pop(task, None)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, InvariantViolation | FatalError):
-            self._stop_node(error)
 
     async def _forward(self, ctx: RequestContext, request: Message, body: memoryview) -> Buffers:
         try:
             return await forward(self._node, ctx, body)
         except Exception as error:  # noqa: BLE001
-            return _reply(ctx, self._error_response(ctx, request, error))
+            return self._refuse(ctx, request, error)
 
     def _unwrap(self, ctx: RequestContext, envelope: Message) -> Reply:
         """Answer the request inside an envelope, and wrap the answer."""
@@ -184,7 +201,7 @@ class Dispatcher:
             return _reply(ctx, {"error_code": int(code), "response_data": None})
         reply = self.answer(inner, request)
         if isinstance(reply, asyncio.Future):
-            return self._start(_wrap_later(ctx, inner, reply))
+            return self._start(_wrap_later(ctx, inner, reply), ctx)
         return _wrap(ctx, inner, reply)
 
     def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
@@ -199,9 +216,7 @@ class Dispatcher:
         except (MalformedMessage, MalformedHeader) as error:
             raise ProtocolError(str(error)) from None
         except Exception as error:
-            if isinstance(error, InvariantViolation | FatalError):
-                self._stop_node(error)
-            log.error("%s v%d failed", ctx.row.name, ctx.version, exc_info=error)
+            self._tell(ctx, error)
             raise ProtocolError(f"{ctx.row.name} failed") from error
 
     def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, Buffers | None]:
@@ -231,21 +246,6 @@ class Dispatcher:
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
         response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
         return ctx, _reply(ctx, response)
-
-    def _error_response(self, ctx: RequestContext, request: Message, error: Exception) -> Response:
-        if isinstance(error, BrokerError):
-            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
-            return _refusal(ctx.row, request, error.code, error.message)
-        if isinstance(error, InvariantViolation | FatalError):
-            self._stop_node(error)
-        else:
-            log.error("%s v%d failed", ctx.row.name, ctx.version, exc_info=error)
-        return _refusal(ctx.row, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
-
-    def _stop_node(self, error: BaseException) -> None:
-        if self._node.on_fatal is None:
-            raise error
-        self._node.on_fatal(error)
 
 
 def _refusal(row: ApiRow, request: Message, code: ErrorCode, message: str) -> Response:

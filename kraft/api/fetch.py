@@ -26,12 +26,13 @@ from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import settle, tell
 
 FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
 
-Unread = list[tuple[FetchedPartition, OSError | CorruptBatchError]]
-"""What could not be read, and why: the disk failed, or a batch is not where it should be."""
+Unread = list[tuple[FetchedPartition, Exception]]
+"""What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
@@ -111,7 +112,11 @@ class _Fetch:
             return
         for each, error in done.result():
             each.error = ErrorCode.KAFKA_STORAGE_ERROR
-            if isinstance(error, OSError) and error.errno != errno.EBADF:  # not just closed: its log was cut
+            if not isinstance(error, OSError | CorruptBatchError):
+                tell(self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error)
+            elif (
+                isinstance(error, OSError) and error.errno != errno.EBADF
+            ):  # not just closed: its log was cut
                 self._disk_failed(each, error)
         self._reply(response)
 
@@ -127,11 +132,10 @@ class _Fetch:
     def _reply(self, response: FetchResponse) -> None:
         if response.session_id != NO_SESSION:
             self._ctx.connection.state[FETCH_SESSION] = response.session_id
-        buffers = _written(self._node, self._ctx, self._request, response)
         if self._answer is None:
-            self._now = buffers
-        elif not self._answer.done():
-            self._answer.set_result(buffers)
+            self._now = _written(self._node, self._ctx, self._request, response)
+        else:
+            settle(self._answer, lambda: _written(self._node, self._ctx, self._request, response))
 
 
 def _read_cached(each: FetchedPartition) -> bool:
@@ -153,7 +157,7 @@ def _read_all(cold: list[FetchedPartition]) -> Unread:
         assert each.slice is not None
         try:
             each.records = memoryview(each.slice.read())
-        except (OSError, CorruptBatchError) as error:
+        except Exception as error:  # noqa: BLE001 - one partition's affair, whatever it is
             unread.append((each, error))
     return unread
 

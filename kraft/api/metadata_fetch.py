@@ -21,6 +21,7 @@ from kraft.wire.fast_fetch import FETCH
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
 from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
+from metadata_quorum.supervision import settle
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """kafka.raft's limit on one answer."""
@@ -95,8 +96,8 @@ def handle(
     later: asyncio.Future[Buffers] = node.loop.create_future()
 
     def look_again(done: asyncio.Future[None]) -> None:
-        if not (later.done() or done.cancelled()):
-            later.set_result(_framed(ctx, wanted, _read(node, reader, wanted, request.max_bytes)))
+        if not done.cancelled():
+            settle(later, lambda: _framed(ctx, wanted, _read(node, reader, wanted, request.max_bytes)))
 
     more = reader.more(request.max_wait_ms / 1000)
     more.add_done_callback(look_again)

@@ -37,6 +37,7 @@ from kraft.wire.fast_produce import (
 from metadata_quorum.batch import codec_of, is_transactional
 from metadata_quorum.compression import Codec
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.supervision import awaited, settle
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
@@ -56,7 +57,7 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
     if request.transactional_id is not None:
         turn = Turn.take(node, ctx, request, refusals)
         if turn is not None:
-            return node.loop.create_task(_in_turn(node, ctx, request, turn))
+            return awaited(node.loop, _in_turn(node, ctx, request, turn), "Produce")
     return _append(node, ctx, request, refusals)
 
 
@@ -176,14 +177,16 @@ class _Produce:
         answer: asyncio.Future[Buffers] = self._node.loop.create_future()
 
         def on_done(outcomes: list[ErrorCode]) -> None:
-            for place, code in zip(self._places, outcomes, strict=True):
-                if code is not ErrorCode.NONE:
-                    self._results[place] = self._failed(self._results[place], code, "")
-            if not answer.done():
-                answer.set_result(self.reply())
+            settle(answer, partial(self._reply_with, outcomes))
 
         await_replication(self.appended, timer=self._node.deadlines, timeout=timeout_s, on_done=on_done)
         return answer.result() if answer.done() else answer
+
+    def _reply_with(self, outcomes: list[ErrorCode]) -> Buffers:
+        for place, code in zip(self._places, outcomes, strict=True):
+            if code is not ErrorCode.NONE:
+                self._results[place] = self._failed(self._results[place], code, "")
+        return self.reply()
 
     def reply_when_flushed(self) -> asyncio.Future[Buffers]:
         answer: asyncio.Future[Buffers] = self._node.loop.create_future()
@@ -198,8 +201,8 @@ class _Produce:
             if outcome is not ErrorCode.NONE:
                 self._results[place] = self._failed(self._results[place], outcome, "")
             open_places.discard(place)
-            if not open_places and not answer.done():
-                answer.set_result(self.reply())
+            if not open_places:
+                settle(answer, self.reply)
 
         for place, partition in waiting:
             partition.when_flushed(partial(on_flushed, place))

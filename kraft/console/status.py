@@ -37,17 +37,26 @@ def status(node: NodeContext) -> dict[str, Any]:
         "broker": None if node.partitions is None else _broker(node),
         "controller": None if node.raft is None else _controller(node),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
+        "faults": dict(node.faults),
     }
 
 
 def _broker(node: NodeContext) -> dict[str, Any]:
-    assert node.partitions is not None
+    partitions = node.partitions
+    assert partitions is not None
     registration = node.image.brokers.get(node.node_id)
     return {
         "epoch": node.broker_epoch(),
         "fenced": registration is None or registration.fenced,
-        "log_dirs": [{"path": each.path, "online": each.online} for each in node.partitions.log_dirs],
-        "partitions": [_partition(each) for each in node.partitions],
+        "log_dirs": [
+            {
+                "path": each.path,
+                "online": each.online,
+                "uncleanable_partitions": partitions.uncleanable_in(each),
+            }
+            for each in partitions.log_dirs
+        ],
+        "partitions": [_partition(each) for each in partitions],
     }
 
 

@@ -22,6 +22,7 @@ from kraft.net.connection import SCRATCH_BYTES, Allocate, Budget, Buffers, Frame
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import API_VERSIONS, request_header, response_body
 from metadata_quorum.errors import ErrorCode
+from metadata_quorum.supervision import tell
 
 _INT32: Final = struct.Struct(">i")
 
@@ -243,6 +244,9 @@ class PeerClient(asyncio.BufferedProtocol):
                 self._take(frame)
         except (ProtocolError, MalformedMessage, ValueError) as error:
             self._fail(error)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+            tell(self._loop, "reading an answer", error)
 
     def eof_received(self) -> bool:
         return False

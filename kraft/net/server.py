@@ -27,6 +27,7 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
+from metadata_quorum.supervision import tell
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,7 @@ class Server:
         self._sweep = self.loop.call_later(period, self._close_idle)
 
     def _close_idle(self) -> None:
+        self._schedule_sweep()
         now = self.loop.time()
         for connection in list(self.connections):
             quiet_s = now - connection.last_active
@@ -172,7 +174,6 @@ class Server:
             elif self.budget.exhausted and quiet_s > STALLED_FRAME_S and connection.blocks_budget:
                 log.warning("closing %s: it stalls inside a request while others wait", connection.name)
                 connection.abort()
-        self._schedule_sweep()
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -232,13 +233,18 @@ class ServerConnection(asyncio.BufferedProtocol):
             except ValueError as error:
                 log.warning("refusing %s: %s", self.name, error)
                 self.abort()
+            except Exception as error:  # noqa: BLE001 - else it would be let in without a name
+                self._refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
         self._pipeline.close()
         self._reader.close()
         for call_off in list(self._peer.parked.values()):
-            call_off()
+            try:
+                call_off()
+            except Exception as error:  # noqa: BLE001 - the others are to be called off too
+                tell(self._server.loop, f"what waited for {self.name}", error)
         self._peer.parked.clear()
         self._peer.mute = _deaf
         if self._unmute_timer is not None:
@@ -254,7 +260,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             for frame in self._reader.received(nbytes):
                 self._pipeline.enqueue(frame)
-        except ProtocolError as error:
+        except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
         self._pump()
@@ -280,7 +286,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             while (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
-        except ProtocolError as error:
+        except Exception as error:  # noqa: BLE001
             self._refuse(error)
         finally:
             self._pumping = False
@@ -298,14 +304,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
-        if self._transport.is_closing() or done.cancelled():
+        if done.cancelled():
             return
-        error = done.exception()
-        if error is not None:
+        try:
+            reply = done.result()
+            if self._transport.is_closing():
+                return
+            self._pipeline.fill(slot, reply)
+            self._flush()
+        except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
-        self._pipeline.fill(slot, done.result())
-        self._flush()
         if not self._reading:  # else nothing waits for room
             self._pump()
 
@@ -319,12 +328,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(output)
 
-    def _refuse(self, error: BaseException) -> None:
+    def _refuse(self, error: Exception) -> None:
+        """The connection cannot go on."""
+        if self._transport.is_closing() and isinstance(error, ProtocolError):
+            return
+        self.abort()
         if isinstance(error, ProtocolError):
             log.warning("closing %s: %s", self.name, error)
         else:
-            log.error("closing %s after an unexpected error", self.name, exc_info=error)
-        self.abort()
+            tell(self._server.loop, f"the connection of {self.name}", error)
 
     # ---- back-pressure
 

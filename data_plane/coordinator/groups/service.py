@@ -47,6 +47,7 @@ from data_plane.coordinator.machine import Instant, Producer, Ticket
 from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
+from metadata_quorum.supervision import tell
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -266,7 +267,10 @@ class GroupService:
         """Expire offsets; come back at once where a shard's share of one sweep was not enough."""
         more = False
         for shard, table in self._active():
-            more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
+            try:
+                more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
+            except Exception as error:  # noqa: BLE001
+                tell(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
         delay = 0.1 if more else self._config.retention_check_interval
         self._sweep_timer = self._loop.call_later(delay, self._sweep)
 

@@ -36,6 +36,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 ReplyT = TypeVar("ReplyT")
 
 _RETRY_S: Final = 0.1
+_AFTER_FAULT_S: Final = 5.0
 """Between attempts to write down what is done, while the partition's ISR is too small for it."""
 
 
@@ -269,11 +270,14 @@ class TransactionService:
             return
         task = supervised(self._loop, self._complete(held, transactional_id), f"markers-{transactional_id}")
         held.tasks[transactional_id] = task
-        task.add_done_callback(lambda _: self._completed(held, transactional_id))
+        task.add_done_callback(partial(self._completed, held, transactional_id))
 
-    def _completed(self, held: _Held, transactional_id: str) -> None:
+    def _completed(self, held: _Held, transactional_id: str, task: asyncio.Task[None]) -> None:
         held.tasks.pop(transactional_id, None)
-        self._complete_soon(held, transactional_id)  # prepared anew meanwhile
+        if not task.cancelled() and task.exception() is not None:  # of a bug: not at once again
+            self._loop.call_later(_AFTER_FAULT_S, self._complete_soon, held, transactional_id)
+        else:
+            self._complete_soon(held, transactional_id)  # prepared anew meanwhile
 
     async def _complete(self, held: _Held, transactional_id: str) -> None:
         table = held.table

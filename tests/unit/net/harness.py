@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import struct
 import types
@@ -26,12 +27,11 @@ WITHIN_S = 20.0
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on uvloop, as the node does."""
 
+    @functools.wraps(test)  # so that it can be parametrized
     def run(*args: Any, **kwargs: Any) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(asyncio.wait_for(test(*args, **kwargs), WITHIN_S))
 
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
     return run
 
 

@@ -14,6 +14,10 @@ from metadata_quorum.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
 
 
+def _raise(work: str, error: Exception) -> None:
+    raise error
+
+
 class Request:
     """Stands for what the callback of a wait holds."""
 
@@ -39,7 +43,7 @@ def waiting(waits: OffsetWaits, timer: WheelTimer) -> weakref.ref[Request]:
 @pytest.mark.parametrize("ending", ["reached", "failed", "expired"])
 def test_a_wait_that_is_over_is_freed_at_once(ending: str):
     loop = FakeLoop()
-    timer, waits = WheelTimer(loop), OffsetWaits()
+    timer, waits = WheelTimer(loop), OffsetWaits(_raise)
     held = waiting(waits, timer)
     assert held() is not None
     if ending == "reached":
@@ -49,3 +53,15 @@ def test_a_wait_that_is_over_is_freed_at_once(ending: str):
     else:
         loop.run()
     assert held() is None
+
+
+def test_a_callback_that_fails_takes_neither_the_others_with_it_nor_who_made_the_number_rise():
+    faults: list[Exception] = []
+    waits = OffsetWaits(lambda work, error: faults.append(error))
+    told: list[ErrorCode] = []
+    waits.add(5, told.append)
+    waits.add(5, lambda outcome: {}["a bug"])
+    waits.add(5, told.append)
+    assert waits.reached(5) == 3
+    assert told == [ErrorCode.NONE] * 2
+    assert [type(error) for error in faults] == [KeyError]
