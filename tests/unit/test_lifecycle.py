@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from kraft.broker_lifecycle import BROKER_REGISTRATION, BrokerIdentity, BrokerLifecycle
@@ -18,7 +18,7 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
 
     async def request(api_key: int, version: int, fields: dict[str, Any]) -> Message:
         asked.append((api_key, fields))
-        return Message(error_code=0, broker_epoch=50)
+        return cast(Message, SimpleNamespace(error_code=0, broker_epoch=50))
 
     async def register() -> None:
         loop = asyncio.get_running_loop()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from kraft.publisher import Publisher
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import RegisterBrokerRecord
 
 NODE_ID = 1
@@ -22,7 +23,7 @@ class _Broker:
         self.epoch = -1
         self.offsets: list[int] = []
         self.deaths: list[BaseException] = []
-        changes = SimpleNamespace(leading=(), following=(), removed=())
+        self.changes = changes = SimpleNamespace(leading=(), following=(), removed=())
 
         def apply(delta: MetadataDelta, image: MetadataImage) -> object:
             self.offsets.append(image.offset)
@@ -31,7 +32,11 @@ class _Broker:
         partitions: Any = SimpleNamespace(apply=apply, drop_strays=lambda image: None)
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
         groups: Any = SimpleNamespace(view=unused)
-        node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE)
+        self.faults: list[BaseException] = []
+        loop = SimpleNamespace(
+            call_exception_handler=lambda context: self.faults.append(context["exception"])
+        )
+        node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE, loop=loop)
         self.publisher = Publisher(
             node,
             partitions,
@@ -87,3 +92,25 @@ def test_a_second_process_of_our_id_ends_this_one():
     (death,) = broker.deaths
     assert isinstance(death, FatalError)
     assert death.exit_code == ExitCode.BAD_CONFIG
+
+
+def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
+    """A broker that broke off in the middle would answer from metadata that it has half acted on."""
+    broker = _Broker()
+    broker.epoch = 5
+    done: list[str] = []
+
+    def partition(name: str) -> Any:
+        return SimpleNamespace(tp=TopicPartition(name, 0), leader_epoch=0)
+
+    def follow(followed: Any) -> None:
+        if followed.tp.topic == "bad":
+            raise KeyError("a bug")
+        done.append(followed.tp.topic)
+
+    broker.changes.following = [partition("one"), partition("bad"), partition("other")]
+    broker.publisher._fetchers = cast(Any, SimpleNamespace(follow=follow))
+    broker.commit(5)
+    assert done == ["one", "other"]
+    assert broker.publisher.published_offset == 0
+    assert [type(error) for error in broker.faults] == [KeyError]
