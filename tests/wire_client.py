@@ -26,6 +26,7 @@ class Wire:
         return self.run(self.client(port).request(api_key, version, fields, timeout_s=60))
 
     def client(self, port: int) -> PeerClient:
+        self.run(asyncio.sleep(0))  # the loop stood still since the last call: who hung up is heard of now
         client = self._clients.get(port)
         if client is None or not client.connected:
             client = self.run(PeerClient.connect(self.loop, Address(HOST, port), "test"))
