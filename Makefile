@@ -5,7 +5,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-JOBS   ?= 2
+
+# Tests at a time, for two cores: most wait for nodes. Random faults at a time: these compute.
+WORKERS ?= 4
+JOBS    ?= 2
 
 # A node is a Python of its own, and so is a Spark worker: each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -37,10 +40,10 @@ demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the 
 
 test: $(READY) ## everything that runs in minutes
 	@rm -f build/rows.json
-	$(BIN)/python -m pytest -n $(JOBS) -m "not long"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
 test-long: $(READY) ## more seeds, longer runs
-	$(BIN)/python -m pytest -n $(JOBS) -m long
+	$(BIN)/python -m pytest -n $(WORKERS) -m long
 
 # SEED: the first one; COUNT: how many (without it until Ctrl-C); SEEDS=3,17: only these; MINUTES: of faults per seed.
 chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
 from tests.rows import RowRecorder
+from tests.workers import Workers
 
 # A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -28,6 +29,8 @@ APPLICATION_ARTIFACTS = ("kafka-streams", "connect-runtime", "connect-file")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
+    if config.pluginmanager.has_plugin("xdist"):
+        config.pluginmanager.register(Workers(), "kraft-workers")
 
 
 @pytest.fixture(scope="session")

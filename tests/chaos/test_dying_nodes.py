@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,15 @@ from tests.rdkafka import QUIET, send
 from tests.waiting import wait_until
 
 PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LocalCluster]:
+    """One that nobody else has filled: it loses a disk."""
+    with running_cluster(tmp_path_factory.mktemp("dying"), free_ports(9)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

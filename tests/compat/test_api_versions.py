@@ -35,12 +35,12 @@ async def answers(address: Address, row: ApiRow) -> None:
 
 
 @pytest.mark.parametrize("row", PUBLIC, ids=lambda row: row.name)
-def test_every_version_is_answered(cluster: LocalCluster, row: ApiRow) -> None:
-    host, _, port = cluster.bootstrap.split(",")[0].rpartition(":")
+def test_every_version_is_answered(shared_cluster: LocalCluster, row: ApiRow) -> None:
+    host, _, port = shared_cluster.bootstrap.split(",")[0].rpartition(":")
     if Role.BROKER in row.listeners:
         asyncio.run(answers(Address(host, int(port)), row))
     if Role.CONTROLLER in row.listeners:
-        asyncio.run(answers(Address(host, cluster.nodes[1].controller_port), row))
+        asyncio.run(answers(Address(host, shared_cluster.nodes[1].controller_port), row))
 
 
 @pytest.mark.kafka

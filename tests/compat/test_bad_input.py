@@ -63,9 +63,9 @@ async def send_raw(address: Address, data: bytes) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frame=st.sampled_from(FRAMES), changes=damage, cut=st.floats(0, 1), lie=st.integers(-1, 3))
 def test_damaged_frames(
-    cluster: LocalCluster, frame: bytes, changes: list[tuple[float, int]], cut: float, lie: int
+    shared_cluster: LocalCluster, frame: bytes, changes: list[tuple[float, int]], cut: float, lie: int
 ) -> None:
-    address = client_address(cluster)
+    address = client_address(shared_cluster)
     damaged = bytearray(frame)
     for place, value in changes:
         damaged[int(place * len(damaged))] = value
@@ -124,16 +124,16 @@ async def produce(client: PeerClient, topic: str, records: bytes) -> Message:
 
 
 @pytest.mark.parametrize("kind", BAD_BATCHES)
-def test_damaged_batches(cluster: LocalCluster, kind: str) -> None:
+def test_damaged_batches(shared_cluster: LocalCluster, kind: str) -> None:
     records, expected = BAD_BATCHES[kind]
     topic = f"bad-{kind}"
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        client = await PeerClient.connect(loop, client_address(cluster), "test")
+        client = await PeerClient.connect(loop, client_address(shared_cluster), "test")
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": 3}
         await client.request(CREATE_TOPICS, 7, {"topics": [wanted]})
-        leader = await leader_of(client, cluster, topic)
+        leader = await leader_of(client, shared_cluster, topic)
         assert (await produce(leader, topic, bytes(records))).error_code in expected
         good = await produce(leader, topic, bytes(batch()))
         assert (good.error_code, good.base_offset) == (0, 0)

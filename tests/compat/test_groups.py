@@ -16,13 +16,13 @@ from tests.waiting import wait_until
 Partition = tuple[str, int]
 
 
-def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+def create_topic(bootstrap: str, name: str, partitions: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 3)])[name].result(30)
 
 
-def produce(cluster: LocalCluster, topic: str, each: int, partitions: int = 3) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+def produce(bootstrap: str, topic: str, each: int, partitions: int = 3) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for n in range(each):
         for partition in range(partitions):
             producer.produce(topic, f"{partition}-{n}".encode(), partition=partition)
@@ -30,10 +30,10 @@ def produce(cluster: LocalCluster, topic: str, each: int, partitions: int = 3) -
 
 
 @contextmanager
-def consumer(cluster: LocalCluster, group: str, *topics: str, **settings: Any) -> Iterator[Consumer]:
+def consumer(bootstrap: str, group: str, *topics: str, **settings: Any) -> Iterator[Consumer]:
     """`static`: an instance id; other settings as keywords with underscores for dots."""
     config: dict[str, Any] = {
-        "bootstrap.servers": cluster.bootstrap,
+        "bootstrap.servers": bootstrap,
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
@@ -97,13 +97,13 @@ def committed(member: Consumer, topic: str, partitions: int = 3) -> list[int]:
 
 @pytest.mark.row("G1", "G2")
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_three_partitions_and_two_three_four_consumers(cluster: LocalCluster, strategy: str) -> None:
+def test_three_partitions_and_two_three_four_consumers(bootstrap: str, strategy: str) -> None:
     topic = f"shared-{strategy}"
-    create_topic(cluster, topic)
+    create_topic(bootstrap, topic)
     with ExitStack() as stack:
         members: list[Consumer] = []
         for sizes in ([3], [2, 1], [1, 1, 1], [1, 1, 1, 0]):
-            member = consumer(cluster, f"g-{strategy}", topic, partition_assignment_strategy=strategy)
+            member = consumer(bootstrap, f"g-{strategy}", topic, partition_assignment_strategy=strategy)
             members.append(stack.enter_context(member))
             settled(members, all_of(topic), sizes)
         for sizes in ([1, 1, 1], [2, 1]):
@@ -112,32 +112,35 @@ def test_three_partitions_and_two_three_four_consumers(cluster: LocalCluster, st
 
 
 @pytest.mark.row("G2")
-def test_new_partitions_and_a_new_topic_by_pattern_rebalance(cluster: LocalCluster) -> None:
-    create_topic(cluster, "grows-a", 1)
-    with consumer(cluster, "g-grows", "^grows-.*") as one, consumer(cluster, "g-grows", "^grows-.*") as two:
+def test_new_partitions_and_a_new_topic_by_pattern_rebalance(bootstrap: str) -> None:
+    create_topic(bootstrap, "grows-a", 1)
+    with (
+        consumer(bootstrap, "g-grows", "^grows-.*") as one,
+        consumer(bootstrap, "g-grows", "^grows-.*") as two,
+    ):
         settled([one, two], [("grows-a", 0)], [1, 0])
-        create_topic(cluster, "grows-b", 2)
+        create_topic(bootstrap, "grows-b", 2)
         settled([one, two], [("grows-a", 0), ("grows-b", 0), ("grows-b", 1)], [1, 2])
 
 
 @pytest.mark.row("G2")
-def test_a_static_member_that_restarts_gets_its_own_back(cluster: LocalCluster) -> None:
-    create_topic(cluster, "static")
-    with consumer(cluster, "g-static", "static", group_instance_id="one") as one:
-        two = consumer(cluster, "g-static", "static", group_instance_id="two")
+def test_a_static_member_that_restarts_gets_its_own_back(bootstrap: str) -> None:
+    create_topic(bootstrap, "static")
+    with consumer(bootstrap, "g-static", "static", group_instance_id="one") as one:
+        two = consumer(bootstrap, "g-static", "static", group_instance_id="two")
         with two as member:
             before = settled([one, member], all_of("static"), [2, 1])
         # a static member does not leave as it closes; its partitions wait for it
-        with consumer(cluster, "g-static", "static", group_instance_id="two") as member:
+        with consumer(bootstrap, "g-static", "static", group_instance_id="two") as member:
             assert settled([one, member], all_of("static"), [2, 1]) == before
 
 
 @pytest.mark.row("G4")
-def test_offsets_by_record_by_partition_by_batch_automatically_and_outside(cluster: LocalCluster) -> None:
+def test_offsets_by_record_by_partition_by_batch_automatically_and_outside(bootstrap: str) -> None:
     topic = "committed"
-    create_topic(cluster, topic)
-    produce(cluster, topic, each=10)
-    with consumer(cluster, "g-manual", topic) as member:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, each=10)
+    with consumer(bootstrap, "g-manual", topic) as member:
         read(member, 30)
         member.commit(offsets=[TopicPartition(topic, 1, 4)], asynchronous=False)  # one record's
         assert committed(member, topic)[1] == 4
@@ -145,23 +148,23 @@ def test_offsets_by_record_by_partition_by_batch_automatically_and_outside(clust
         assert committed(member, topic)[1:] == [4, 7]
         member.commit(asynchronous=False)  # all that was read
         assert committed(member, topic) == [10, 10, 10]
-    with consumer(cluster, "g-auto", topic, enable_auto_commit=True, auto_commit_interval_ms=50) as member:
+    with consumer(bootstrap, "g-auto", topic, enable_auto_commit=True, auto_commit_interval_ms=50) as member:
         read(member, 30)
         wait_until(lambda: committed(member, topic) == [10, 10, 10], "the automatic commit")
-    with consumer(cluster, "g-outside", topic) as member:
+    with consumer(bootstrap, "g-outside", topic) as member:
         settled([member], all_of(topic), [3])
         member.assign([TopicPartition(topic, 0, 6)])  # the user's own book says 6
         assert read(member, 4) == [(0, 6), (0, 7), (0, 8), (0, 9)]
 
 
 @pytest.mark.row("G2")
-def test_a_commit_of_an_older_generation_is_refused(cluster: LocalCluster) -> None:
+def test_a_commit_of_an_older_generation_is_refused(bootstrap: str) -> None:
     topic = "fenced"
-    create_topic(cluster, topic)
-    produce(cluster, topic, each=1)
-    with consumer(cluster, "g-fenced", topic, session_timeout_ms=6_000, max_poll_interval_ms=6_000) as slow:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, each=1)
+    with consumer(bootstrap, "g-fenced", topic, session_timeout_ms=6_000, max_poll_interval_ms=6_000) as slow:
         read(slow, 3)
-        with consumer(cluster, "g-fenced", topic) as other:
+        with consumer(bootstrap, "g-fenced", topic) as other:
             # `slow` does not poll: it is put out of the group, and its partitions go to `other`
             settled([other], all_of(topic), [3])
             with pytest.raises(KafkaException):
@@ -170,12 +173,14 @@ def test_a_commit_of_an_older_generation_is_refused(cluster: LocalCluster) -> No
 
 
 @pytest.mark.row("G3")
-def test_offsets_and_group_survive_the_death_of_their_coordinator(cluster: LocalCluster) -> None:
+def test_offsets_and_group_survive_the_death_of_their_coordinator(
+    cluster: LocalCluster, bootstrap: str
+) -> None:
     topic = "survives"
-    create_topic(cluster, topic)
-    produce(cluster, topic, each=20)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    with consumer(cluster, "g-survives", topic, session_timeout_ms=30_000) as member:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, each=20)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    with consumer(bootstrap, "g-survives", topic, session_timeout_ms=30_000) as member:
         read(member, 60)
         member.commit(asynchronous=False)
         dead = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(30).coordinator.id
@@ -185,13 +190,13 @@ def test_offsets_and_group_survive_the_death_of_their_coordinator(cluster: Local
             wait_until(lambda: _try_commit(member, topic), "a commit with the new coordinator")
             assert committed(member, topic) == [20, 20, 19]
             # A client of its own: librdkafka's admin remembers coordinators, the dead one too.
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+            admin = AdminClient({"bootstrap.servers": bootstrap})
             group = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(30)
             assert group.coordinator.id != dead
             assert len(group.members) == 1
         finally:
             cluster.start_node(dead)
-    with consumer(cluster, "g-survives", topic) as member:
+    with consumer(bootstrap, "g-survives", topic) as member:
         assert read(member, 1) == [(2, 19)]
 
 

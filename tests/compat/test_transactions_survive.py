@@ -28,8 +28,8 @@ INPUTS = 400
 
 
 @pytest.fixture(scope="module")
-def topics(cluster: LocalCluster) -> Callable[..., None]:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+def topics(shared_cluster: LocalCluster) -> Callable[..., None]:
+    admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap, **QUIET})
 
     def make(*names: str) -> None:
         for made in admin.create_topics([NewTopic(name, 2, 3) for name in names]).values():

@@ -1,0 +1,42 @@
+"""Which worker runs what. There are more workers than cores: most tests wait for nodes.
+
+A file stays on one worker, for the sake of its clusters; so do the rooms of TOGETHER, for what is dearer.
+They are handed out in the order of ROOMS: long ones first, so that no worker has long to go alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+ROOMS: Final = ("spark", "chaos", "compat", "users", "cli", "trouble", "seeds", "property")
+"""Below tests/; the others follow."""
+TOGETHER: Final = ("tests/spark/",)
+"""One Spark is enough."""
+
+
+class InRooms(LoadScopeScheduling):
+    """As `--dist=loadfile`, but for TOGETHER."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return next((room for room in TOGETHER if path.startswith(room)), path)
+
+
+def _place(item: pytest.Item) -> int:
+    parts = item.nodeid.split("/")
+    return ROOMS.index(parts[1]) if parts[1] in ROOMS else len(ROOMS)
+
+
+class Workers:
+    """A pytest plugin, for the controller and for the workers."""
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+        return InRooms(config, log)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=_place)
