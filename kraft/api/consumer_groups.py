@@ -7,6 +7,7 @@ responses. What makes no sense by itself is refused here, before any group is lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from data_plane.coordinator.groups.consumer.assignment import Assignment
@@ -76,7 +77,7 @@ def _sight(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
     if node.authorizer is None:
         return lambda topic: True
     asker = Asker.of(node.authorizer, ctx)
-    return lambda topic: asker.may(Operation.DESCRIBE, AclResource.TOPIC, topic)
+    return cache(lambda topic: asker.may(Operation.DESCRIBE, AclResource.TOPIC, topic))
 
 
 def _check_enabled(node: NodeContext) -> None:

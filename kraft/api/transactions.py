@@ -11,18 +11,19 @@ Offsets that are committed in a transaction are in group_offsets.py.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.patterns import Pattern
 from data_plane.coordinator.transactions.records import Transaction, TransactionState
 from data_plane.coordinator.transactions.service import TransactionService
 from data_plane.log.producers import ProducerState
 from kraft.api import replicas
 from kraft.api.groups import coordinator as group_coordinator
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -240,31 +241,32 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
     states = {state.label: state for state in TransactionState}
     unknown = [name for name in request.state_filters if name not in states]
     try:
-        pattern = re.compile(request.transactional_id_pattern or "")
-    except re.error as error:
+        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+    state_filters, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    now_ms, duration_ms = node.now_ms(), request.duration_filter
 
     def wanted(name: str, known: Transaction) -> bool:
         return (
-            (not request.state_filters or known.state.label in request.state_filters)
-            and (not request.producer_id_filters or known.producer_id in request.producer_id_filters)
-            and (request.duration_filter < 0 or _is_open_for(known, node.now_ms(), request.duration_filter))
-            and (not request.transactional_id_pattern or pattern.fullmatch(name) is not None)
+            (not state_filters or known.state.label in state_filters)
+            and (not producer_ids or known.producer_id in producer_ids)
+            and (duration_ms < 0 or _is_open_for(known, now_ms, duration_ms))
+            and (pattern is None or pattern.matches(name))
         )
 
-    return {
-        "error_code": 0,
-        "unknown_state_filters": unknown,
-        "transaction_states": [
-            {
-                "transactional_id": name,
-                "producer_id": known.producer_id,
-                "transaction_state": known.state.label,
-            }
-            for name, known in sorted(await coordinator(node).list(), key=lambda each: each[0])
-            if wanted(name, known)
-        ],
-    }
+    found = []
+    listed = sorted(await coordinator(node).list(), key=lambda each: each[0])
+    async for name, known in in_slices(listed, 500, lambda each: 1 + len(each[0])):
+        if wanted(name, known):
+            found.append(
+                {
+                    "transactional_id": name,
+                    "producer_id": known.producer_id,
+                    "transaction_state": known.state.label,
+                }
+            )
+    return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
 
 
 def _is_open_for(known: Transaction, now_ms: int, duration_ms: int) -> bool:

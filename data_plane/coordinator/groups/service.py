@@ -51,6 +51,9 @@ from metadata_quorum.supervision import tell
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
+_NAMES_PER_TURN: Final = 256
+"""Topics whose visibility is asked for between two turns of the loop."""
+
 ReplyT = TypeVar("ReplyT")
 
 
@@ -163,11 +166,26 @@ class GroupService:
             unique = UUID(int=self._rng.getrandbits(128), version=4)
             text = urlsafe_b64encode(unique.bytes).rstrip(b"=").decode()
             request = replace(request, member_id=text)  # as Kafka writes its ids
+        await self._look_up_patterns(request)
         return await self._ask(
             request.group_id,
             ConsumerHeartbeatReply,
             lambda table, ticket, at: table.consumer_heartbeat(request, ticket, at),
         )
+
+    async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
+        """What they stand for, in pieces: the decision that needs it cannot pause."""
+        held = self._shards.get(self.partition_for(request.group_id))
+        if held is None:
+            return  # the decision will refuse
+        at = Instant(self._loop.time(), self._now_ms())
+        for regex in sorted(held[1].patterns_to_look_up(request, at)):
+            for _ in self.view.matches.steps(regex):
+                await asyncio.sleep(0)
+            for place, name in enumerate(self.view.matches.matching(regex), 1):
+                request.may_see(name)  # which remembers
+                if place % _NAMES_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     # --- offsets -------------------------------------------------------------------------------
 

@@ -134,6 +134,13 @@ class GroupTable:
             return self._outcome(group, group.leave(request, at), ticket)
         return self._decided(group, group.leave(request, ticket, at))
 
+    def patterns_to_look_up(self, request: ConsumerHeartbeat, at: Instant) -> set[str]:
+        """Before `consumer_heartbeat`, which does not wait for them."""
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.patterns_to_look_up(request, at)
+        return {request.subscribed_topic_regex} if request.subscribed_topic_regex else set()
+
     def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
         """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""
         group = self._groups.get(request.group_id)

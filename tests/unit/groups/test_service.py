@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -33,6 +35,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
+from tests.unit.groups.topics import Topics
 
 ORDERS_0 = TopicPartition("orders", 0)
 CONFIG = GroupServiceConfig(
@@ -418,5 +421,38 @@ def test_of_two_offsets_the_later_one_counts_whichever_transaction_ends_first(re
                 groups.become_leader(number, 2)
                 await groups.loaded()
             assert await committed(groups) == 25
+
+    run(test)
+
+
+def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
+    """Others have their turns while a heartbeat waits for what its pattern stands for."""
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            topics = Topics()
+            for number in range(400):
+                topics.create(f"t{number}", 1)
+            groups.view.image = topics.view.image
+            asked: list[str] = []
+            joining = asyncio.ensure_future(
+                groups.consumer_heartbeat(
+                    ConsumerHeartbeat(
+                        "g",
+                        "m",
+                        0,
+                        rebalance_timeout_ms=1000,
+                        subscribed_topic_regex="t.*",
+                        owned={},
+                        may_see=lambda name: not asked.append(name),
+                    )
+                )
+            )
+            turns = 0
+            while not joining.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 400 / NAMES_PER_STEP
+            assert len((await joining).assignment or {}) == 400
 
     run(test)

@@ -8,10 +8,11 @@ grown, and by it a group knows at the next heartbeat that its target may be stal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from uuid import UUID
 
+from data_plane.coordinator.groups.consumer.topic_patterns import TopicMatches
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import ResourceType
 
@@ -24,12 +25,14 @@ class ClusterView:
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
         self.image = image
         self.topics_version = 0
+        self.matches = TopicMatches(lambda: self.image.topics_by_name.keys())
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         before, self.image = self.image, image
         touched = [*delta.changed_topics, *delta.deleted_topics]
         if any(_size(before, topic_id) != _size(image, topic_id) for topic_id in touched):
             self.topics_version += 1
+            self.matches.forget()
 
     def topic_id(self, name: str) -> UUID | None:
         topic = self.image.topic(name)
@@ -38,9 +41,6 @@ class ClusterView:
     def topic_name(self, topic_id: UUID) -> str | None:
         topic = self.image.topic(topic_id)
         return None if topic is None else topic.name
-
-    def topic_names(self) -> Collection[str]:
-        return self.image.topics_by_name.keys()
 
     def size(self, topic_id: UUID) -> int:
         """How many partitions the topic has."""

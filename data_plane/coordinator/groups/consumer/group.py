@@ -22,7 +22,12 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
-from data_plane.coordinator.groups.consumer.rebalance import Setting, assignor_of
+from data_plane.coordinator.groups.consumer.rebalance import (
+    Setting,
+    assignor_of,
+    patterns_are_old,
+    patterns_in_use,
+)
 from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord, Kind
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import (
@@ -113,6 +118,19 @@ class ConsumerGroup:
                 for member_id, member in state.members.items()
             ),
         )
+
+    def patterns_to_look_up(self, request: ConsumerHeartbeat, at: Instant) -> set[str]:
+        """What a heartbeat of this group will need to know; nothing, most of the time."""
+        used = patterns_in_use(self.state)
+        if request.subscribed_topic_regex:
+            used.add(request.subscribed_topic_regex)
+        if used <= self.state.regexes.keys() and not (
+            request.is_full
+            or self._topics_seen != self._view.topics_version
+            or patterns_are_old(self.state, self.rules, at)
+        ):
+            return set()
+        return used
 
     def check_commit(self, request: CommitOffsets) -> ErrorCode:
         """Whether these offsets may be committed."""

@@ -31,7 +31,7 @@ class ConsumerHeartbeat:
     client_id: str = ""
     client_host: str = ""
     may_see: Callable[[str], bool] = field(default=lambda topic: True, compare=False)
-    """Whether the asker may know of a topic; a pattern stands for those only."""
+    """Whether the asker may know of a topic, remembered once asked; a pattern stands for those only."""
 
     @property
     def is_full(self) -> bool:

@@ -22,7 +22,6 @@ from data_plane.coordinator.groups.consumer.reconciliation import reconciled
 from data_plane.coordinator.groups.consumer.records import ResolvedRegex
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
-from data_plane.coordinator.groups.consumer.topic_patterns import matching
 from data_plane.coordinator.machine import Instant
 
 
@@ -42,7 +41,7 @@ class Setting:
 
 def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> None:
     """See that epoch and target are those of the present subscriptions and topics."""
-    if subscriptions_changed or setting.topics_changed or _patterns_are_old(draft, setting):
+    if subscriptions_changed or setting.topics_changed or _must_look_again(draft, setting):
         forget_patterns(draft)
         if setting.may_see is not None:
             _resolve_patterns(draft, setting, setting.may_see)
@@ -55,23 +54,28 @@ def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> No
 
 def forget_patterns(draft: Draft) -> None:
     """Those that no member uses any more."""
-    used = {member.metadata.subscribed_topic_regex for member in draft.state.members.values()}
-    for regex in sorted(draft.state.regexes.keys() - used):
+    for regex in sorted(draft.state.regexes.keys() - patterns_in_use(draft.state)):
         draft.erase_regex(regex)
 
 
-def _patterns_are_old(draft: Draft, setting: Setting) -> bool:
-    oldest = min((resolved.timestamp for resolved in draft.state.regexes.values()), default=None)
-    age_ms = 0 if oldest is None else setting.at.now_ms - oldest
-    return age_ms >= setting.rules.regex_refresh_interval_ms
+def patterns_are_old(state: ConsumerGroupState, rules: ConsumerGroupRules, at: Instant) -> bool:
+    oldest = min((resolved.timestamp for resolved in state.regexes.values()), default=None)
+    return oldest is not None and at.now_ms - oldest >= rules.regex_refresh_interval_ms
+
+
+def patterns_in_use(state: ConsumerGroupState) -> set[str]:
+    return {regex for m in state.members.values() if (regex := m.metadata.subscribed_topic_regex)}
+
+
+def _must_look_again(draft: Draft, setting: Setting) -> bool:
+    return patterns_are_old(draft.state, setting.rules, setting.at)
 
 
 def _resolve_patterns(draft: Draft, setting: Setting, may_see: Callable[[str], bool]) -> None:
     """Every pattern stands for the topics that match now and that the asker may know of."""
-    used = {member.metadata.subscribed_topic_regex for member in draft.state.members.values()}
-    old = _patterns_are_old(draft, setting)
-    for regex in sorted(regex for regex in used if regex):
-        topics = tuple(name for name in matching(regex, setting.view.topic_names()) if may_see(name))
+    old = _must_look_again(draft, setting)
+    for regex in sorted(patterns_in_use(draft.state)):
+        topics = tuple(name for name in setting.view.matches.matching(regex) if may_see(name))
         known = draft.state.regexes.get(regex)
         if known is None or known.topics != topics or old:
             resolved = ResolvedRegex(topics, setting.view.image.offset, setting.at.now_ms)
