@@ -35,7 +35,7 @@ class CleanerHost(Protocol):
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
 
-    def storage_failed(self, partition: Partition, error: OSError) -> None: ...
+    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None: ...
 
     def fault(self, work: str, error: Exception) -> None: ...
 
@@ -108,7 +108,9 @@ class LogCleaner:
                 await self._checkpoint(partition)
         except OSError as error:
             if not partition.removed and partition.log is log:  # else its files went away meanwhile
-                self._host.storage_failed(partition, error)
+                self._host.storage_failed(partition, error, in_doubt=replaced)
+            if not replaced:
+                await self._discard(work)
         except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
             self._give_up(partition, error)
             if not replaced:

@@ -364,7 +364,7 @@ class Partition:
                 # Nothing to cut but an epoch that was opened here and never written in.
                 log.epochs.truncate_from_end(log.log_end_offset)
         except OSError as e:
-            self._storage_failed(e)
+            self._storage_failed(e, in_doubt=True)
         self._delete_files()
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
 
@@ -375,7 +375,7 @@ class Partition:
         try:
             self.log.truncate_fully_and_start_at(offset)
         except OSError as e:
-            self._storage_failed(e)
+            self._storage_failed(e, in_doubt=True)
         self._delete_files()
         self.high_watermark = offset
         self.watchers.role_changed()
@@ -499,7 +499,7 @@ class Partition:
         try:
             self.log.advance_log_start(offset)
         except OSError as e:
-            self._storage_failed(e)
+            self._storage_failed(e, in_doubt=True)
         self.log_start_moved()
 
     def log_start_moved(self) -> None:
@@ -533,6 +533,6 @@ class Partition:
             f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
         )
 
-    def _storage_failed(self, error: OSError) -> NoReturn:
-        self._host.storage_failed(self, error)
+    def _storage_failed(self, error: OSError, *, in_doubt: bool = False) -> NoReturn:
+        self._host.storage_failed(self, error, in_doubt=in_doubt)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

@@ -49,8 +49,9 @@ class PartitionHost(Protocol):
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""
 
-    def storage_failed(self, partition: Partition, error: OSError) -> None:
-        """Take the log directory of `partition` offline."""
+    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+        """Take the log directory of `partition` offline if its disk has failed; else the partition alone, if
+        the error has left its log `in_doubt`."""
 
     def fault(self, work: str, error: Exception) -> None:
         """Something that hangs on the partition has failed of a bug: tell the error boundary."""

@@ -37,6 +37,7 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replica import AlterPartitionItem
 from data_plane.replica_moves import ReplicaMoves
 from data_plane.timing_wheel import Deadline, WheelTimer
+from metadata_quorum.disk import is_of_disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import BrokerRegistration, PartitionRegistration, TopicPartition
@@ -173,7 +174,7 @@ class Partitions:
                 try:
                     directory.mark_running(broker_epoch)
                 except OSError as e:
-                    self.fail_log_dir(directory, e)
+                    self.dir_error(directory, e)
 
     # --- host of the partitions ---------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class Partitions:
                 if partition.log.unflushed_records < partition.log.config.flush_messages:
                     return
         except OSError as e:
-            self.storage_failed(partition, e)
+            self.storage_failed(partition, e, in_doubt=True)
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
             self.give_up(partition, "the flush", e)
         finally:
@@ -235,10 +236,22 @@ class Partitions:
                 max(deletion.due_ms - now_ms, 0) / 1000, partial(self._run_blocking, directory, deletion.run)
             )
 
-    def storage_failed(self, partition: Partition, error: OSError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
         directory = self._dir_of.get(partition)
-        if directory is not None:
+        if directory is None:
+            return
+        if in_doubt and not is_of_disk(error):
+            self.give_up(partition, "the log", error)
+        else:
+            self.dir_error(directory, error)
+
+    def dir_error(self, directory: LogDir, error: OSError) -> bool:
+        """Whether it has failed: then it is offline now. Else only what was tried has come to nothing."""
+        if is_of_disk(error):
             self.fail_log_dir(directory, error)
+            return True
+        tell(self._loop, f"work in {directory.path}", error)
+        return False
 
     def fault(self, work: str, error: Exception) -> None:
         tell(self._loop, work, error)
@@ -507,6 +520,8 @@ class Partitions:
             try:
                 return directory.open_log(tp, topic_id, config, self._now_ms()), directory
             except OSError as e:
+                if not is_of_disk(e):
+                    raise
                 self.fail_log_dir(directory, e)
             except (BrokerError, LogCorruptError) as e:
                 logger.error("%s cannot be opened: %s", tp, e)
@@ -536,15 +551,15 @@ class Partitions:
         try:
             log.close()
         except OSError as e:
-            self.fail_log_dir(directory, e)
-            return
+            if self.dir_error(directory, e):
+                return
         self._let_go(tp, directory, suffix, log.config.file_delete_delay_ms)
 
     def _let_go(self, tp: TopicPartition, directory: LogDir, suffix: str, delay_ms: int) -> None:
         try:
             path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), suffix)
         except OSError as e:
-            self.fail_log_dir(directory, e)
+            self.dir_error(directory, e)
             return
         self._checkpoints_stale = True
         if suffix == "delete":
@@ -575,7 +590,7 @@ class Partitions:
             start_before = partition.log.log_start_offset
             deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
         except OSError as e:
-            self.fail_log_dir(directory, e)
+            self.dir_error(directory, e)
             return
         if partition.log.log_start_offset != start_before:
             partition.log_start_moved()
@@ -611,7 +626,7 @@ class Partitions:
                 try:
                     await self._blocking(write)
                 except OSError as e:
-                    self.fail_log_dir(directory, e)
+                    self.dir_error(directory, e)
 
     def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
         """The logs that lie there, with their high watermarks; also those that no metadata has claimed
@@ -641,7 +656,7 @@ class Partitions:
             try:
                 await self._blocking(work)
             except OSError as e:
-                self.fail_log_dir(directory, e)
+                self.dir_error(directory, e)
 
         if directory.online and not self._closed:
             self._spawn(run())

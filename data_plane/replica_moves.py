@@ -45,7 +45,8 @@ class MovesHost(Protocol):
 
     def log_dir_of(self, partition: Partition) -> LogDir: ...
 
-    def fail_log_dir(self, directory: LogDir, error: OSError) -> None: ...
+    def dir_error(self, directory: LogDir, error: OSError) -> bool:
+        """Whether the directory has failed."""
 
     def storage_failed(self, partition: Partition, error: OSError) -> None: ...
 
@@ -145,7 +146,7 @@ class ReplicaMoves:
             log = directory.open_future(partition.tp, tag, partition.topic_id, config, self._now_ms())
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
         except OSError as e:
-            self._host.fail_log_dir(directory, e)
+            self._host.dir_error(directory, e)
             return None
         return log
 
@@ -182,7 +183,7 @@ class ReplicaMoves:
         try:
             await self._blocking(partial(directory.disk.remove_tree, log.directory))
         except OSError as e:
-            self._host.fail_log_dir(directory, e)
+            self._host.dir_error(directory, e)
 
     async def _run(self, move: ReplicaMove) -> None:
         partition = move.partition
@@ -190,8 +191,10 @@ class ReplicaMoves:
             while not await self._step(move):
                 pass
         except OSError as e:
-            self._forget(partition)
-            self._host.fail_log_dir(move.directory, e)
+            if self._host.dir_error(move.directory, e):
+                self._forget(partition)
+            else:
+                self.cancel(partition)
         except Exception as e:  # noqa: BLE001
             if not isinstance(e, BrokerError | CorruptBatchError):
                 self._host.fault(f"the move of {partition.tp} to {move.directory.path}", e)

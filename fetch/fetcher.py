@@ -37,7 +37,7 @@ from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from fetch.own_session import FetchLimits, Key, OwnSession
 from metadata_quorum.batch import BATCH_OVERHEAD, read_header
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import BrokerError
 from metadata_quorum.supervision import kept_up, supervised, tell
 
 MAX_IN_FLIGHT: Final = 2
@@ -281,7 +281,7 @@ class Fetcher:
             self._kick()
 
     def _refused(self, followed: Followed, error: BrokerError) -> None:
-        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+        if followed.partition.offline:
             self.remove(followed.partition)  # our own disk: nothing to be fetched for
         else:
             self._delay(followed)

@@ -6,7 +6,8 @@ loses unsynced pages, tears writes, fills up or fails an fsync. The rules that c
 * `write_at` and `append` reach the page cache: they survive the death of the process, not of
   the machine. `sync` makes a file's bytes durable, `sync_dir` a directory's entries.
 * An `OSError` from any call means that the file's state is unknown. A failed `sync` is never
-  retried (the kernel may have dropped the dirty pages); the caller takes the directory offline.
+  retried (the kernel may have dropped the dirty pages); the caller takes the directory offline. What the
+  process, and not the disk, is to blame for (`is_of_disk`) ends no more than the work that asked for it.
 * Paths are plain strings below a directory that the caller owns.
 
 Lowest floor: used by the Raft journal (metadata_quorum/raft) and the partition log (data_plane/log).
@@ -17,9 +18,27 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+_NOT_OF_DISK: Final = frozenset(
+    {
+        errno.EMFILE,  # the process has all the files open that it may
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENAMETOOLONG,
+        errno.EINVAL,
+        errno.EBADF,  # closed already
+        errno.EFBIG,
+        errno.EOVERFLOW,
+    }
+)
+
+
+def is_of_disk(error: OSError) -> bool:
+    """Whether the disk has failed, or is full; else the process asked for what nobody could give it."""
+    return error.errno not in _NOT_OF_DISK
 
 
 class File(Protocol):

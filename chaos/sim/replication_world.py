@@ -105,7 +105,7 @@ class Broker:
         for deletion in deletions:
             deletion.run()
 
-    def storage_failed(self, partition: Partition, error: OSError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
         raise error
 
     # Where the reader finds it.

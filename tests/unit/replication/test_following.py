@@ -22,10 +22,10 @@ from metadata_quorum.records import PartitionChangeRecord
 from tests.unit.replication.cluster import Cluster, batch, until
 
 
-def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @wraps(test)
-    def run() -> None:
-        asyncio.run(test(), debug=False)
+    def run(*args: object, **more: object) -> None:
+        asyncio.run(test(*args, **more), debug=False)
 
     return run
 

@@ -1,0 +1,261 @@
+"""A bug that one partition's work meets ends that work, and no other partition's; so does what the process,
+and not the disk, is to blame for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from data_plane.log.cleaner import CleanWork
+from data_plane.log.config import LogConfig
+from data_plane.partition import Partition
+from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.records import ConfigRecord
+from metadata_quorum.supervision import ErrorBoundary
+from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
+from tests.unit.replication.test_following import in_loop
+
+SMALL_SEGMENTS = LogConfig(segment_bytes=300)
+
+
+def boundary_of(cluster: Cluster) -> ErrorBoundary:
+    def end(error: BaseException) -> None:
+        raise AssertionError("the node ends") from error
+
+    boundary = ErrorBoundary(end, cluster.loop.time)
+    cluster.loop.set_exception_handler(boundary.loop_error)
+    return boundary
+
+
+@pytest.fixture
+def bugs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """`bugs(owner, name, when)`: that method fails where `when(self)` says so."""
+
+    def plant(owner: type, name: str, when: Any) -> None:
+        kept = getattr(owner, name)
+
+        def wrapped(self: Any, *args: Any, **more: Any) -> Any:
+            if when(self):
+                raise KeyError("a bug")
+            return kept(self, *args, **more)
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    return plant
+
+
+def names(topic: str) -> Any:
+    return lambda partition: partition.tp.topic == topic
+
+
+# ---- metadata
+
+
+@pytest.mark.parametrize("step", ["become_leader", "become_follower"])
+@in_loop
+async def test_a_change_that_cannot_be_put_into_action_takes_its_partition_offline_alone(bugs, step):
+    async with Cluster(2) as cluster:
+        boundary = boundary_of(cluster)
+        bugs(Partition, step, names("bad"))
+        cluster.create_topic("bad", [[1, 2]])
+        cluster.create_topic("good", [[1, 2]])
+        broken = 1 if step == "become_leader" else 2
+        assert cluster.replica(broken, "bad").offline
+        assert sum(boundary.faults.values()) == 1
+        for broker_id in (1, 2):
+            assert not cluster.replica(broker_id, "good").offline
+        cluster.produce(b"x", topic="good")
+        await until(lambda: cluster.leader("good").high_watermark == 1)
+
+
+@in_loop
+async def test_a_partition_that_cannot_be_made_is_offline_and_others_are_made(bugs):
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/")
+        cluster.create_topic("bad", [[1]])
+        cluster.create_topic("good", [[1]])
+        cluster.produce(b"x", topic="good")
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "bad")
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster.brokers[1].partitions.log_dirs[0].online
+        assert boundary.faults
+
+
+@in_loop
+async def test_a_configuration_that_cannot_be_taken_is_one_partitions_affair(bugs):
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        bugs(Partition, "configure", names("bad"))
+        for name in ("bad", "good"):
+            cluster.create_topic(name, [[1]])
+        cluster.commit(
+            *(
+                ConfigRecord(resource_type=2, resource_name=name, name="retention.ms", value="7")
+                for name in ("bad", "good")
+            )
+        )
+        assert cluster.replica(1, "good").log.config.retention_ms == 7
+        assert sum(boundary.faults.values()) == 1
+
+
+# ---- following
+
+
+@in_loop
+async def test_a_follower_that_meets_a_bug_comes_again_and_follows_the_others(bugs):
+    async with Cluster(2) as cluster:
+        boundary = boundary_of(cluster)
+        left = [3]
+
+        def still_bad(partition: Partition) -> bool:
+            bad = partition.tp.topic == "bad" and partition.log.log_end_offset == 0 and left[0] > 0
+            left[0] -= bad
+            return bad
+
+        bugs(Partition, "append_as_follower", still_bad)
+        for name in ("bad", "good"):
+            cluster.create_topic(name, [[1, 2]])
+            cluster.produce(b"x", topic=name)
+        for name in ("good", "bad"):
+            await until(lambda name=name: cluster.leader(name).high_watermark == 1)
+        assert sum(boundary.faults.values()) == 3
+
+
+@in_loop
+async def test_a_fetcher_that_dies_is_begun_anew(bugs):
+    async with Cluster(2) as cluster:
+        boundary = boundary_of(cluster)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.produce(b"x")
+        await until(lambda: cluster.leader().high_watermark == 1)
+        (fetcher,) = _fetchers(cluster.brokers[2])
+        kept, failed = fetcher._take, []
+
+        def take(*args: Any) -> None:
+            if not failed:
+                failed.append(1)
+                raise KeyError("a bug")
+            kept(*args)
+
+        fetcher._take = take
+        cluster.produce(b"y")
+        await until(lambda: cluster.leader().high_watermark == 2)
+        assert failed
+        assert sum(boundary.faults.values()) == 1
+
+
+def _fetchers(broker: Broker) -> list[Any]:
+    return list(broker.fetchers._fetchers.values())
+
+
+# ---- periodic work
+
+
+@in_loop
+async def test_retention_goes_on_with_the_next_partition(bugs):
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        for name in ("bad", "good"):
+            cluster.create_topic(name, [[1]], retention_ms="1000", segment_ms="500")
+            cluster.produce(b"x", topic=name)
+        log = type(cluster.leader("bad").log)
+        bugs(log, "delete_old_segments", lambda log: "/bad-" in log.directory)
+        cluster.now_ms = NOW_MS + 10_000
+        cluster.brokers[1].partitions.sweep_retention()
+        assert sum(boundary.faults.values()) == 1
+        assert cluster.leader("good").log.log_start_offset == 1
+        assert not cluster.leader("bad").offline
+
+
+@in_loop
+async def test_a_log_that_the_cleaner_cannot_take_is_left_and_the_others_are_cleaned(bugs):
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        boundary = boundary_of(cluster)
+        partitions = cluster.brokers[1].partitions
+        for name in ("bad", "good"):
+            cluster.create_topic(name, [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+            for _ in range(5):
+                keyed = encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=NOW_MS)])
+                cluster.leader(name).append_as_leader(
+                    bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS
+                )
+        bugs(CleanWork, "_rewrite", lambda work: "/bad-" in work.directory)
+        before = cluster.leader("bad").log.size
+        await partitions._cleaner.sweep()
+        assert cluster.leader("good").log.size < before
+        assert cluster.leader("bad").log.size == before
+        assert partitions.uncleanable_in(partitions.log_dirs[0]) == 1
+        assert sum(boundary.faults.values()) == 1
+        await partitions._cleaner.sweep()
+        assert sum(boundary.faults.values()) == 1  # not tried again
+        cluster.delete_topic(cluster.image.topics_by_name["bad"].id)
+        assert partitions.uncleanable_in(partitions.log_dirs[0]) == 0
+
+
+# ---- what is not the disk's fault
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.EINVAL])
+@in_loop
+async def test_a_file_that_cannot_be_opened_refuses_one_produce_and_no_directory_fails(code):
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        boundary = boundary_of(cluster)
+        cluster.create_topic("t", [[1]])
+        cluster.produce(b"x" * 150)
+        cluster.disks[1].fail("open", code, path_part="/t-0/")
+        with pytest.raises(BrokerError) as refused:
+            cluster.produce(b"y" * 150)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster.brokers[1].partitions.log_dirs[0].online
+        assert cluster.produce(b"y" * 150) == 2
+        assert boundary.faults
+
+
+@in_loop
+async def test_a_follower_without_files_comes_again():
+    async with Cluster(2, log_defaults=SMALL_SEGMENTS) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.produce(b"x" * 150)
+        await until(lambda: cluster.leader().high_watermark == 1)
+        cluster.disks[2].fail("open", errno.EMFILE, path_part="/t-0/")
+        cluster.produce(b"y" * 150)
+        await until(lambda: cluster.leader().high_watermark == 2)
+        assert cluster.brokers[2].partitions.log_dirs[0].online
+
+
+@in_loop
+async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("bad", [[1]])
+        cluster.create_topic("good", [[1]])
+        cluster.produce(b"x", topic="bad")
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/")
+        with pytest.raises(BrokerError):
+            cluster.leader("bad").restart_at(100)
+        assert cluster.replica(1, "bad").offline
+        assert cluster.brokers[1].partitions.log_dirs[0].online
+        cluster.produce(b"x", topic="good")
+
+
+@in_loop
+async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
+    async with Cluster(1) as cluster:
+        deaths: list[BaseException] = []
+        cluster.loop.set_exception_handler(ErrorBoundary(deaths.append, cluster.loop.time).loop_error)
+
+        def broken(*_: object) -> None:
+            raise InvariantViolation("P5", "")
+
+        monkeypatch.setattr(Partition, "sweep_isr", broken)
+        cluster.create_topic("t", [[1]])
+        cluster.brokers[1].partitions.sweep_isr()
+        assert [type(error) for error in deaths] == [InvariantViolation]
