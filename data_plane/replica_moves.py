@@ -28,7 +28,7 @@ from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from data_plane.quotas.replication import ReplicationQuota
 from metadata_quorum.batch import CorruptBatchError
-from metadata_quorum.errors import BrokerError
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,8 @@ class ReplicaMoves:
             self.cancel(partition)
 
     async def _step(self, move: ReplicaMove) -> bool:
-        """Copy a piece; True once the replica has moved. Raises OSError of the new directory."""
+        """Copy a piece; True once the replica has moved. Raises OSError of the new directory, BrokerError
+        where it cannot go on: each step gets farther or lets others have their turn."""
         move.align()
         for deletion in move.log.take_deletions():
             await self._blocking(deletion.run)
@@ -224,12 +225,14 @@ class ReplicaMoves:
             piece = _Read(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
             await self._blocking(piece.run)
         except OSError as e:
-            if not move.was_cut:  # else its files were closed meanwhile
-                self._host.storage_failed(move.partition, e)
-            return
+            if move.was_cut:  # its files were closed meanwhile
+                return
+            self._host.storage_failed(move.partition, e)
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: {e}") from e
         if move.was_cut or move.partition.log is not current or move.log.log_end_offset != offset:
             return
-        move.log.append_as_follower(piece.data, now_ms=self._now_ms())
+        if move.log.append_as_follower(piece.data, now_ms=self._now_ms()) is None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: no batch at {offset}")
         self._quota.record(len(piece.data), self._loop.time())
 
     async def _finish(self, move: ReplicaMove) -> bool:

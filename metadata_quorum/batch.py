@@ -208,9 +208,11 @@ def encode_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
     delete_horizon_ms: int | None = None,
+    max_timestamp_ms: int = NO_TIMESTAMP,
 ) -> bytes:
     """A whole batch. `last_offset` is for batches that lost their last records to compaction, and so is
-    the delete horizon: when the tombstones (or the marker) inside may go (KIP-534)."""
+    the delete horizon: when the tombstones (or the marker) inside may go (KIP-534). `max_timestamp_ms` is
+    for one that lost all of them."""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     if delete_horizon_ms is not None:
         base_timestamp = min(delete_horizon_ms, _INT64_END - 1)  # delete.retention.ms may be for ever
@@ -219,7 +221,7 @@ def encode_batch(
     for record in records:
         delta = delta + 1 if record.offset < 0 else record.offset - base_offset
         _append_record(body, record, delta, _wrapped(record.timestamp - base_timestamp))
-    max_timestamp = max((r.timestamp for r in records), default=NO_TIMESTAMP)
+    max_timestamp = max((r.timestamp for r in records), default=max_timestamp_ms)
     attributes = compression
     if log_append_time_ms is not None:
         attributes |= LOG_APPEND_TIME_FLAG

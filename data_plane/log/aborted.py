@@ -53,7 +53,7 @@ class AbortedTransactions:
         self._disk = disk
         self._directory = directory
         self.entries: list[AbortedTransaction] = []
-        self._unsynced: dict[str, File] = {}
+        self._unsynced: dict[int, File] = {}  # by the segment's base offset
 
     def moved_to(self, directory: str) -> None:
         """The log's directory has another name."""
@@ -71,31 +71,38 @@ class AbortedTransactions:
     def add(self, entry: AbortedTransaction, base: int) -> None:
         """An abort marker was written into the segment at `base`."""
         self.entries.append(entry)
-        path = self._path(base)
-        file = self._unsynced.get(path) or self._disk.open(path, create=True)
+        file = self._unsynced.get(base) or self._disk.open(self._path(base), create=True)
         file.append((encode([entry]),))
-        self._unsynced[path] = file
+        self._unsynced[base] = file
 
-    def rewrite(self, base: int, end: int, entries: Iterable[AbortedTransaction]) -> None:
-        """The segment at `base` reaches up to `end` and has these."""
-        kept = list(entries)
+    def replaced(self, base: int, end: int, entries: Iterable[AbortedTransaction]) -> None:
+        """Another segment, whose file is written already, covers what lies from `base` up to `end`."""
         first, last = self._index_of(base), self._index_of(end)
-        self.entries[first:last] = kept
-        path = self._path(base)
-        self._unsynced.pop(path, None)
-        if kept:
-            file = self._disk.open(path, create=True)
-            file.truncate(0)
-            file.append((encode(kept),))
-            self._unsynced[path] = file
-        else:
-            self._disk.remove(path)
+        self.entries[first:last] = entries
+        for known in [known for known in self._unsynced if base <= known < end]:
+            del self._unsynced[known]
 
     def truncate_from_end(self, offset: int, base: int) -> None:
         """The log ends at `offset`, in the segment at `base`; files of later segments are gone."""
-        if self.entries and self.entries[-1].last_offset >= offset:
-            del self.entries[self._index_of(offset) :]
-            self.rewrite(base, offset, self.entries[self._index_of(base) :])
+        for known in [known for known in self._unsynced if known > base]:
+            del self._unsynced[known]
+        if not self.entries or self.entries[-1].last_offset < offset:
+            return
+        del self.entries[self._index_of(offset) :]
+        kept = self.entries[self._index_of(base) :]
+        self._unsynced.pop(base, None)
+        if kept:
+            file = self._disk.open(self._path(base), create=True)
+            file.truncate(0)
+            file.append((encode(kept),))
+            self._unsynced[base] = file
+        else:
+            self._disk.remove(self._path(base))
+
+    def clear(self) -> None:
+        """All segments are gone, and their files with them."""
+        self.entries.clear()
+        self._unsynced.clear()
 
     def truncate_from_start(self, offset: int) -> None:
         """Segments below `offset` are gone, and their files with them."""

@@ -12,26 +12,40 @@
     00…42.log.swap   (whole, synced)   the truth: the next start drops the old ones that it covers
     00…42.log                          done; the old ones end in `.deleted`
 
+What one pass does hangs together (a tombstone may go because every older value goes): so the new segments
+get their `.swap` names one after another from the oldest on, each durable before the next.
+
+A batch that cannot be opened ends the pass with UncleanableError; the log stays as it was.
+
 Way of the data: data_plane/cleaning.py chooses the log -> here -> log -> recovery.py after a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
+from data_plane.log import aborted as txn_index
 from data_plane.log import files
 from data_plane.log.aborted import AbortedTransaction
-from data_plane.log.compaction import LastBatch, Outcome, Pass, Transactions
+from data_plane.log.compaction import LastBatch, Pass, Transactions, newest_records
 from data_plane.log.config import LogConfig
-from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment
-from metadata_quorum.batch import BatchHeader, Buffer, decode_batch
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_timestamp
+from metadata_quorum.batch import BatchHeader, Buffer, CorruptBatchError, read_header
 from metadata_quorum.disk import Disk
+from metadata_quorum.invariants import InvariantViolation
+
+Result = TypeVar("Result")
 
 DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024  # log.cleaner.dedupe.buffer.size
 _MAP_ENTRY_BYTES: Final = 140  # a key's place in a dict, its object and its offset, without its bytes
+
+
+class UncleanableError(Exception):
+    """A batch that a pass could not open or write anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +93,13 @@ def dirt_of(
 
 @dataclass(slots=True)
 class Replacement:
-    """Old segments, in order, the one that takes their place, and where they end."""
+    """Old segments, in order, the one that takes their place, where they end, and the aborted transactions
+    whose markers lie there still."""
 
     old: list[Segment]
     new: Segment
     end: int
+    aborted: list[AbortedTransaction]
 
 
 @dataclass(slots=True)
@@ -102,10 +118,10 @@ class CleanWork:
     replacements: list[Replacement] = field(default_factory=list)
     cleaned_to: int = 0
     """The first offset that is dirty now."""
-    still_aborted: list[AbortedTransaction] = field(default_factory=list)
 
     def run(self) -> None:
-        """Read and write; on return the new segments are durable under their `.swap` names."""
+        """Read and write; on return the new segments are durable under their `.swap` names. Raises OSError,
+        and UncleanableError; then `discard` what has been made."""
         latest, self.cleaned_to = self._newest_offsets()
         cleaning = Pass(
             latest,
@@ -118,14 +134,12 @@ class CleanWork:
         sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
         end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
-            self.replacements.append(Replacement(group, self._rewrite(group, cleaning), group_end))
-        self.still_aborted = [
-            entry
-            for entry in self.aborted
-            if entry.last_offset in cleaning.needed_markers or entry.last_offset >= self.cleaned_to
-        ]
+            self._rewrite(group, group_end, cleaning)
         for replacement in self.replacements:
-            replacement.new.rename(self.disk, files.SWAP)
+            replacement.new.rename(files.SWAP, before_log=self._sync_names)
+            self._sync_names()
+
+    def _sync_names(self) -> None:
         self.disk.sync_dir(self.directory)
 
     def discard(self) -> None:
@@ -142,13 +156,8 @@ class CleanWork:
         transactions = Transactions(self.aborted)
         for segment in self.dirt.segments:
             for data, header in batches_of(segment):
-                marker = decode_batch(data)[0] if header.is_control and header.record_count else None
-                outcome = transactions.judge(header, marker)
-                if header.is_control or header.next_offset <= self.dirt.first_dirty:
-                    continue
-                if outcome is Outcome.ABORTED:
-                    continue
-                for record in decode_batch(data):
+                look = partial(newest_records, transactions, data, header, self.dirt.first_dirty)
+                for record in _opened(segment, header, look):
                     if record.key is None:
                         continue
                     if record.key not in latest:
@@ -158,31 +167,63 @@ class CleanWork:
                     return latest, header.next_offset
         return latest, self.dirt.end
 
-    def _rewrite(self, group: list[Segment], cleaning: Pass) -> Segment:
+    def _rewrite(self, group: list[Segment], end: int, cleaning: Pass) -> None:
         base = group[0].base_offset
-        for suffix in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX):
+        for suffix in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX):
             self.disk.remove(files.path_of(self.directory, base, suffix) + files.CLEANED)
         new = Segment(
             self.disk, self.directory, base, self.config, group[-1].created_ms, suffix=files.CLEANED
         )
+        replacement = Replacement(group, new, end, [])
+        self.replacements.append(replacement)
+        reached, epoch = base, -1
         for segment in group:
             for data, header in batches_of(segment):
-                kept = cleaning.clean(data, header)
+                epoch = header.partition_leader_epoch
+                kept = _opened(segment, header, partial(cleaning.clean, data, header))
                 if kept is None:
                     continue
                 position = new.append(kept)
-                new.note(position, len(kept), header.last_offset, header.max_timestamp)
+                new.note(position, len(kept), header.last_offset, newest_timestamp(read_header(kept)))
+                reached = header.next_offset
+        if reached < end:
+            new.fill_to(end, epoch)
         new.seal()
         for file in new.files_to_sync():
             file.sync()
-        return new
+        new.let_go()
+        for entry in self.aborted:
+            if base <= entry.last_offset < end and cleaning.stands(entry):
+                replacement.aborted.append(entry)
+        self._write_txn_index(replacement)
+
+    def _write_txn_index(self, replacement: Replacement) -> None:
+        """Also an empty one, which then replaces what the old ones had."""
+        if replacement.aborted or any(self.disk.exists(s.txn_index_path) for s in replacement.old):
+            file = self.disk.open(replacement.new.txn_index_path, create=True)
+            file.append((txn_index.encode(replacement.aborted),))
+            file.sync()
+            file.close()
+
+
+def _opened(segment: Segment, header: BatchHeader, work: Callable[[], Result]) -> Result:
+    """What comes of a batch's records. Raises UncleanableError, whatever is wrong with them."""
+    try:
+        return work()
+    except (OSError, InvariantViolation):
+        raise
+    except Exception as e:
+        raise UncleanableError(f"{segment.path}: batch at offset {header.base_offset}: {e!r}") from e
 
 
 def batches_of(segment: Segment) -> Iterator[tuple[Buffer, BatchHeader]]:
     """Every whole batch of a segment with its header."""
     read = segment.file.read
-    for position, header in segment.headers(0, segment.size):
-        yield read(position, header.size), header
+    try:
+        for position, header in segment.headers(0, segment.size, read):
+            yield read(position, header.size), header
+    except CorruptBatchError as e:
+        raise UncleanableError(str(e)) from e
 
 
 def _groups(segments: Sequence[Segment], end: int, max_bytes: int) -> list[tuple[list[Segment], int]]:

@@ -123,6 +123,10 @@ class Pass:
             return None
         return _rewritten(header, kept, horizon if kept else None)
 
+    def stands(self, entry: AbortedTransaction) -> bool:
+        """Whether readers must still be told of it: the pass has come by its marker, and that is needed."""
+        return entry.last_offset in self.needed_markers or entry.last_offset >= self.end
+
     def _stays(self, record: Record, horizon_due: bool) -> bool:
         if record.key is None or record.offset < self.latest.get(record.key, -1):
             return False
@@ -137,7 +141,19 @@ class Pass:
         return header.is_control and header.producer_epoch == last.epoch
 
 
+def newest_records(
+    transactions: Transactions, data: Buffer, header: BatchHeader, first_dirty: int
+) -> list[Record]:
+    """The records of a batch from `first_dirty` on that may be the newest of their keys."""
+    marker = decode_batch(data)[0] if header.is_control and header.record_count else None
+    outcome = transactions.judge(header, marker)
+    if header.is_control or outcome is Outcome.ABORTED or header.next_offset <= first_dirty:
+        return []
+    return decode_batch(data)
+
+
 def _rewritten(header: BatchHeader, records: list[Record], horizon: int | None) -> bytes:
+    """An emptied batch keeps its newest timestamp, from which its producer's age is told after a restart."""
     return encode_batch(
         records,
         base_offset=header.base_offset,
@@ -151,4 +167,5 @@ def _rewritten(header: BatchHeader, records: list[Record], horizon: int | None) 
         control=header.is_control,
         log_append_time_ms=header.max_timestamp if header.timestamp_type else None,
         delete_horizon_ms=horizon,
+        max_timestamp_ms=header.max_timestamp,
     )

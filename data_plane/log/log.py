@@ -11,7 +11,8 @@ Way of the data: api/produce or fetcher -> partition -> here -> segment -> disk,
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sortedcontainers import SortedDict
@@ -24,7 +25,7 @@ from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
-from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimestampedOffset
 from data_plane.log.validation import Batches, Origin, Writable
 from metadata_quorum.batch import (
@@ -39,6 +40,8 @@ from metadata_quorum.batch import (
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
+
+_HELD_FILES: Final = 16  # of segments that are sealed and not durable yet
 
 __all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
 
@@ -77,6 +80,7 @@ class Log:
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
+        self._not_durable: deque[Segment] = deque()  # sealed, and held open until they are
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
 
@@ -243,7 +247,7 @@ class Log:
         for (position, header), offset in zip(batches, offsets, strict=True):
             size = LOG_OVERHEAD + header.batch_length
             last_offset = offset + header.last_offset_delta
-            active.note(start + position, size, last_offset, header.max_timestamp)
+            active.note(start + position, size, last_offset, newest_timestamp(header))
             if header.producer_id >= 0:
                 if header.is_control:
                     self._take_marker(header._replace(base_offset=offset), decode_batch(records, position))
@@ -279,6 +283,9 @@ class Log:
         if self._active.base_offset == base and self._active.size == 0:
             return self._active
         self._active.seal()
+        self._not_durable.append(self._active)
+        if len(self._not_durable) > _HELD_FILES:
+            self._not_durable.popleft().let_go()
         for suffix in files.SEGMENT_SUFFIXES:  # left by a truncation
             self.disk.remove(files.path_of(self.directory, base, suffix))
         self._write_producer_snapshot()
@@ -325,9 +332,9 @@ class Log:
         upper = end if upper_offset is None or upper_offset > end else upper_offset
         active = self._active
         if offset >= upper:
-            return LogSlice(active, offset, active.size, 0)
+            return LogSlice(active, active.file, offset, active.size, 0)
         if offset >= active.base_offset:
-            limit = active.size if upper == end else active.locate(upper, active.file.read)
+            limit = active.size if upper == end else active.locate(upper)
             return active.slice(offset, max_bytes, limit, at_least_one_batch)
         return self._read_old(offset, max_bytes, upper, at_least_one_batch)
 
@@ -338,7 +345,7 @@ class Log:
         for i in range(first, len(bases)):
             segment: Segment = self._segments[bases[i]]
             end = bases[i + 1] if i + 1 < len(bases) else self.log_end_offset
-            limit = segment.size if upper >= end else segment.locate(upper, segment.file.read)
+            limit = segment.size if upper >= end else segment.locate(upper)
             found = segment.slice(offset, max_bytes, limit, at_least_one_batch)
             if found.position < limit or upper <= end:
                 break  # there is something, though it may not fit
@@ -360,18 +367,20 @@ class Log:
         """(producer id, first offset) of aborted transactions with records in what is read."""
         if not self.aborted.entries:
             return ()
-        start = piece.first_offset
-        return self.aborted.between(start, self._end_of(piece))
+        return self.aborted.between(piece.offset, self._end_of(piece))
 
     def _end_of(self, piece: LogSlice) -> int:
-        """An offset behind the slice, no farther than its segment."""
-        i = self._segments.bisect_right(piece.first_offset)
+        """An offset behind the slice, no farther than its segment: which may be a later one than that
+        which covers the offset asked for."""
+        i = self._segments.bisect_right(max(piece.offset, piece.segment_base))
         end: int = self._segments.keys()[i] if i < len(self._segments) else self.log_end_offset
         return min(piece.end_offset(), end)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest open, or not yet replicated, transaction begins."""
-        return self.producers.first_unstable_offset(high_watermark)
+        """Where the oldest open, or not yet replicated, transaction begins; where the log does, if the
+        transaction's first records are gone already."""
+        first = self.producers.first_unstable_offset(high_watermark)
+        return first if first is None else max(first, self.log_start_offset)
 
     # --- dropping from the end
 
@@ -385,14 +394,18 @@ class Log:
         for base in list(self._segments)[self._segments.bisect_right(offset) :]:
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
         self._active = self._segments.peekitem(-1)[1]
-        self._end_at(self._active.truncate_to(offset))
+        self._end_at(self._active.truncate_to(offset, self.epochs.epoch_at(offset - 1)))
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the next record is `offset`."""
+        """Drop everything; the next record is `offset`. Nothing that was known holds any longer: neither
+        epochs nor producers, nor a snapshot that no segment takes along."""
         for base in list(self._segments):
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
-        self.aborted.entries.clear()
+        recovery.remove_snapshots(self.disk, self.directory)
+        self._pending_snapshots.clear()
+        self.epochs.clear()
+        self.aborted.clear()
         created_ms = self._active.created_ms
         self._active = Segment(self.disk, self.directory, offset, self.config, created_ms)
         self._segments[offset] = self._active
@@ -402,6 +415,7 @@ class Log:
 
     def _end_at(self, offset: int) -> None:
         self._truncations += 1
+        self._not_durable = deque(s for s in self._not_durable if s.base_offset < self._active.base_offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
@@ -460,17 +474,13 @@ class Log:
     def _schedule_deletion(self, segment: Segment, due_ms: int) -> None:
         """Rename the files away; open slices keep reading theirs."""
         self._set_aside(segment, due_ms)
-        renamed: list[str] = []
-        for suffix in (files.SNAPSHOT, files.TXN_INDEX):
-            path = files.path_of(self.directory, segment.base_offset, suffix)
-            if self.disk.exists(path):
-                self.disk.rename(path, path + files.DELETED)
-                renamed.append(path + files.DELETED)
-        if renamed:
-            self._deletions.append(Deletion(self.disk, renamed, due_ms, 0))
+        snapshot = files.path_of(self.directory, segment.base_offset, files.SNAPSHOT)
+        if self.disk.exists(snapshot):
+            self.disk.rename(snapshot, snapshot + files.DELETED)
+            self._deletions.append(Deletion(self.disk, [snapshot + files.DELETED], due_ms, 0))
 
     def _set_aside(self, segment: Segment, due_ms: int) -> None:
-        segment.rename(self.disk, files.DELETED)
+        segment.rename(files.DELETED)
         self._new_files = True
         self._deletions.append(Deletion(self.disk, segment.paths, due_ms, segment.size))
 
@@ -514,10 +524,7 @@ class Log:
                 del self._segments[segment.base_offset]
                 self._schedule_deletion(segment, due_ms)
             self._segments[first.base_offset] = replacement.new
-        for replacement in work.replacements:
-            base, end = replacement.new.base_offset, replacement.end
-            still = [entry for entry in work.still_aborted if base <= entry.last_offset < end]
-            self.aborted.rewrite(base, end, still)
+            self.aborted.replaced(first.base_offset, replacement.end, replacement.aborted)
         self.cleaned_to = work.cleaned_to
         return True
 
@@ -525,7 +532,7 @@ class Log:
         """The old names are durably gone: the new segments get theirs."""
         for replacement in work.replacements:
             if self._segments.get(replacement.new.base_offset) is replacement.new:
-                replacement.new.rename(self.disk, "")
+                replacement.new.rename("")
         self._new_files = True
 
     # --- moving to another directory (replica_moves.py)
@@ -587,6 +594,8 @@ class Log:
         """`work.run()` has returned: its records are durable."""
         if work.generation == self._truncations and work.offset > self.recovery_point:
             self.recovery_point = work.offset
+            while self._not_durable and self._not_durable[0].base_offset < work.offset:
+                self._not_durable.popleft().let_go()
 
     # --- ending
 

@@ -16,8 +16,12 @@
     an index file is missing, or is no multiple of its entry   made again from the log
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
     `.swap` (a compaction was ending)                          takes the place of the segments it covers
-    producer snapshot damaged or ahead of the log              removed, an older one taken
+    producer snapshot damaged, ahead of the log or before it   removed, an older one taken
+    the last segment is empty, and the batches before it end   an empty batch closes the gap (segment.py)
+    before it begins
     leader-epoch-checkpoint missing or unreadable              made again from all batches
+    leader-epoch-checkpoint, not after a clean shutdown        taken, and written anew by the next flush: it
+                                                               may be in the page cache only
     no segment at all                                          an empty one at the log start offset
     log start offset ahead of the end                          the log begins anew there
     `.txnindex` of segments that were scanned                  made again from their abort markers
@@ -45,7 +49,7 @@ from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import Segment, headers_in
+from data_plane.log.segment import MAX_OFFSET, Segment, headers_in, newest_timestamp
 from metadata_quorum.batch import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -106,6 +110,7 @@ def load(
     segments: SortedDict[int, Segment] = SortedDict()
     for base in _offsets(disk, directory, files.LOG):
         segments[base] = Segment(disk, directory, base, config, now_ms)
+        segments[base].let_go()
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
     epochs = _read_epochs(disk, directory)
@@ -119,6 +124,9 @@ def load(
         segments = SortedDict()
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
         end = log_start_offset
+        remove_snapshots(disk, directory)
+        epochs.clear()
+    recovery_point = min(recovery_point, end, _close_gap(segments, epochs))
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager()
@@ -130,7 +138,9 @@ def load(
         disk, directory, producers, segments, log_start_offset, end, aborted=aborted, told_from=scanned_from
     )
     _remove_stray_snapshots(disk, directory, segments)
-    return LoadedLog(segments, log_start_offset, end, min(recovery_point, end), epochs, producers, aborted)
+    segments.peekitem(-1)[1].hold()
+    epochs.dirty = epochs.dirty or not clean
+    return LoadedLog(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
 
 
 def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
@@ -139,7 +149,8 @@ def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
 
 
 def _complete_swaps(disk: Disk, directory: str) -> None:
-    """A cleaned segment was whole when it got its `.swap` name; the old ones may be there, or not."""
+    """A cleaned segment was whole when it got its `.swap` name, and so were its indexes; the old ones may
+    be there, or not."""
     for base in _offsets(disk, directory, files.LOG + files.SWAP):
         swap = files.path_of(directory, base, files.LOG) + files.SWAP
         file = disk.open(swap)
@@ -151,7 +162,8 @@ def _complete_swaps(disk: Disk, directory: str) -> None:
             if base < old < end:
                 for suffix in files.SEGMENT_SUFFIXES:
                     disk.remove(files.path_of(directory, old, suffix))
-        for suffix in (files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last: it brings us here
+        disk.sync_dir(directory)  # before the name goes that says so
+        for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
             path = files.path_of(directory, base, suffix)
             if disk.exists(path + files.SWAP):
                 disk.rename(path + files.SWAP, path)
@@ -169,7 +181,7 @@ def _remove_leftovers(disk: Disk, directory: str) -> None:
 
 def _remove_segment(disk: Disk, segment: Segment) -> None:
     segment.file.close()
-    for path in (segment.path, segment.offset_index.path, segment.time_index.path):
+    for path in segment.paths:
         disk.remove(path)
 
 
@@ -225,6 +237,8 @@ def _recover(
         segment: Segment = segments[base]
         position, end, damage = scan(segment, epochs)
         if damage is None:
+            if base != bases[-1]:
+                segment.seal()
             continue
         behind = [b for b in bases[i + 1 :] if segments[b].size]
         claimed = _claimed_end(segment, position, end)
@@ -235,6 +249,19 @@ def _recover(
             _remove_segment(disk, segments.pop(later))
         break
     return end, bases[first]
+
+
+def _close_gap(segments: SortedDict[int, Segment], epochs: EpochCache) -> int:
+    """Let the last batch end where the log does; returns from which offset on something is to be synced."""
+    base, last = segments.peekitem(-1)
+    if last.size or len(segments) == 1:
+        return MAX_OFFSET
+    before: Segment = segments.peekitem(-2)[1]
+    if before.load_tail() == base:
+        return MAX_OFFSET
+    before.fill_to(base, epochs.epoch_at(base - 1))
+    before.seal()
+    return before.base_offset
 
 
 def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bases: list[int]) -> None:
@@ -269,7 +296,7 @@ def scan(segment: Segment, epochs: EpochCache | None) -> tuple[int, int, str | N
         if damage is not None:
             return position, expected, damage
         header = read_header(chunk, at)
-        segment.note(position, header.size, header.last_offset, header.max_timestamp)
+        segment.note(position, header.size, header.last_offset, newest_timestamp(header))
         if epochs is not None:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
         expected = header.next_offset
@@ -344,6 +371,12 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 # --- producers ---------------------------------------------------------------------------------
 
 
+def remove_snapshots(disk: Disk, directory: str) -> None:
+    """All of them: the log begins anew."""
+    for offset in _offsets(disk, directory, files.SNAPSHOT):
+        disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
+
+
 def _remove_stray_snapshots(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> None:
     """Every clean close leaves one at the log's end: only the newest is of use, and a segment's own."""
     for offset in _offsets(disk, directory, files.SNAPSHOT)[:-1]:
@@ -373,7 +406,7 @@ def rebuild_producers(
         path = files.path_of(directory, offset, files.SNAPSHOT)
         if newest < offset <= end:
             continue
-        if offset <= end:
+        if segments.peekitem(0)[0] <= offset <= end:
             try:
                 producers.reset(offset, decode_snapshot(disk.read_bytes(path)))
                 start = offset
@@ -394,14 +427,15 @@ def _replay(
 ) -> Iterator[AbortedTransaction]:
     if start >= end or segment.size == 0:
         return
-    position = segment.locate(start, segment.file.read)
-    for at, header in segment.headers(position, segment.size):
+    read = segment.file.read
+    position = segment.locate(start, read)
+    for at, header in segment.headers(position, segment.size, read):
         if header.producer_id < 0 or header.base_offset >= end:
             continue
         if header.is_control:
             if header.record_count == 0:  # compaction took the marker and left its producer's epoch
                 continue
-            ended = producers.update_control(header, decode_batch(segment.file.read(at, header.size))[0])
+            ended = producers.update_control(header, decode_batch(read(at, header.size))[0])
             if ended is not None:
                 yield ended
         else:

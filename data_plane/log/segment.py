@@ -6,6 +6,13 @@ at the end of the log (a follower, a consumer that keeps up) finds its place wit
 A read yields a slice: which bytes of which file, not the bytes. What the page cache holds is taken
 at once; the rest is read by the owner in an executor, finding its place included.
 
+A segment that is sealed costs next to nothing: it forgets where its batches end, and once it is durable
+its file is open only while it is read (a slice keeps its own open).
+
+The batches of a sealed segment reach up to where the next one begins. Where compaction or a truncation
+takes the last of them away, an empty batch of one offset stands in its place (`fill_to`): so whoever
+reads batch by batch comes to the end of the log, and a segment's file tells which offsets it covers.
+
 Way of the data: log -> here -> disk on an append; reader -> log -> here -> slice on a fetch.
 """
 
@@ -18,7 +25,14 @@ from typing import Final
 from data_plane.log import files
 from data_plane.log.config import LogConfig
 from data_plane.log.index import NotCachedError, OffsetIndex, TimeIndex
-from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatchError, read_header
+from metadata_quorum.batch import (
+    BATCH_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatchError,
+    encode_batch,
+    read_header,
+)
 from metadata_quorum.disk import Buffer, Disk, File
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -56,6 +70,12 @@ def headers_in(read: Read, start: int, end: int, path: str) -> Iterator[tuple[in
         position += header.size
 
 
+def newest_timestamp(header: BatchHeader) -> int:
+    """Of the records in a batch. One that compaction has emptied keeps the time of records that are gone,
+    for its producer's age."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
+
+
 class LogSlice:
     """Bytes of a segment that answer a read; `length` is 0 where there is nothing to read.
 
@@ -63,13 +83,14 @@ class LogSlice:
     bound, `read_cached` says None, and `read`, which may block, finds it.
     """
 
-    __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "first_offset", "length", "position")
+    __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "file", "length", "offset", "position")
 
     def __init__(
-        self, segment: Segment, first_offset: int, position: int, length: int, limit: int = -1
+        self, segment: Segment, file: File, offset: int, position: int, length: int, limit: int = -1
     ) -> None:
         self._segment = segment
-        self.first_offset = first_offset
+        self.file = file
+        self.offset = offset  # that was asked for: what is delivered may begin behind it
         self.position = position
         self.length = length
         self._limit = limit  # end of the readable part; only set where the place is unknown
@@ -78,17 +99,18 @@ class LogSlice:
 
     @classmethod
     def unplaced(
-        cls, segment: Segment, first_offset: int, max_bytes: int, limit: int, at_least_one: bool
+        cls, segment: Segment, file: File, offset: int, max_bytes: int, limit: int, at_least_one: bool
     ) -> LogSlice:
         """A slice whose place in the file is to be found by `read`."""
-        made = cls(segment, first_offset, -1, min(max_bytes, limit), limit)
+        made = cls(segment, file, offset, -1, min(max_bytes, limit), limit)
         made._at_least_one = at_least_one
         made._max_bytes = max_bytes
         return made
 
     @property
-    def file(self) -> File:
-        return self._segment.file
+    def segment_base(self) -> int:
+        """The offset at which the segment begins that it lies in."""
+        return self._segment.base_offset
 
     def end_offset(self) -> int:
         """An offset at or behind the end of what will be read, as near as can be told without reading."""
@@ -97,13 +119,11 @@ class LogSlice:
     def read(self) -> Buffer:
         """The bytes; may block, so it belongs in an executor. Ends short where the log was cut since."""
         if self.position < 0:
-            segment = self._segment
-            position = segment.find(self.first_offset, segment.file.read)
-            self.length = segment.length_at(
-                position, self._max_bytes, self._limit, self._at_least_one, segment.file.read
-            )
+            segment, read = self._segment, self.file.read
+            position = segment.find(self.offset, read)
+            self.length = segment.length_at(position, self._max_bytes, self._limit, self._at_least_one, read)
             self.position = position
-        return self._segment.file.read(self.position, self.length) if self.length else b""
+        return self.file.read(self.position, self.length) if self.length else b""
 
     def read_cached(self) -> Buffer | None:
         """The bytes if the page cache holds them all, else None."""
@@ -111,7 +131,7 @@ class LogSlice:
             return b""
         if self.position < 0:
             return None
-        return self._segment.file.read_cached(self.position, self.length)
+        return self.file.read_cached(self.position, self.length)
 
 
 class Segment:
@@ -120,6 +140,8 @@ class Segment:
     __slots__ = (
         "_batch_ends",
         "_bytes_since_index_entry",
+        "_disk",
+        "_file",
         "_first_timestamp",
         "_index_interval_bytes",
         "_largest_batch",
@@ -129,12 +151,12 @@ class Segment:
         "_suffix",
         "base_offset",
         "created_ms",
-        "file",
         "index_full",
         "offset_index",
         "path",
         "size",
         "time_index",
+        "txn_index_path",
     )
 
     def __init__(
@@ -151,8 +173,10 @@ class Segment:
         self.base_offset = base_offset
         self._suffix = suffix
         self.path = files.path_of(directory, base_offset, files.LOG) + suffix
-        self.file = disk.open(self.path, create=True)
-        self.size = self.file.size()
+        self.txn_index_path = files.path_of(directory, base_offset, files.TXN_INDEX) + suffix  # aborted.py
+        self._disk = disk
+        self._file: File | None = disk.open(self.path, create=True)
+        self.size = self._file.size()
         self.created_ms = created_ms
         index_bytes = config.segment_index_bytes
         index_path = files.path_of(directory, base_offset, files.OFFSET_INDEX) + suffix
@@ -175,29 +199,46 @@ class Segment:
                 index.open()
 
     @property
-    def paths(self) -> tuple[str, str, str]:
-        """Of the log and the two indexes, as they are named now."""
-        return self.path, self.offset_index.path, self.time_index.path
+    def file(self) -> File:
+        """The log; opened for whoever asks, where the segment does not hold it open itself."""
+        return self._file or self._disk.open(self.path)
 
-    def rename(self, disk: Disk, suffix: str) -> None:
-        """Give the three files another suffix; what has them open keeps reading them.
+    def hold(self) -> None:
+        """Keep the file open: it is going to be written."""
+        self._file = self.file
 
-        The log last: a `.log.swap` stands for all three of them, whatever step a crash left undone.
+    def let_go(self) -> None:
+        """Hold the file open no longer: nothing is going to be written. Who reads it at present goes on."""
+        self._file = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of the log and its three indexes, as they are named now. There may be no index of transactions."""
+        return self.path, self.offset_index.path, self.time_index.path, self.txn_index_path
+
+    def rename(self, suffix: str, before_log: Callable[[], None] = lambda: None) -> None:
+        """Give the files another suffix; what has them open keeps reading them.
+
+        The log last: a `.log.swap` stands for all of them, whatever step a crash left undone.
         """
-        old = self._suffix
+        disk, old = self._disk, self._suffix
         self._suffix = suffix
         for path in reversed(self.paths):
+            if path == self.path:
+                before_log()
             if disk.exists(path):
                 disk.rename(path, path.removesuffix(old) + suffix)
-        self.path = self.path.removesuffix(old) + suffix
-        for index in (self.offset_index, self.time_index):
-            index.path = index.path.removesuffix(old) + suffix
+        self._rename_paths(lambda path: path.removesuffix(old) + suffix)
 
     def moved_to(self, directory: str) -> None:
         """Its directory has another name."""
-        self.path = f"{directory}/{self.path.rpartition('/')[2]}"
+        self._rename_paths(lambda path: f"{directory}/{path.rpartition('/')[2]}")
+
+    def _rename_paths(self, renamed: Callable[[str], str]) -> None:
+        self.path = renamed(self.path)
+        self.txn_index_path = renamed(self.txn_index_path)
         for index in (self.offset_index, self.time_index):
-            index.path = f"{directory}/{index.path.rpartition('/')[2]}"
+            index.path = renamed(index.path)
 
     # --- appending
 
@@ -207,6 +248,14 @@ class Segment:
         self.file.append((data,))
         self.size = position + len(data)
         return position
+
+    def fill_to(self, end_offset: int, leader_epoch: int) -> None:
+        """Its last batch ends before `end_offset`: let an empty one end there."""
+        stand_in = encode_batch(
+            (), base_offset=end_offset - 1, last_offset=end_offset - 1, leader_epoch=leader_epoch
+        )
+        position = self.append(stand_in)
+        self.note(position, len(stand_in), end_offset - 1, NO_TIMESTAMP)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Enter a batch at `position` into the indexes and the memory of latest batches."""
@@ -239,13 +288,14 @@ class Segment:
 
     def slice(self, offset: int, max_bytes: int, limit: int, at_least_one_batch: bool) -> LogSlice:
         """From the batch that holds `offset` (or the first after it) up to position `limit`."""
-        read = self.file.read_cached
+        file = self.file
+        read = file.read_cached
         try:
-            position = self.locate(offset, read)
+            position = self.locate(offset, read, cached_only=True)
             length = self.length_at(position, max_bytes, limit, at_least_one_batch, read)
         except NotCachedError:
-            return LogSlice.unplaced(self, offset, max_bytes, limit, at_least_one_batch)
-        return LogSlice(self, offset, position, length)
+            return LogSlice.unplaced(self, file, offset, max_bytes, limit, at_least_one_batch)
+        return LogSlice(self, file, offset, position, length)
 
     def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: Read) -> int:
         """How much of [position, limit) a read of `max_bytes` gets: at least one whole batch if asked, else
@@ -259,7 +309,7 @@ class Segment:
                 return min(available, header[1].size) if at_least_one else 0
         return max_bytes
 
-    def locate(self, offset: int, read: Read) -> int:
+    def locate(self, offset: int, read: Read | None = None, *, cached_only: bool = False) -> int:
         """Position of the first batch that ends at or behind `offset`; the size where there is none.
 
         Only for the thread that owns the log; `find` is the part that others may use.
@@ -267,12 +317,13 @@ class Segment:
         i = bisect_right(self._offset_ends, offset)
         if i:
             return self._batch_ends[i - 1]
-        return self.find(offset, read)
+        return self.find(offset, read, cached_only=cached_only)
 
-    def find(self, offset: int, read: Read) -> int:
-        """As `locate`, by index and scan only. Raises NotCachedError where `read` says so."""
+    def find(self, offset: int, read: Read | None = None, *, cached_only: bool = False) -> int:
+        """As `locate`, by index and scan only. Raises NotCachedError where the index must come from the
+        cache and does not, or `read` says so."""
         end = self.size
-        start = self.offset_index.lookup(offset, cached_only=read != self.file.read)
+        start = self.offset_index.lookup(offset, cached_only=cached_only)
         for position, header in self.headers(start, end, read):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position
@@ -327,8 +378,9 @@ class Segment:
         next_offset = self.base_offset
         self._bytes_since_index_entry = 0
         for position, header in self.headers(last.position if last else 0, self.size):
-            if header.max_timestamp > self.max_timestamp:
-                self._max_timestamp = header.max_timestamp
+            newest = newest_timestamp(header)
+            if newest > self.max_timestamp:
+                self._max_timestamp = newest
                 self._offset_of_max_timestamp = header.last_offset
             if last is None or position > last.position:
                 self._bytes_since_index_entry += header.size
@@ -354,29 +406,35 @@ class Segment:
         self.file.truncate(position)
         self.size = position
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: int, leader_epoch: int) -> int:
         """Drop every batch that reaches `offset`; returns where the segment ends then.
 
-        That is `offset`, or the start of a batch that held it in its middle.
+        That is `offset`, or the start of a batch that held it in its middle. `leader_epoch` is that of
+        the offset before.
         """
-        position = self.locate(offset, self.file.read)
+        self.hold()
+        position = self.locate(offset)
         first_dropped = next(self.headers(position, self.size), None)
         end_offset = min(offset, first_dropped[1].base_offset) if first_dropped else offset
         self.cut(position)
         self.offset_index.truncate_to(end_offset)
         self.time_index.truncate_to(end_offset)
-        self.load_tail()
-        self._offset_ends, self._batch_ends = [end_offset], [position]
+        reached = self.load_tail()
+        if reached < end_offset:
+            self.fill_to(end_offset, leader_epoch)
+        self._offset_ends, self._batch_ends = [end_offset], [self.size]
         if position == 0:
             self._first_timestamp = None
         return end_offset
 
     def seal(self) -> None:
-        """No more appends: give the time index its last entry and bring the index files up to date."""
+        """No more appends: give the time index its last entry, bring the index files up to date, and forget
+        where the batches end: who still reads here finds it in the index."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
         self.offset_index.write_pending()
         self.time_index.write_pending()
+        self._offset_ends, self._batch_ends = [], []
 
     def files_to_sync(self) -> tuple[File, File, File]:
         """With the index files brought up to date in the page cache."""
@@ -387,4 +445,5 @@ class Segment:
     def close(self) -> None:
         self.offset_index.write_pending()
         self.time_index.write_pending()
-        self.file.close()
+        if self._file is not None:
+            self._file.close()

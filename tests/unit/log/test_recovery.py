@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import LogCorruptError
+from data_plane.log.segment import Segment
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
 
@@ -138,16 +140,54 @@ def test_an_index_torn_in_its_only_entry_begins_anew(tmp_path):
     assert verify(OsDisk(), str(index)) == []
 
 
-def test_of_a_quiet_log_only_the_segments_are_open(tmp_path):
+def open_files(directory: Path) -> list[str]:
+    return [
+        path.name
+        for path in map(Path.resolve, Path("/proc/self/fd").iterdir())
+        if path.is_relative_to(directory)
+    ]
+
+
+def test_of_a_quiet_log_only_the_last_segment_is_open(tmp_path):
     filled(tmp_path)
     log = open_log(tmp_path, SMALL)
     read_all(log)
-    mine = [
-        path.name
-        for path in map(Path.resolve, Path("/proc/self/fd").iterdir())
-        if path.is_relative_to(tmp_path)
-    ]
-    assert sorted(mine) == sorted(Path(segment.path).name for segment in log.segments)
+    assert open_files(tmp_path) == [Path(log.segments[-1].path).name]
+
+
+def test_a_storm_of_small_segments_opens_no_more_than_a_few_files(tmp_path):
+    log = open_log(tmp_path)
+    for i in range(100):
+        lead(log, b"%d" % i)
+        log.roll(NOW_MS)
+    assert len(open_files(tmp_path)) < 20, "though nothing is flushed"
+    held = log.read(0, 1000)
+    assert len(read_all(log)) == 100
+    work = log.prepare_flush()
+    assert work is not None
+    work.run()
+    log.flush_done(work)
+    del work
+    assert len(open_files(tmp_path)) == 2
+    log.truncate_fully_and_start_at(0)
+    for deletion in log.take_deletions():
+        deletion.run()
+    assert len(held.read()) == held.length, "a slice keeps its file open"
+
+
+def test_a_sealed_segment_remembers_no_batches(tmp_path):
+    log = open_log(tmp_path)
+    for i in range(2000):
+        lead(log, b"%d" % i)
+    log.roll(NOW_MS)
+    assert asizeof(log.segments[0]) < 4096
+    assert len(read_all(log)) == 2000
+
+
+def asizeof(segment: Segment) -> int:
+    """Bytes of the lists that it keeps."""
+    lists = [getattr(segment, name) for name in Segment.__slots__]
+    return sum(sys.getsizeof(each) for each in lists if isinstance(each, list))
 
 
 def test_a_missing_index_of_an_old_segment_is_made_again(tmp_path):

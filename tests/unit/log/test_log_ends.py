@@ -1,0 +1,161 @@
+"""Both ends of a log: whoever reads batch by batch comes to its end, whatever compaction or a truncation has
+taken away there; and a log that begins anew, or whose start moves, keeps nothing from before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.log import Log
+from metadata_quorum.batch import iter_headers
+from tests.logs import NOW_MS, batch, lead, open_log, read_all
+from tests.unit.log.test_aborted import end as end_transaction
+from tests.unit.log.test_aborted import send
+from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, contents, put
+
+ROOMY = replace(COMPACT, segment_bytes=100_000)
+
+
+def copied(log: Log, directory: Path) -> Log:
+    """What a new follower gets, fetch by fetch, until it has come to the end."""
+    follower = open_log(directory, ROOMY)
+    follower.truncate_fully_and_start_at(log.log_start_offset)
+    while follower.log_end_offset < log.log_end_offset:
+        piece = log.read(follower.log_end_offset, 1 << 20, at_least_one_batch=True)
+        assert piece.length, f"nothing to read at {follower.log_end_offset} of {log.log_end_offset}"
+        follower.append_as_follower(piece.read())
+    return follower
+
+
+def without_its_last_record(directory: Path) -> Log:
+    """Offset 2 was a tombstone that has had its time; the segment behind it is empty."""
+    log = open_log(directory, ROOMY)
+    put(log, (b"g1", b"offset"), (b"g2", b"offset"))
+    put(log, (b"g1", None))
+    for now_ms in (NOW_MS, NOW_MS + DAY_MS):
+        log.roll(now_ms)
+        log.cleaned_to = 0
+        clean(log, now_ms=now_ms)
+    return log
+
+
+def test_the_end_can_be_reached_though_its_records_are_gone(tmp_path):
+    log = without_its_last_record(tmp_path / "leader")
+    assert contents(log) == [(1, b"g2", b"offset")]
+    assert log.log_end_offset == 3
+    assert contents(copied(log, tmp_path / "follower")) == contents(log)
+    again = open_log(tmp_path / "leader", ROOMY)
+    assert again.log_end_offset == 3
+    assert contents(copied(again, tmp_path / "later")) == contents(log)
+
+
+def test_no_stand_in_outlives_its_use(tmp_path):
+    log = without_its_last_record(tmp_path)
+    put(log, (b"g3", b"offset"))
+    log.roll(NOW_MS)
+    clean(log)
+    (data,) = [log.read(0, 1 << 20, at_least_one_batch=True).read()]
+    assert [(h.base_offset, h.record_count) for _, h in iter_headers(data)] == [(0, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("stop", [Log.close, Log.close_clean])
+def test_a_gap_that_an_older_version_left_is_closed_at_the_start(tmp_path, stop):
+    log = without_its_last_record(tmp_path / "leader")
+    (_, first), *_ = log.segments[0].headers(0, log.segments[0].size)
+    log.segments[0].file.truncate(first.size)  # without its stand-in
+    log.segments[0].size = first.size
+    stop(log)
+    again = open_log(tmp_path / "leader", ROOMY, clean=stop is Log.close_clean, recovery_point=3)
+    assert again.log_end_offset == 3
+    assert contents(copied(again, tmp_path / "follower")) == [(1, b"g2", b"offset")]
+
+
+def test_a_truncation_into_a_gap_stays_where_it_was_after_a_restart(tmp_path):
+    log = open_log(tmp_path)
+    run = batch(b"a") + batch(b"b", base_offset=7)
+    log.append_as_follower(run)
+    log.truncate_to(7)
+    assert log.log_end_offset == 7
+    assert [offset for offset, _ in read_all(log)] == [0]
+    again = open_log(tmp_path)
+    assert again.log_end_offset == 7
+    assert lead(again, b"c") == 7
+
+
+# --- a new beginning
+
+
+def used(directory: Path) -> Log:
+    """Epochs 1 and 3, an open transaction from offset 3 on, and a snapshot of it at the end."""
+    log = open_log(directory)
+    lead(log, b"a", b"b", epoch=1)
+    lead(log, b"c", epoch=3)
+    lead(log, b"x", epoch=3, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log.close_clean()
+    return open_log(directory, clean=True, recovery_point=4)
+
+
+@pytest.mark.parametrize("how", ["live", "killed"])
+def test_a_log_that_begins_anew_knows_neither_epochs_nor_producers(tmp_path, how):
+    log = used(tmp_path)
+    assert log.first_unstable_offset(4) == 3
+    log.truncate_fully_and_start_at(1000)
+    if how == "killed":
+        log = open_log(tmp_path, log_start_offset=1000)
+    assert log.epochs.entries == []
+    assert log.producers.states == {}
+    assert log.first_unstable_offset(1000) is None
+
+
+def test_a_start_ahead_of_all_records_knows_neither_epochs_nor_producers(tmp_path):
+    used(tmp_path).close()
+    log = open_log(tmp_path, log_start_offset=1000)
+    assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
+    assert (log.epochs.entries, log.producers.states) == ([], {})
+
+
+def test_no_transaction_holds_readers_before_the_logs_start(tmp_path):
+    log = open_log(tmp_path)
+    send(log, 7, 0)
+    lead(log, b"y", b"z")
+    assert log.first_unstable_offset(3) == 0
+    log.advance_log_start(2)
+    assert log.first_unstable_offset(3) == 2
+    end_transaction(log, 7, commit=False)
+    assert log.first_unstable_offset(4) is None
+
+
+# --- what the page cache held
+
+
+def test_epochs_found_after_a_crash_are_durable_before_the_recovery_point_passes_them():
+    """They may have been truncated without an fsync by the process that died: then the machine goes down."""
+    for seed in range(20):
+        disk = SimDisk()
+        disk.make_dirs("/d")
+        log = open_log("/d/t-0", disk=disk)
+        lead(log, b"a", epoch=1)
+        lead(log, b"b", epoch=3)
+        flush(log)
+        log.truncate_to(1)
+        disk.kill()
+        log = open_log("/d/t-0", disk=disk, recovery_point=1)
+        lead(log, b"c", epoch=4)
+        flush(log)
+        log.roll(NOW_MS)
+        lead(log, b"d", epoch=4)
+        flush(log)
+        point = log.recovery_point
+        disk.power_loss(Random(seed))
+        assert open_log("/d/t-0", disk=disk, recovery_point=point).epochs.entries == [(1, 0), (4, 1)]
+
+
+def flush(log: Log) -> None:
+    work = log.prepare_flush()
+    if work is not None:
+        work.run()
+        log.flush_done(work)
