@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from data_plane.log.cleaner import CleanWork, Dirt
+from data_plane.log.cleaner import CleanWork, Dirt, UncleanableError
 from data_plane.log.effects import Deletion
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
-from metadata_quorum.batch import CorruptBatchError
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +81,9 @@ class LogCleaner:
                 continue
             try:
                 dirt = partition.log.dirt(partition.last_stable_offset, now_ms)
+            except OSError as error:
+                self._host.storage_failed(partition, error)
+                continue
             except Exception as error:  # noqa: BLE001
                 self._give_up(partition, error)
                 continue
@@ -121,7 +123,7 @@ class LogCleaner:
     def _give_up(self, partition: Partition, error: Exception) -> None:
         """Leave that log as it is until the next start; the others are compacted all the same."""
         self._uncleanable[partition] = str(error)
-        if isinstance(error, CorruptBatchError):
+        if isinstance(error, UncleanableError):
             logger.error("%s is not compacted any more: %s", partition.tp, error)
         else:
             self._host.fault(f"the cleaning of {partition.tp}, which is not compacted any more,", error)
