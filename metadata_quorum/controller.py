@@ -169,17 +169,15 @@ class Controller:
             bootstrap_min_insync_replicas=self.config.min_insync_replicas,
             bootstrap_users=self.config.bootstrap_users,
         )
+        # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
+        self._raft.propose(c.encode(c.Proposal(term, self._now_ms(), claim)), lambda applied: None)
 
-        def claimed(applied: Applied) -> None:
-            refused = isinstance(applied.result, Refused)
-            if applied.outcome is Outcome.COMMITTED and not refused and self._raft.is_leader:
-                self._activate(term)
-
-        self._raft.propose(c.encode(c.Proposal(term, self._now_ms(), claim)), claimed)
+    def claimed(self, leader_id: int, term: int) -> None:
+        """The claim has been applied: ours, in the term that we still lead, makes us active."""
+        if leader_id == self.node_id and self._raft.is_leader and self._raft.term == term:
+            self._activate(term)
 
     def _activate(self, term: int) -> None:
-        if self._raft.term != term:
-            return
         self._term = term
         image = self.image
         log.info("controller %d is active in term %d at offset %d", self.node_id, term, image.offset)
@@ -298,7 +296,7 @@ class Controller:
         """The step that the broker's state and wishes call for, if any."""
         this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}
         if broker.fenced:
-            stays = request.want_fence or request.want_shut_down or not caught_up
+            stays = request.want_fence or request.want_shut_down or not caught_up or not broker.has_any_dir
             return None if stays else c.UnfenceBroker(**this)
         if request.want_fence:
             return c.FenceBroker(**this)

@@ -116,10 +116,15 @@ class BrokerRegistration:
                 return endpoint
         return None
 
+    @property
+    def has_any_dir(self) -> bool:
+        """False once the last of its directories failed, for as long as this registration lasts."""
+        return self.log_dirs != (LOST_DIR,)
+
     def has_online_dir(self, directory: UUID) -> bool:
         """Whether a replica in `directory` can be served. Reserved ids below 100 other than
         LOST say nothing against it, and a broker that names no directories has them all."""
-        if directory == LOST_DIR:
+        if directory == LOST_DIR or not self.has_any_dir:
             return False
         return directory.int < 100 or not self.log_dirs or directory in self.log_dirs
 

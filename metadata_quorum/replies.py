@@ -28,6 +28,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """A term has its controller."""
+
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """The epoch that the broker must show from now on."""
 

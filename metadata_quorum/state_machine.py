@@ -43,7 +43,7 @@ from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, che
 from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
 from metadata_quorum.records import LeaderChangeMessage, Voter, encode, encode_control
-from metadata_quorum.replies import Refused
+from metadata_quorum.replies import Claimed, Refused
 from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,9 @@ class LeadershipListener(Protocol):
     """Who wants to know when this node begins and ends to lead: the controller."""
 
     def became_leader(self, term: int) -> None: ...
+
+    def claimed(self, leader_id: int, term: int) -> None:
+        """A controller's claim was applied, however long after it was made."""
 
     def lost_leadership(self, term: int) -> None: ...
 
@@ -153,6 +156,8 @@ class MetadataStateMachine:
         self.rolling_hash = digest.digest()
         if batches:
             self._adopt(delta)
+        if isinstance(decision.reply, Claimed) and self.leadership is not None:
+            self.leadership.claimed(decision.reply.leader_id, term)
         return decision.reply
 
     def snapshot(self) -> bytes:

@@ -55,4 +55,6 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
 def _found(image: MetadataImage, wanted: AclFilter) -> tuple[AccessControlEntryRecord, ...]:
     if (problem := filter_problem(wanted)) is not None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
-    return tuple(acl for acl in image.acls.values() if matches(wanted, acl))
+    # In one order on every node, however it came by its image.
+    known = (image.acls[acl_id] for acl_id in sorted(image.acls))
+    return tuple(acl for acl in known if matches(wanted, acl))

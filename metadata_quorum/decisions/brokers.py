@@ -34,7 +34,7 @@ from metadata_quorum.records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from metadata_quorum.replies import BrokerRegistered
+from metadata_quorum.replies import BrokerRegistered, Claimed
 
 FENCED, UNFENCED = 1, -1
 """BrokerRegistrationChangeRecord.fenced"""
@@ -42,7 +42,7 @@ FENCED, UNFENCED = 1, -1
 
 def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
     """A term begins. The very first one also finalizes the features, as Kafka's format tool does."""
-    decision = Decision()
+    decision = Decision(reply=Claimed(command.leader_id))
     if image.features:
         return decision
     levels = {f.name: f.level for f in command.bootstrap_features}
@@ -193,7 +193,7 @@ def fence(image: MetadataImage, broker: BrokerRegistration) -> Decision:
 def unfence_broker(image: MetadataImage, command: UnfenceBroker) -> Decision:
     """The broker may lead and join ISRs again; what has no leader may have one now."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
-    if not broker.fenced:
+    if not broker.fenced or not broker.has_any_dir:
         return Decision()
     decision = Decision([_change(command.broker_id, command.broker_epoch, fenced=UNFENCED)])
     if not broker.in_controlled_shutdown:

@@ -20,6 +20,7 @@ from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import change_partition, directories_fail, rules_of
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import MetadataImage
+from metadata_quorum.model import LOST_DIR, BrokerRegistration
 from metadata_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from metadata_quorum.replies import DirectoryResult
 
@@ -32,13 +33,22 @@ def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
     if not lost:
         return Decision()
     if not online:
-        return fence(image, broker)
+        return _lost_all(image, broker)
     record = BrokerRegistrationChangeRecord(
         broker_id=command.broker_id, broker_epoch=command.broker_epoch, log_dirs=online
     )
     decision = Decision([record])
     decision.records += directories_fail(image, broker.broker_id, lost)
     return decision
+
+
+def _lost_all(image: MetadataImage, broker: BrokerRegistration) -> Decision:
+    """Fenced, and registered with the id of what is lost: no directory at all would mean "as before", and
+    the next heartbeat would unfence it."""
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, log_dirs=(LOST_DIR,)
+    )
+    return Decision([record, *fence(image, broker).records])
 
 
 def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Decision:

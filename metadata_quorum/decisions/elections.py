@@ -10,7 +10,8 @@ and the rules of eligible leader replicas (ELR, KIP-966):
   acknowledged records may be missing.
 * ELR: while the ISR is below min.insync.replicas nothing can be acknowledged, so those who leave
   it then hold everything that was. They are (old ISR + old ELR) - ISR - unclean restarts.
-* Without ELR the last member of an ISR stays in it, with nobody leading.
+* Without ELR the last member of an ISR stays in it, with nobody leading, and nobody becomes eligible.
+  Those who were when the feature was turned off stay so: what they hold does not depend on it.
 """
 
 from __future__ import annotations
@@ -101,19 +102,18 @@ def change_partition(
     longer eligible.
     """
     placed, isr = completed(before if placed is None else placed, isr)
-    known = frozenset((*before.isr, *before.elr) if rules.elr_enabled else ())
+    known = frozenset((*before.isr, *before.elr) if rules.elr_enabled else before.elr)
     eligible = known.intersection(placed.replicas) - unclean_restarts
     outcome = _elect(placed, rules, isr, eligible.difference(isr), acceptable, election)
     recovery = before.leader_recovery_state if recovery_state is None else recovery_state
-    isr = outcome.isr
+    isr = outcome.isr if rules.elr_enabled else outcome.isr or before.isr
     elr: tuple[int, ...] = ()
     last_known: tuple[int, ...] = ()
     if outcome.unclean:
         recovery = RECOVERING
-    elif not rules.elr_enabled:
-        isr = isr or before.isr
     elif len(isr) < min(rules.min_insync_replicas, len(placed.replicas)):
         elr = tuple(r for r in placed.replicas if r in eligible and r not in isr)
+        # Without ELR the ISR is empty only where it was so already.
         shut = not isr and before.isr and before.leader != NO_LEADER
         last_known = (before.leader,) if shut else before.last_known_elr
     after = replace(
@@ -177,7 +177,7 @@ def _elect(
             if replica in eligible and acceptable(replica):
                 return cleanly(replica)
     last_known = tuple(r for r in placed.last_known_elr if r in placed.replicas)
-    if rules.elr_enabled and not isr and not elr and len(last_known) == 1 and acceptable(last_known[0]):
+    if not isr and not elr and len(last_known) == 1 and acceptable(last_known[0]):
         return _Outcome(last_known[0], last_known, unclean=True)
     if election is Election.UNCLEAN:
         for replica in placed.replicas:

@@ -58,8 +58,9 @@ class Leading:
         self.heartbeat_at = 0.0
 
     def won(self, others: list[int]) -> None:
-        """A new leadership starts with no knowledge of the others' logs."""
-        self._followers = {peer: Follower(self._journal.last_index + 1) for peer in others}
+        """A new leadership starts with no knowledge of the others' logs. Its first entry, PySyncObj's
+        no-op, is the last of the log: the first message to all brings it."""
+        self._followers = {peer: Follower(self._journal.last_index) for peer in others}
         self._rejoins.clear()
         self.heartbeat_at = float("-inf")
 

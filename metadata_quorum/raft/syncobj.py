@@ -173,8 +173,9 @@ class Core(_upstream.SyncObj):
         (connected.add if up else connected.discard)(self._nodes[peer])
 
     def start_election(self) -> None:
-        """Become a candidate at the next tick."""
-        self._SyncObj__raftElectionDeadline = -_NEVER
+        """Become a candidate at the next tick. Who leads has no reason to, however late a vote comes."""
+        if not self.is_leader:
+            self._SyncObj__raftElectionDeadline = -_NEVER
 
     def vote_requested(self, peer: int, term: int, last_index: int, last_term: int) -> None:
         message = {
@@ -258,6 +259,7 @@ class Core(_upstream.SyncObj):
         raise AssertionError("snapshots are ours")
 
     def _SyncObj__onBecomeLeader(self) -> None:
+        self._SyncObj__raftElectionDeadline = _NEVER
         super()._SyncObj__onBecomeLeader()
         self._hooks.leadership_won()
 

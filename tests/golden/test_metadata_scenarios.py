@@ -14,9 +14,11 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum import commands as c
+from metadata_quorum.decisions.elections import ELR_FEATURE
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import ResourceType
+from metadata_quorum.records import FeatureField
 from tests.metadata_machine import Machine
 
 SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
@@ -24,6 +26,7 @@ SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
 ROWS = {
     "elections": ("Q5", "R10"),
     "elr": ("Q5", "R10"),
+    "elr-downgrade": ("Q5", "R10"),
     "isr": ("Q4", "R9"),
     "brokers": ("Q2", "Q4"),
     "reassignment": ("Q11",),
@@ -144,6 +147,12 @@ class Scenario:
         election = c.ELECTION_PREFERRED if kind == "preferred" else c.ELECTION_UNCLEAN
         names = (c.PartitionName(topic=topic, partition=0),)
         return _errors(self.machine.run(c.ElectLeaders(election_type=election, partitions=names)))
+
+    def do_elr(self, level: str) -> None:
+        """The feature is turned off (0) or on (1)."""
+        feature = c.FeatureUpdate(name=ELR_FEATURE, level=int(level), upgrade_type=1 if int(level) else 2)
+        runs = FeatureField(name=ELR_FEATURE, min_supported_version=0, max_supported_version=1)
+        self.machine.run(c.UpdateFeatures(controller_id=1, updates=(feature,), supported=(runs,)))
 
     def do_config(self, topic: str, pair: str) -> list[str] | None:
         name, _, value = pair.partition("=")

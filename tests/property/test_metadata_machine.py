@@ -14,7 +14,12 @@ from metadata_quorum.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import NO_LEADER, LeaderRecoveryState, PartitionRegistration, ResourceType
-from metadata_quorum.records import decode
+from metadata_quorum.records import (
+    AccessControlEntryRecord,
+    QuotaEntity,
+    UserScramCredentialRecord,
+    decode,
+)
 from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
 from tests.metadata_machine import Machine
 
@@ -44,6 +49,7 @@ class Chaos:
             self._fail_dir, self._assign_dir, self._assign_dir,
             self._reassign, self._reassign, self._join,
             self._shut_down, self._alter, self._alter, self._elect, self._config, self._grow, self._claim,
+            self._acls, self._quotas, self._users, self._all_configs, self._forget, self._producer_ids,
         )  # fmt: skip
         try:
             self.random.choice(actions)(broker, topic)
@@ -148,6 +154,60 @@ class Chaos:
     def _claim(self, broker: int, topic: str) -> None:
         self.machine.term += 1
         self.machine.claim(self.random.choice((1, 2, 3)), elr=self.elr)
+
+    def _acls(self, broker: int, topic: str) -> None:
+        if self.random.random() < 0.7:
+            entries = (
+                AccessControlEntryRecord(
+                    id=UUID(int=self.random.getrandbits(128)), resource_type=2, resource_name=topic,
+                    pattern_type=3, principal=f"User:{self.random.randrange(9)}", host="*",
+                    operation=self.random.randint(3, 5), permission_type=3,
+                )
+                for _ in range(3)
+            )  # fmt: skip
+            self.machine.run(c.CreateAcls(acls=tuple(entries)))
+            return
+        wanted = c.AclFilter(
+            resource_type=2, resource_name=topic, pattern_type=1, principal=None, host=None,
+            operation=self.random.randint(3, 5), permission_type=1,
+        )  # fmt: skip
+        self.machine.run(c.DeleteAcls(filters=(wanted,)))
+
+    def _quotas(self, broker: int, topic: str) -> None:
+        entity = (QuotaEntity(entity_type="user", entity_name=f"u{self.random.randrange(4)}"),)
+        keys = self.random.sample(["producer_byte_rate", "consumer_byte_rate", "request_percentage"], 2)
+        operations = tuple(
+            c.QuotaOperation(key=key, value=float(broker), remove=self.random.random() < 0.3) for key in keys
+        )
+        self.machine.run(
+            c.AlterClientQuotas(alterations=(c.QuotaAlteration(entity=entity, operations=operations),))
+        )
+
+    def _users(self, broker: int, topic: str) -> None:
+        name = f"u{self.random.randrange(4)}"
+        user = UserScramCredentialRecord(
+            name=name, mechanism=1, salt=b"s", stored_key=b"k" * 32, server_key=b"k" * 32, iterations=4096
+        )
+        if self.random.random() < 0.7:
+            self.machine.run(c.AlterUserScram(upsertions=(user,)))
+        else:
+            self.machine.run(c.AlterUserScram(deletions=(c.ScramDeletion(name=name, mechanism=1),)))
+
+    def _all_configs(self, broker: int, topic: str) -> None:
+        names = self.random.sample(["cleanup.policy", "retention.ms", "segment.bytes", "flush.messages"], 2)
+        values = {"cleanup.policy": "compact", "retention.ms": "9", "segment.bytes": "2000000"}
+        configs = tuple(c.ConfigEntry(name=name, value=values.get(name, "7")) for name in names)
+        replacement = c.ConfigReplacement(
+            resource_type=ResourceType.TOPIC, resource_name=topic, configs=configs
+        )
+        self.machine.run(c.AlterConfigs(resources=(replacement,)))
+
+    def _forget(self, broker: int, topic: str) -> None:
+        if self.random.random() < 0.2:
+            self.machine.run(c.UnregisterBroker(broker_id=broker))
+
+    def _producer_ids(self, broker: int, topic: str) -> None:
+        self.machine.run(c.AllocateProducerIds(broker_id=broker, broker_epoch=self._epoch(broker)))
 
     def check(self, before: MetadataImage, after: MetadataImage) -> None:
         for topic, number, p in after.each_partition():

@@ -61,6 +61,12 @@ class OneVoter:
             result = self.machine.apply(self.index, term, command)
             on_done(Applied(Outcome.COMMITTED, self.index, term, result))
 
+    def expire(self) -> None:
+        """What was proposed ends UNKNOWN, and may still be committed."""
+        for _, _, on_done in self._waiting:
+            on_done(Applied(Outcome.UNKNOWN))
+        self._waiting = [(command, term, lambda applied: None) for command, term, _ in self._waiting]
+
     def lead(self) -> None:
         self.term += 1
         self.is_leader = True
@@ -158,6 +164,29 @@ async def test_it_is_active_only_after_applying_its_own_claim() -> None:
     assert node.controller.is_active
     assert node.controller.epoch == 1
     assert node.controller.image.features["metadata.version"] == 27
+
+
+@virtual
+async def test_it_is_active_however_late_its_claim_is_committed() -> None:
+    """Behind a slow follower or a large snapshot the proposal's time is long over."""
+    node = Node()
+    node.raft.held = True
+    node.raft.lead()
+    await asyncio.sleep(1)
+    node.raft.expire()
+    await asyncio.sleep(60)
+    assert not node.controller.is_active
+    node.raft.commit()
+    assert node.controller.is_active
+    node.raft.step_down()
+    assert not node.controller.is_active
+    node.raft.lead()
+    await asyncio.sleep(1)
+    late = node.raft.term
+    node.raft.step_down()
+    node.raft.lead()
+    node.machine.apply(9, late, c.encode(c.Proposal(late, 1, c.ClaimLeadership(leader_id=1, voters=(1,)))))
+    assert not node.controller.is_active, "a claim of an earlier term"
 
 
 @pytest.mark.row("Q2")

@@ -49,6 +49,23 @@ def test_only_what_lies_in_the_failed_directory_moves() -> None:
 
 
 @pytest.mark.row("L8")
+def test_who_lost_the_last_directory_stays_fenced() -> None:
+    machine = ready()
+    lost = directory(1, 0), directory(1, 1)
+    for _ in range(2):  # every heartbeat says it again
+        machine.fail_dirs(1, *lost)
+        machine.unfence(1)
+        assert machine.image.brokers[1].fenced
+        assert not any(machine.image.can_serve(1, p) for _, _, p in machine.image.each_partition())
+    copy = Machine()
+    copy.machine.restore(machine.machine.snapshot(), machine.index, machine.term)
+    assert not copy.image.brokers[1].has_any_dir
+    machine.register(1, incarnation=2, log_dirs=(directory(1, NEW),))
+    machine.unfence(1)
+    assert not machine.image.brokers[1].fenced
+
+
+@pytest.mark.row("L8")
 def test_nobody_is_in_sync_or_leads_from_a_failed_directory() -> None:
     machine = ready()
     machine.fail_dirs(1, directory(1, 0))

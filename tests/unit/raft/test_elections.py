@@ -10,6 +10,7 @@ import pytest
 
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.election import Elections
+from metadata_quorum.raft.messages import Ack, Append, AppendReply, decode
 from tests.unit.raft.rig import Mutant, Rig, expecting
 
 
@@ -249,3 +250,51 @@ def test_a_link_that_keeps_coming_back_is_no_sign_of_life() -> None:
         elections.leader_link_back()
         now += 0.03
     assert config.election_timeout_min_ms / 1000 <= now <= config.election_timeout_max_ms / 1000 + 0.03
+
+
+@pytest.mark.parametrize("late", ["vote first", "pre-vote first"])
+def test_a_pre_vote_that_comes_late_arms_no_sitting_leader(late: str) -> None:
+    """Armed, it would raise its term alone as soon as it is cut off, and depose whoever leads then."""
+    rig = Rig()
+    rig.elections_held = False
+
+    def due(i: int) -> None:
+        rig.rafts[i]._elections.due_at = rig.now
+        rig.tick(i)
+
+    for i in rig.ids:
+        rig.rafts[i]._elections.due_at = float("inf")
+    due(1)
+    rig.deliver(1, 2)
+    rig.tick(2)
+    rig.deliver(2, 1)
+    rig.tick(1)  # a candidate in term 1; its vote is slow
+    rig.now += 0.5
+    due(1)  # so it asks for term 2
+    rig.deliver(1, 2)
+    rig.tick(2)
+    if late == "pre-vote first":
+        rig.queue[2, 1].reverse()
+    rig.deliver(2, 1)
+    rig.tick(1)
+    assert rig.rafts[1].is_leader
+    term = rig.rafts[1].term
+    rig.run(0.5, 0.05)
+    rig.cut_between((1,), (2, 3))
+    rig.run(6.0, 0.05)
+    assert rig.rafts[1].term == term
+
+
+def test_the_first_message_of_a_leader_brings_its_first_entry() -> None:
+    """Not a question first, and the entry after the answer."""
+    rig = Rig()
+    rig.elect(1)
+    rig.propose(1, b"a")
+    rig.settle()
+    rig.sent.clear()
+    rig.rafts[2]._core.start_election()
+    rig.settle()
+    first, *_ = rig.messages(2, 3, Append)
+    (entry,) = decode(first).message.entries
+    assert entry[1] == rig.rafts[2]._journal.last_index
+    assert [decode(f).message.ack for f in rig.messages(3, 2, AppendReply)] == [Ack.MATCHED] * 2
