@@ -367,12 +367,15 @@ class LocalCluster:
         self._wait(node.id)
         home = self.home(node.id)
         module, *options = self.program
-        command = [sys.executable, "-m", module, str(home / "server.properties")]
+        arguments = [str(home / "server.properties")]
         if self.owner is not None:
-            command += ["--with", str(self.owner)]
-        command += options
-        child = self._children[node.id] = self._background(command, home / "node.log")
+            arguments += ["--with", str(self.owner)]
+        child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
         node.began(child.pid)
+
+    def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        """Start a node's process."""
+        return self._background([sys.executable, "-m", module, *arguments], output)
 
     def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
+from tests.forks import forked_nodes
 from tests.rows import RowRecorder
 from tests.workers import Workers
 
@@ -31,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_nodes() -> Iterator[None]:
+    with forked_nodes():
+        yield
 
 
 @pytest.fixture(scope="session")

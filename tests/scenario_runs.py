@@ -33,9 +33,12 @@ ROWS = {
 }
 """The others drive C6."""
 MINUTES = {"everything": "0.2", "workload": "0.05"}
-LONG = frozenset({"everything", "zombie-producer", "group-churn", "reassignment"})
-"""They take long, or many members of groups close in them: confluent-kafka may wait for ever then, with the
-interpreter's lock (chaos/watchdog.py), and take the tests' own process along."""
+LONG = frozenset(
+    {"everything", "workload", "zombie-producer", "group-churn", "reassignment", "bit-flip", "flapping-link"}
+)
+"""Some are what others are already; some take long, or many members of groups close in them: confluent-kafka
+may wait for ever then, with the interpreter's lock (chaos/watchdog.py), and take the tests' own process
+along."""
 
 
 def chaos(*words: str | Path) -> Result:

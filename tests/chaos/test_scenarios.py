@@ -50,6 +50,7 @@ def test_a_schedule_is_played_again_from_its_file(tmp_path: Path) -> None:
     assert faults == ["pause"]
 
 
+@pytest.mark.long
 def test_many_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         seeds.main(["workload", "--seeds", "3,4", "--jobs", "2", "--seconds", "1", "--keep", str(tmp_path)])
