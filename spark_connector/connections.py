@@ -35,7 +35,8 @@ from kraft.wire.fast_fetch import (
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID
 from spark_connector.client_settings import ClientSettings, client_settings
-from spark_connector.errors import SourceError
+from spark_connector.errors import Retry, SourceError
+from spark_connector.fetching import Fetching
 from spark_connector.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 
 LIST_OFFSETS: Final = 2
@@ -97,10 +98,6 @@ class Leader(NamedTuple):
     topic_id: UUID
     node_id: int
     epoch: int
-
-
-class Retry(Exception):
-    """Another leader, or the same one later, may know better. Says why, for when time runs out."""
 
 
 class Cluster:
@@ -237,6 +234,11 @@ class Cluster:
         ]:
             del self._leaders[partition]
         return list(answer.topics)
+
+    async def brokers(self) -> list[Address]:
+        """All that are there now. Raises `Retry`."""
+        await self._metadata([])
+        return list(self._brokers.values())
 
     async def ask_any_broker(self, api_key: int, versions: tuple[int, int], fields: Fields) -> Message:
         """Every broker in turn, so that one that is cut off from the others does not mislead us for long.
@@ -414,34 +416,6 @@ class Cluster:
 
     def run(self, work: Coroutine[Any, Any, Value]) -> Value:
         return self._loop.run_until_complete(work)
-
-
-class Fetching:
-    """A fetch that has been sent."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        answer: Coroutine[Any, Any, FetchedPartition],
-        timeout_s: float,
-    ) -> None:
-        self._loop = loop
-        self._answer = loop.create_task(answer)
-        self._timeout_s = timeout_s
-
-    def answer(self) -> FetchedPartition:
-        """Wait for it; only now does time count, for the reader may have been held up by who reads it.
-        Raises `Retry`."""
-        try:
-            return self._loop.run_until_complete(asyncio.wait_for(self._answer, self._timeout_s))
-        except TimeoutError:
-            raise Retry(f"no answer within {self._timeout_s:g} s") from None
-
-    def give_up(self) -> None:
-        """Nobody will ask for the answer."""
-        self._answer.cancel()
-        if not self._loop.is_closed() and not self._loop.is_running():  # a generator may end anywhere
-            self._loop.run_until_complete(asyncio.wait([self._answer]))
 
 
 def _buffer(size: int) -> bytearray | memoryview:

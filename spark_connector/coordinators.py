@@ -1,33 +1,48 @@
-"""What the transactional sink asks the coordinators of groups and of transactions.
+"""What the transactional sink's driver asks the coordinators of groups and of transactions.
 
-    end_transaction(cluster, transaction, committed=True)  -> the coordinator's answer
-    committed_offsets(cluster, group)                      -> what the group has committed, by partition
+    open_transactions(cluster, prefix)              -> names of those that somebody has left open
+    fence(cluster, names)                           -> ends them, and whoever was at work in them
+    committed_marks(cluster, groups)                -> what each group has committed last
+    add_marks(cluster, marked)                      -> offsets of groups that are committed with transactions
+    end_transactions(cluster, transactions, ...)    -> the coordinators' answers
 
 librdkafka ends a transaction only in the process that began it; the driver ends those of its tasks. So these
-are requests of our own, over the connections that the source uses, too. A coordinator that has moved, or is
-about to, is looked up again until time is up.
+are requests of our own, over the connections that the source uses, too; those of one call all at once. A
+coordinator that has moved, or is about to, is looked up again until time is up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.errors import ErrorCode
-from spark_connector.connections import RETRIABLE, Cluster, Retry, common_version, problem_of
-from spark_connector.errors import SinkError
-from spark_connector.offsets import TopicPartition
+from spark_connector.connections import RETRIABLE, Cluster, common_version, problem_of
+from spark_connector.errors import Retry, SinkError
 
 OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
+INIT_PRODUCER_ID: Final = 22
+ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
+LIST_TRANSACTIONS: Final = 66
 
 _OFFSET_FETCH_VERSIONS: Final = (7, 7)  # from 7 on it waits for open transactions, from 8 on groups are many
 _FIND_COORDINATOR_VERSIONS: Final = (1, 3)  # from 1 on with the kind, from 4 on keys are many
+_INIT_PRODUCER_ID_VERSIONS: Final = (1, 4)
+_ADD_OFFSETS_VERSIONS: Final = (1, 3)
 _END_TXN_VERSIONS: Final = (1, 3)  # from 5 on the epoch is another after each; librdkafka goes to 1
+_TXN_OFFSET_COMMIT_VERSIONS: Final = (2, 3)
+_LIST_TRANSACTIONS_VERSIONS: Final = (0, 1)  # Kafka 3.0
+
+_OPEN: Final = "Ongoing"
+_FENCED_TIMEOUT_MS: Final = 60_000
+"""Of a producer that begins no transaction; whoever takes the name sets its own."""
 
 _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
     {
@@ -38,6 +53,8 @@ _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
+
+Value = TypeVar("Value")
 
 
 class Kind(IntEnum):
@@ -55,38 +72,133 @@ class Transaction(NamedTuple):
     epoch: int
 
 
-class CommittedOffset(NamedTuple):
+class Mark(NamedTuple):
+    """What a group has committed."""
+
     offset: int
     metadata: str
 
 
-def end_transaction(source: Cluster, transaction: Transaction, *, committed: bool) -> ErrorCode:
-    """NONE also where it has ended so before. Raises `SinkError` where nobody answers."""
-    fields = {
-        "transactional_id": transaction.transactional_id,
-        "producer_id": transaction.producer_id,
-        "producer_epoch": transaction.epoch,
-        "committed": committed,
-    }
-    key = transaction.transactional_id
-    return _ask(source, Kind.TRANSACTION, key, END_TXN, _END_TXN_VERSIONS, fields, _error_of)[1]
+class Marked(NamedTuple):
+    """A mark that is committed when its transaction is."""
+
+    transaction: Transaction
+    group: str
+    topic: str
+    mark: Mark
 
 
-def committed_offsets(source: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """When no transaction is open that may change them. Raises `SinkError`."""
-    fields = {"group_id": group, "topics": None, "require_stable": True}
-    answer, code = _ask(
-        source, Kind.GROUP, group, OFFSET_FETCH, _OFFSET_FETCH_VERSIONS, fields, _error_of_offsets
-    )
-    if code != ErrorCode.NONE:
-        raise SinkError(code.name, f"what group '{group}' has committed cannot be read: {code.name}")
-    return {
-        TopicPartition(topic.name, each.partition_index): CommittedOffset(
-            each.committed_offset, (each.metadata or "").rstrip("\0")  # librdkafka counts C's end in
+def open_transactions(source: Cluster, prefix: str) -> set[str]:
+    """Their names, which begin so. Raises `SinkError` where a broker does not answer."""
+    timeout_s = source.settings.request_timeout_s
+    fields = {"state_filters": [_OPEN], "producer_id_filters": []}
+
+    async def ask(address: Address) -> Message:
+        try:
+            client = await source.connected(address)
+            version = common_version(client, LIST_TRANSACTIONS, _LIST_TRANSACTIONS_VERSIONS)
+            answer = await client.request(LIST_TRANSACTIONS, version, fields, timeout_s=timeout_s)
+        except (OSError, MalformedMessage) as error:
+            raise Retry(f"broker {address}: {problem_of(error)}") from error
+        if answer.error_code:
+            raise Retry(f"broker {address}: {ErrorCode(answer.error_code).name}")
+        return answer
+
+    async def attempt() -> set[str]:
+        answers = await _all(ask(address) for address in await source.brokers())
+        names = (each.transactional_id for answer in answers for each in answer.transaction_states)
+        return {name for name in names if name.startswith(prefix)}
+
+    return source.run(source.within(source.settings.api_timeout_s, attempt))
+
+
+def fence(source: Cluster, names: Collection[str]) -> None:
+    """What is open under those names is aborted, and whoever opened it cannot go on. Raises `SinkError`."""
+
+    async def ask(name: str) -> None:
+        fields = {"transactional_id": name, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
+        _, code = await _ask(
+            source, Kind.TRANSACTION, name, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, fields
         )
-        for topic in answer.topics
-        for each in topic.partitions
-    }  # fmt: skip
+        if code != ErrorCode.NONE:
+            raise SinkError(code.name, f"'{name}' was left open, and cannot be aborted: {code.name}")
+
+    source.run(_all(ask(name) for name in names))
+
+
+def end_transactions(
+    source: Cluster, transactions: Iterable[Transaction], *, committed: bool
+) -> list[ErrorCode]:
+    """NONE also where it has ended so before. Raises `SinkError` where nobody answers."""
+
+    async def ask(each: Transaction) -> ErrorCode:
+        fields = {
+            "transactional_id": each.transactional_id,
+            "producer_id": each.producer_id,
+            "producer_epoch": each.epoch,
+            "committed": committed,
+        }
+        key = each.transactional_id
+        return (await _ask(source, Kind.TRANSACTION, key, END_TXN, _END_TXN_VERSIONS, fields))[1]
+
+    return source.run(_all(ask(each) for each in transactions))
+
+
+def committed_marks(source: Cluster, groups: Sequence[str]) -> dict[str, Mark]:
+    """When no transaction is open that may change them; a group without any is left out. A mark may be at any
+    topic: the latest one counts. Raises `SinkError`."""
+
+    async def ask(group: str) -> list[Mark]:
+        fields = {"group_id": group, "topics": None, "require_stable": True}
+        answer, code = await _ask(
+            source, Kind.GROUP, group, OFFSET_FETCH, _OFFSET_FETCH_VERSIONS, fields, _error_of_offsets
+        )
+        if code != ErrorCode.NONE:
+            raise SinkError(code.name, f"what group '{group}' has committed cannot be read: {code.name}")
+        return [
+            Mark(each.committed_offset, each.metadata or "")
+            for topic in answer.topics
+            for each in topic.partitions
+        ]
+
+    answers = source.run(_all(ask(group) for group in groups))
+    return {group: max(marks) for group, marks in zip(groups, answers, strict=True) if marks}
+
+
+def add_marks(source: Cluster, marked: Iterable[Marked]) -> list[ErrorCode]:
+    """Partition 0 is in every topic, and brokers ask for no more. Raises `SinkError` where nobody answers."""
+
+    async def ask(each: Marked) -> ErrorCode:
+        producer = {
+            "transactional_id": each.transaction.transactional_id,
+            "producer_id": each.transaction.producer_id,
+            "producer_epoch": each.transaction.epoch,
+            "group_id": each.group,
+        }
+        _, code = await _ask(
+            source,
+            Kind.TRANSACTION,
+            each.transaction.transactional_id,
+            ADD_OFFSETS_TO_TXN,
+            _ADD_OFFSETS_VERSIONS,
+            producer,
+        )
+        if code != ErrorCode.NONE:
+            return code
+        partition = {
+            "partition_index": 0,
+            "committed_offset": each.mark.offset,
+            "committed_metadata": each.mark.metadata,
+        }
+        fields = {**producer, "topics": [{"name": each.topic, "partitions": [partition]}]}
+        versions = _TXN_OFFSET_COMMIT_VERSIONS
+        return (
+            await _ask(
+                source, Kind.GROUP, each.group, TXN_OFFSET_COMMIT, versions, fields, _error_of_partitions
+            )
+        )[1]
+
+    return source.run(_all(ask(each) for each in marked))
 
 
 def _error_of(answer: Message) -> ErrorCode:
@@ -95,18 +207,33 @@ def _error_of(answer: Message) -> ErrorCode:
 
 def _error_of_offsets(answer: Message) -> ErrorCode:
     """One partition's that is not settled yet is everybody's."""
-    codes = [answer.error_code, *(each.error_code for topic in answer.topics for each in topic.partitions)]
-    return next((ErrorCode(code) for code in codes if code), ErrorCode.NONE)
+    return ErrorCode(answer.error_code) if answer.error_code else _error_of_partitions(answer)
 
 
-def _ask(
+def _error_of_partitions(answer: Message) -> ErrorCode:
+    codes = (ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions)
+    return next(filter(None, codes), ErrorCode.NONE)
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:
+    """All of it, also where some fails; then the first failure is raised."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    done: list[Value] = []
+    for each in results:
+        if isinstance(each, BaseException):
+            raise each
+        done.append(each)
+    return done
+
+
+async def _ask(
     source: Cluster,
     kind: Kind,
     key: str,
     api_key: int,
     versions: tuple[int, int],
     fields: Fields,
-    error_of: Callable[[Message], ErrorCode],
+    error_of: Callable[[Message], ErrorCode] = _error_of,
 ) -> tuple[Message, ErrorCode]:
     """The coordinator's answer and what it says that went wrong, once that is not for the moment only."""
     timeout_s = source.settings.request_timeout_s
@@ -122,7 +249,7 @@ def _ask(
             raise Retry(f"the coordinator of '{key}': {code.name}")
         return answer, code
 
-    return source.run(source.within(source.settings.api_timeout_s, attempt))
+    return await source.within(source.settings.api_timeout_s, attempt)
 
 
 async def _coordinator(source: Cluster, kind: Kind, key: str) -> Address:

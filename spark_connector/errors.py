@@ -49,3 +49,7 @@ class DataLossError(SourceError):
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.args[1]} {FAIL_ON_DATA_LOSS_ADVICE}"
+
+
+class Retry(Exception):
+    """Another leader, or the same one later, may know better. Says why, for when time runs out."""

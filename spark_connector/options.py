@@ -57,7 +57,7 @@ SOURCE_NAMES: Final = (
     "groupIdPrefix",
     "includeHeaders",
 )
-SINK_NAMES: Final = ("topic", "transactional", "transactionalIdPrefix")
+SINK_NAMES: Final = ("topic", "transactional", "transactionalIdPrefix", "transactionalMarkTopic")
 _KNOWN: Final = {name.lower(): name for name in (*SOURCE_NAMES, *SINK_NAMES)}
 _OWNED_BY_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstracking", "__", "spark.")
 """Beginnings of keys that Spark adds on its own."""
@@ -187,6 +187,9 @@ class SinkOptions:
     """For all rows, whatever their column `topic` holds."""
     transactional: bool = False
     transactional_id_prefix: str = DEFAULT_TRANSACTIONAL_ID_PREFIX
+    transactional_mark_topic: str | None = None
+    checkpoint: str = ""
+    """Where a stream's is, if Spark was told so by an option."""
 
 
 def source_options(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -252,6 +255,8 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         topic=topic,
         transactional=given.boolean("transactional", default=False),
         transactional_id_prefix=given.get("transactionalIdPrefix") or DEFAULT_TRANSACTIONAL_ID_PREFIX,
+        transactional_mark_topic=given.get("transactionalMarkTopic") or None,
+        checkpoint=given.get("checkpointLocation") or "",
     )
 
 

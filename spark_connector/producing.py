@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
+
+from crc32c import crc32c
 
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import Config, producer_config
@@ -27,6 +30,8 @@ FULL_QUEUE_WAIT_S: Final = 0.02
 FLUSH_WAIT_S: Final = 1.0
 PARTITION_UNSET: Final = -1
 """The partitioner decides."""
+_NULL: Final = b"\x00null\xff"
+"""In a digest; any bytes that rows hardly have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,9 @@ def write_task(options: SinkOptions) -> WriteTask:
     return WriteTask(producer_config(options.client), options.topic)
 
 
-def write_rows(producer: Producer, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
+def write_rows(
+    producer: Producer, batches: Iterable[pa.RecordBatch], topic: str | None, digest: Digest | None = None
+) -> int:
     """All rows acknowledged; how many. Raises `SinkError`."""
     failures: list[str] = []
 
@@ -65,18 +72,18 @@ def write_rows(producer: Producer, batches: Iterable[pa.RecordBatch], topic: str
 
     rows = 0
     for batch in batches:
-        rows += _produce(producer, batch, topic, delivered, failures)
+        columns = _Columns(batch, topic)
+        if digest is not None:
+            digest.add(columns)
+        rows += _produce(producer, columns, delivered, failures)
     while producer.flush(FLUSH_WAIT_S) and not failures:
         pass
     _check(failures)
     return rows
 
 
-def _produce(
-    producer: Producer, batch: pa.RecordBatch, topic: str | None, delivered: Any, failures: list[str]
-) -> int:
+def _produce(producer: Producer, columns: _Columns, delivered: Any, failures: list[str]) -> int:
     """Hand a batch over to librdkafka, waiting where its queue is full."""
-    columns = _Columns(batch, topic)
     for row, (to, key, value, headers, partition) in enumerate(columns):
         place = PARTITION_UNSET if partition is None else partition
         while True:
@@ -89,42 +96,63 @@ def _produce(
         if row % POLL_EVERY_ROWS == 0:
             producer.poll(0)
             _check(failures)
-    return int(batch.num_rows)
+    return columns.count
 
 
 class _Columns:
-    """The rows of a batch as (topic, key, value, headers, partition)."""
+    """The rows of a batch."""
 
     def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
         self._batch = batch
+        self.count = int(batch.num_rows)
         if topic is None and batch.column("topic").null_count:
             raise SinkError(
                 "KAFKA_NULL_TOPIC_IN_DATA",
                 "a row's topic is null; the option 'topic' sets one for all rows",
             )
-        self._topics = [topic] * batch.num_rows if topic is not None else self._values("topic")
+        self.topics: list[str] = [topic] * self.count if topic is not None else self._values("topic")
+        self.keys = self._bytes("key")
+        self.values = self._bytes("value")
+        self.headers = self._values("headers")
+        self.partitions = self._values("partition")
+        self.has_places = any(name in batch.schema.names for name in ("topic", "partition", "headers"))
+        """Beside key and value there is something that rows may differ in."""
 
     def __iter__(self) -> Iterator[tuple[str, bytes | None, bytes | None, Any, int | None]]:
-        return zip(
-            self._topics,
-            self._bytes("key"),
-            self._bytes("value"),
-            map(_headers, self._values("headers")),
-            self._values("partition"),
-            strict=True,
-        )
+        """As (topic, key, value, headers, partition)."""
+        headers = map(_headers, self.headers)
+        return zip(self.topics, self.keys, self.values, headers, self.partitions, strict=True)
 
     def _values(self, name: str) -> list[Any]:
         if name not in self._batch.schema.names:
-            return [None] * self._batch.num_rows
+            return [None] * self.count
         values: list[Any] = self._batch.column(name).to_pylist()
         return values
 
     def _bytes(self, name: str) -> list[bytes | None]:
         if name not in self._batch.schema.names:
-            return [None] * self._batch.num_rows
+            return [None] * self.count
         values: list[bytes | None] = self._batch.column(name).cast("binary").to_pylist()
         return values
+
+
+class Digest:
+    """Of rows, whatever their order: after a shuffle they come in another one each time."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, columns: _Columns) -> None:
+        """The sum of all rows' checksums. A null is not the same as an empty value."""
+        places = zip(columns.topics, columns.partitions, columns.headers, strict=True)
+        seeds = map(_checksum_of_place, places) if columns.has_places else repeat(0)
+        keys = map(crc32c, [_NULL if key is None else key for key in columns.keys], seeds)
+        values = [_NULL if value is None else value for value in columns.values]
+        self.value += sum(map(crc32c, values, keys))
+
+
+def _checksum_of_place(place: tuple[str, int | None, Any]) -> int:
+    return int(crc32c(repr(place).encode()))
 
 
 def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:

@@ -26,13 +26,12 @@ from spark_connector.connections import (
     RETRIABLE,
     UNKNOWN_TOPIC,
     Cluster,
-    Fetching,
     Leader,
-    Retry,
     cluster,
 )
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
-from spark_connector.errors import DataLossError, SourceError
+from spark_connector.errors import DataLossError, Retry, SourceError
+from spark_connector.fetching import Fetching
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 
 DEFAULT_TIMEOUT_S: Final = 120.0

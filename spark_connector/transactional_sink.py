@@ -1,13 +1,14 @@
-"""The sink with `transactional=true`, as Spark sees it: tasks write, the driver commits (transactions.py).
+"""The sink with `transactional=true`, as Spark sees it.
 
-write (worker, one task)  -> every row is acknowledged, in a transaction that is left open
-commit, abort (driver)    -> ends the transactions of all tasks
+write (worker, one task)  -> every row is acknowledged, in a transaction that is left open (transactions.py)
+commit, abort (driver)    -> ends the transactions of all tasks (micro_batches.py)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -15,40 +16,53 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_connector.coordinators import Transaction
 from spark_connector.errors import SinkError
+from spark_connector.micro_batches import MicroBatch, Written, abort_all, commit_all, fence_others
 from spark_connector.options import SinkOptions
-from spark_connector.transactions import abort_all, commit_all, transactional_task
+from spark_connector.transactions import (
+    BATCH_TIMEOUT_MS,
+    STREAM_TIMEOUT_MS,
+    Rows,
+    name_of,
+    transactional_task,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 """Where Spark tells its tasks the query's id, which is in the checkpoint."""
-_MICRO_BATCH_ID: Final = "streaming.sql.batchId"
+_PLACE_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared(WriterCommitMessage):
     """What a task tells the driver."""
 
-    rows: int
-    transaction: Transaction | None
-    """None where there is nothing to commit (any more)."""
+    query: str
+    task: int
+    rows: Rows
 
 
 class TransactionalWriter(DataSourceArrowWriter):
-    """A batch query's sink whose rows are there when all are."""
+    """A batch query's sink whose rows are there when all are. Its job has a name that is never repeated."""
 
     def __init__(self, options: SinkOptions, job: str) -> None:
-        self._task = transactional_task(options, job)
+        self._client = options.client
+        self._job = f"{options.transactional_id_prefix}-{job}"
+        self._task = transactional_task(options, BATCH_TIMEOUT_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        return Prepared(*self._task.write(iterator, str(_task_context().partitionId())))
+        task, attempt = _task_and_attempt(_task_context())
+        return Prepared("", task, self._task.write(iterator, name_of(self._job, task, attempt)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        commit_all(self._task.client, _open(messages))
+        transactions = [each.rows.transaction for each in _prepared(messages)]
+        mine = [each for each in transactions if each is not None]
+        fence_others(self._client, f"{self._job}-", mine)
+        commit_all(self._client, mine)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        abort_all(self._task.client, _open(messages))
+        abort_all(self._client, f"{self._job}-")
 
 
 class TransactionalStreamWriter(DataSourceStreamArrowWriter):
@@ -56,21 +70,47 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
     again, and is not undone."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._task = transactional_task(options)
+        self._client = options.client
+        self._prefix = options.transactional_id_prefix
+        self._mark_topic = options.transactional_mark_topic
+        self._checkpoint = options.checkpoint
+        self._task = transactional_task(options, STREAM_TIMEOUT_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         context = _task_context()
-        query, micro_batch = (context.getLocalProperty(name) for name in (_QUERY_ID, _MICRO_BATCH_ID))
-        if query is None or micro_batch is None:
-            raise SinkError("KAFKA_TRANSACTION_FAILED", "Spark does not tell which micro-batch this is")
-        name = f"{query}-{context.partitionId()}"
-        return Prepared(*self._task.write(iterator, name, int(micro_batch)))
+        query = context.getLocalProperty(_QUERY_ID)
+        if query is None:
+            raise SinkError("KAFKA_TRANSACTION_FAILED", "Spark does not tell which query this is")
+        task, attempt = _task_and_attempt(context)
+        return Prepared(query, task, self._task.write(iterator, name_of(self._names(query), task, attempt)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        commit_all(self._task.client, _open(messages))
+        commit_all(self._client, self.prepare(messages, batchId))
+
+    def prepare(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> list[Transaction]:
+        """What is to be committed, and can be."""
+        prepared = _prepared(messages)
+        if not prepared:
+            return []
+        query = prepared[0].query
+        written = [Written(each.task, each.rows) for each in sorted(prepared, key=lambda each: each.task)]
+        names, group = f"{self._names(query)}-", f"{self._prefix}-{query}"
+        return MicroBatch(group, names, batchId, written, self._mark_topic).prepare(self._client)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        abort_all(self._task.client, _open(messages))
+        """Where every task died, none has told the query's id; where its checkpoint is goes for it."""
+        queries = [each.query for each in _prepared(messages)]
+        if queries:
+            abort_all(self._client, f"{self._names(queries[0])}-")
+        elif self._checkpoint:
+            abort_all(self._client, f"{self._place}-")
+
+    @property
+    def _place(self) -> str:
+        return f"{self._prefix}-{sha256(self._checkpoint.encode()).hexdigest()[:_PLACE_CHARACTERS]}"
+
+    def _names(self, query: str) -> str:
+        return f"{self._place}-{query}"
 
 
 def _task_context() -> TaskContext:
@@ -79,7 +119,10 @@ def _task_context() -> TaskContext:
     return context
 
 
-def _open(messages: Sequence[WriterCommitMessage | None]) -> list[Transaction]:
-    """Of the tasks that ended well and have written something."""
-    written = (each for each in messages if isinstance(each, Prepared))
-    return [each.transaction for each in written if each.transaction is not None]
+def _task_and_attempt(context: TaskContext) -> tuple[int, int]:
+    return context.partitionId(), context.attemptNumber()
+
+
+def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
+    """Of the tasks that ended well."""
+    return [each for each in messages if isinstance(each, Prepared)]

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_connector.micro_batches import commit_all
 from spark_connector.options import SinkOptions, SourceOptions, sink_options
 from spark_connector.source import KraftDataSource, KraftStreamReader
 from spark_connector.transactional_sink import TransactionalStreamWriter
@@ -41,6 +42,7 @@ SINK_POINTS: Final = (
     "after-write",  # of a task
     "worker-killed",
     "before-sink-commit",
+    "marked",
     "amid-sink-commit",
     "after-sink-commit",
 )
@@ -143,10 +145,11 @@ class DyingWriter(TransactionalStreamWriter):
 
     def commit(self, messages, batchId):
         self._deaths.at("before-sink-commit")
-        first = [each for each in messages if each is not None and each.transaction is not None][:1]
-        super().commit(first, batchId)
+        transactions = self.prepare(messages, batchId)
+        self._deaths.at("marked")
+        commit_all(self._client, transactions[:1])
         self._deaths.at("amid-sink-commit")
-        super().commit(messages, batchId)
+        commit_all(self._client, transactions[1:])
         self._deaths.at("after-sink-commit")
 
 

@@ -14,16 +14,27 @@ from confluent_kafka.admin import (
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_connector.connections import close_clusters
+from spark_connector.errors import SinkError
+from tests.spark.micro_batches import Sink, committed
 from tests.spark.topics import Collected, Topics, read, stream
 
 
-def deny(admin: AdminClient, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    """From whoever does not log in."""
-    entry = AclBinding(
-        kind, name, ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
-    )
+def grant(
+    admin: AdminClient,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> None:
+    """To whoever does not log in. What is named in no rule is everybody's."""
+    entry = AclBinding(kind, name, ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*", operation, permission)
     for done in admin.create_acls([entry]).values():
         done.result()
+
+
+def deny(admin: AdminClient, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    grant(admin, kind, name, operation, AclPermissionType.DENY)
 
 
 def check_refusals(spark: SparkSession, topics: Topics, admin: AdminClient, checkpoint: str) -> None:
@@ -55,3 +66,22 @@ def check_refusals(spark: SparkSession, topics: Topics, admin: AdminClient, chec
         save(free, transactional="true", transactionalIdPrefix="not-mine")
     save(free)
     assert read(spark, topics.options(free)).count() == 4
+
+
+def check_a_sink_that_may_only_write(topics: Topics, admin: AdminClient) -> None:
+    """A mark takes the right to read a topic, which need not be the one that is written to."""
+    out, readable = topics.make(1, "write-only"), topics.make(1, "readable")
+    grant(admin, ResourceType.TOPIC, out, AclOperation.WRITE)
+    refused = Sink(topics, out)
+    with pytest.raises(SinkError, match=r"TOPIC_AUTHORIZATION_FAILED.*Set 'transactionalMarkTopic'"):
+        refused.writer.commit(refused.tasks(["a"]), 0)
+    refused.writer.abort([], 0)
+    sink = Sink(topics, out, transactionalMarkTopic=readable)
+    for _ in range(2):
+        sink.writer.commit(sink.tasks(["a"]), 0)
+    with pytest.raises(SinkError, match="KAFKA_TRANSACTION_OTHER_ROWS"):
+        sink.writer.commit(sink.tasks(["b"]), 0)
+    sink.writer.abort([], 0)
+    grant(admin, ResourceType.TOPIC, out, AclOperation.READ)
+    assert committed(topics, out, 1) == [b"a"]
+    close_clusters()

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tests.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
-from tests.spark.refusals import check_refusals
+from tests.spark.refusals import check_a_sink_that_may_only_write, check_refusals
 from tests.spark.topics import Topics, read
 
 ROOT = Path(__file__).parents[2]
@@ -81,3 +81,4 @@ def test_no_rights(spark: SparkSession, kafka: ApacheKafka, checkpoint: str):
         }
     )
     check_refusals(spark, Topics(kafka.bootstrap), admin, checkpoint)
+    check_a_sink_that_may_only_write(Topics(kafka.bootstrap), admin)

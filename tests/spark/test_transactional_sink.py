@@ -9,101 +9,128 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kraft.local_cluster import LocalCluster
 from spark_connector.connections import close_clusters
+from spark_connector.coordinators import Transaction
 from spark_connector.errors import SinkError
-from spark_connector.options import sink_options
-from spark_connector.transactions import TransactionalTask, abort_all, commit_all, transactional_task
-from tests.rdkafka import consumer
+from spark_connector.micro_batches import commit_all
+from spark_connector.transactional_sink import Prepared
 from tests.spark.copying_query import copy
 from tests.spark.dying import DRIVER, OPTION, QUERY, SINK_POINTS, WORKER, Deaths
+from tests.spark.micro_batches import Sink, committed
 from tests.spark.topics import LIMITED_STEPS, Topics, read
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-def committed(topics: Topics, topic: str, partitions: int) -> list[bytes]:
-    """What librdkafka reads up to the last stable offset. Nothing may be open."""
-    values: list[bytes] = []
-    with consumer(topics.bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader:
-        places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-        for place in places:
-            end = reader.get_watermark_offsets(place)[1]
-            reader.assign([place])
-            while not (message := reader.poll(10)) or not message.error():
-                assert message is not None, "no end of the partition"
-                values.append(message.value())
-            stable = reader.position([place])[0].offset
-            assert stable == end or end == 0, f"{place} is stable up to {stable} of {end}"
-    return sorted(values)
-
-
-# ---- tasks, without Spark ---------------------------------------------------------------------------------
+# ---- micro-batches, without Spark --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def task(topics: Topics) -> Iterator[TransactionalTask]:
-    """Of a query of its own, into a topic of its own."""
-    name = topics.make(2)
-    yield transactional_task(sink_options({**topics.options(), "topic": name, "transactional": "true"}), name)
+def sink(topics: Topics) -> Iterator[Sink]:
+    yield Sink(topics, topics.make(2))
     close_clusters()
 
 
-def rows(*values: str) -> Iterator[pa.RecordBatch]:
-    return iter([pa.record_batch({"value": [value]}) for value in values])
-
-
-def seen(topics: Topics, task: TransactionalTask) -> list[bytes]:
-    assert task.topic is not None
-    return committed(topics, task.topic, 2)
+@pytest.mark.row("S3")
+def test_a_micro_batch_that_runs_again(sink: Sink):
+    """Is committed once, and where some tasks were committed before, the others are."""
+    rows = (["a", "b"], [], ["c"], ["d"])
+    first = sink.writer.prepare(sink.tasks(*rows), 7)
+    assert len(first) == 3
+    commit_all(sink.client, first[:1])  # and here the driver dies
+    assert [each.transactional_id[-3:] for each in sink.writer.prepare(sink.tasks(*rows), 7)] == [
+        "2-0",
+        "3-0",
+    ]
+    sink.writer.commit(sink.tasks(*rows), 7)
+    assert sink.seen() == [b"a", b"b", b"c", b"d"]
+    sink.writer.commit(sink.tasks(*rows), 7)  # Spark had not written down that it was done
+    sink.writer.commit(sink.tasks([], [], ["e"]), 9)
+    assert sink.seen() == [b"a", b"b", b"c", b"d", b"e"]
+    assert sink.open() == set()
 
 
 @pytest.mark.row("S3")
-def test_a_task_that_is_repeated(topics: Topics, task: TransactionalTask):
-    """As another attempt, as a micro-batch that runs again, as a zombie of one long ago."""
-    count, lost = task.write(rows("a", "b"), "0", 7)
-    assert count == 2
-    _, opened = task.write(rows("a", "b"), "0", 7)
-    assert lost is not None
-    assert opened is not None
+@pytest.mark.parametrize(
+    ("number", "rows", "says"),
+    [
+        (4, (["a"], ["b"]), "KAFKA_TRANSACTION_ROLLED_BACK.*micro-batch 4 .*micro-batch 5 of this query"),
+        (5, (["a"], ["x"]), "KAFKA_TRANSACTION_OTHER_ROWS.*tasks=2 rows=2"),
+        (5, (["a"], []), "KAFKA_TRANSACTION_OTHER_ROWS"),
+        (5, ([], []), "KAFKA_TRANSACTION_OTHER_ROWS"),
+        (5, (["a"], ["b"], []), "KAFKA_TRANSACTION_OTHER_ROWS.*tasks=3"),
+    ],
+)
+def test_a_checkpoint_that_was_rolled_back(sink: Sink, number: int, rows, says: str):
+    """Its micro-batches have numbers that were there before, and other rows."""
+    sink.writer.commit(sink.tasks(["a"], ["b"]), 5)
+    messages = sink.tasks(*rows)
+    with pytest.raises(SinkError, match=says):
+        sink.writer.commit(messages, number)
+    sink.writer.abort(messages, number)
+    assert sink.seen() == [b"a", b"b"]
+
+
+@pytest.mark.row("S3")
+def test_rows_in_another_order_are_the_same(sink: Sink):
+    """As they come from a shuffle."""
+    sink.writer.commit(sink.tasks(["a", "b", "c"]), 5)
+    sink.writer.commit(sink.tasks(["c", "a", "b"]), 5)
+    assert sink.seen() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.row("S3")
+def test_a_second_attempt_leaves_the_first_one_alone(sink: Sink):
+    """Spark decides which of two it takes; what the other one left open is aborted with the commit."""
+    first, other = sink.task(0, "a"), sink.task(1, "b")
+    second = sink.task(0, "a", attempt=1)
+    assert second.rows.transaction is not None
+    assert len(sink.open()) == 3
+    sink.writer.commit([first, other], 3)
+    assert sink.open() == set()
+    assert sink.seen() == [b"a", b"b"]
     with pytest.raises(SinkError, match=r"KAFKA_TRANSACTION_LOST.*(EPOCH|FENCED)"):
-        commit_all(task.client, [lost])
-    commit_all(task.client, [opened])
-    commit_all(task.client, [opened])  # the driver may say it again
-    abort_all(task.client, [opened])  # and this undoes nothing
-    for micro_batch in (7, 3):
-        assert task.write(rows("a", "b"), "0", micro_batch) == (2, None)
-    assert seen(topics, task) == [b"a", b"b"]
-    with pytest.raises(SinkError, match="KAFKA_TRANSACTION_OTHER_ROWS"):
-        task.write(rows("a", "b", "c"), "0", 7)
-    _, next_one = task.write(rows("d"), "0", 8)
-    assert next_one is not None
-    commit_all(task.client, [next_one])
-    assert seen(topics, task) == [b"a", b"b", b"d"]
+        commit_all(sink.client, [second.rows.transaction])
 
 
 @pytest.mark.row("S3")
-def test_what_is_aborted_is_not_there(topics: Topics, task: TransactionalTask):
-    _, aborted = task.write(rows("x"), "1", 0)
-    assert aborted is not None
-    abort_all(task.client, [aborted])
-    assert task.write(rows(), "2", 0) == (0, None)
-    _, opened = task.write(rows("y"), "1", 0)
-    assert opened is not None
-    commit_all(task.client, [opened])
-    assert seen(topics, task) == [b"y"]
+def test_a_driver_that_is_no_longer_the_one(sink: Sink):
+    """Its tasks had other names than the new one's; their rows are not committed beside those."""
+    old = [sink.task(0, "a", attempt=1)]
+    sink.writer.commit([sink.task(0, "a")], 3)
+    assert sink.writer.prepare(old, 3) == []
+    with pytest.raises(SinkError, match="KAFKA_TRANSACTION_LOST"):
+        commit_all(sink.client, _transactions(old))
+    sink.writer.commit([sink.task(0, "b", attempt=1)], 4)
+    assert sink.seen() == [b"a", b"b"]
 
 
-def test_a_row_that_cannot_be_written_aborts_the_rest(topics: Topics, task: TransactionalTask):
+def _transactions(messages: Iterable[Prepared]) -> list[Transaction]:
+    return [each.rows.transaction for each in messages if each.rows.transaction is not None]
+
+
+@pytest.mark.row("S3")
+@pytest.mark.parametrize("told", [0, 1])
+def test_what_dead_tasks_left_open_is_aborted(sink: Sink, told: int):
+    """Though none of them, or not all, have told the driver anything."""
+    messages = sink.tasks(["a"], ["b"])
+    sink.writer.abort([*messages[:told], *[None] * (2 - told)], 0)
+    assert sink.open() == set()
+    assert sink.seen() == []
+    sink.writer.commit(sink.tasks(["a"], ["b"]), 0)
+    assert sink.seen() == [b"a", b"b"]
+
+
+def test_a_row_that_cannot_be_written_aborts_the_rest(sink: Sink):
     with pytest.raises(SinkError, match="Message size too large"):
-        task.write(rows("fine", "v" * 3_000_000), "0", 0)
-    assert seen(topics, task) == []
+        sink.task(0, "fine", "v" * 3_000_000)
+    assert sink.open() == set()
+    assert sink.seen() == []
 
 
 # ---- queries ----------------------------------------------------------------------------------------------
@@ -130,6 +157,10 @@ class Copying:
         for _ in range(1 if LIMITED_STEPS else 2):
             copy(spark, self.options, self.into, self.checkpoint).awaitTermination()
 
+    def check_nothing_is_open(self) -> None:
+        """The driver lives, so nobody who reads committed records has to wait."""
+        committed(self.topics, self.sink, 2)
+
     def check(self) -> None:
         expected = sorted(b"%d/%d" % (p, each) for p in range(3) for each in range(self.rounds))
         assert committed(self.topics, self.sink, 2) == expected
@@ -144,6 +175,7 @@ def die_at(points: Iterable[str], spark: SparkSession, copying: Copying) -> None
             StreamingQueryException, match=None if who == WORKER else f"planned death: {point}"
         ):
             copying.run(spark)
+        copying.check_nothing_is_open()
     copying.fill(2)
     copying.run(spark)
     copying.check()

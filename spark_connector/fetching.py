@@ -1,0 +1,38 @@
+"""A fetch that has been sent and whose answer somebody may wait for, on a loop that runs only meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from kraft.wire.fast_fetch import FetchedPartition
+from spark_connector.errors import Retry
+
+
+class Fetching:
+    """A fetch that has been sent."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        answer: Coroutine[Any, Any, FetchedPartition],
+        timeout_s: float,
+    ) -> None:
+        self._loop = loop
+        self._answer = loop.create_task(answer)
+        self._timeout_s = timeout_s
+
+    def answer(self) -> FetchedPartition:
+        """Wait for it; only now does time count, for the reader may have been held up by who reads it.
+        Raises `Retry`."""
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(self._answer, self._timeout_s))
+        except TimeoutError:
+            raise Retry(f"no answer within {self._timeout_s:g} s") from None
+
+    def give_up(self) -> None:
+        """Nobody will ask for the answer."""
+        self._answer.cancel()
+        if not self._loop.is_closed() and not self._loop.is_running():  # a generator may end anywhere
+            self._loop.run_until_complete(asyncio.wait([self._answer]))

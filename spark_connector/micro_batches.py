@@ -1,0 +1,177 @@
+"""On the driver: the transactions of a micro-batch's tasks are committed, all of them and once.
+
+    fence what others left open -> compare with the last mark -> add marks -> the first commit -> the others
+
+Each transaction takes a mark along: the number of the next micro-batch, as the offset that a consumer group
+commits. That of the first one is the decision. Its group is the query's, and beside the number it says how
+many tasks and rows there are, with a digest of them. With it the micro-batch counts as committed; what a
+driver that dies then has left undone, the next run of the query does: it finds the same micro-batch marked
+and the same rows written, and commits those tasks that have no mark of their own.
+
+Only the micro-batch that was marked last may run again. Where an earlier one does, the checkpoint was rolled
+back; where its rows are others, they depend on more than their offsets. Either would write rows twice, or
+leave some out, so it ends the query.
+
+Whatever is open under the query's names and is not of this micro-batch's tasks was left by attempts and runs
+that died, and holds up who reads committed records; whoever is still at work there must not commit. So it is
+fenced before the marks are read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from metadata_quorum.errors import ErrorCode
+from spark_connector.connections import cluster
+from spark_connector.coordinators import (
+    Mark,
+    Marked,
+    Transaction,
+    add_marks,
+    committed_marks,
+    end_transactions,
+    fence,
+    open_transactions,
+)
+from spark_connector.errors import ConnectorError, SinkError
+from spark_connector.transactions import Rows
+
+_DIGEST_CHARACTERS: Final = 16
+_NO_MARK: Final = Mark(0, "")
+
+_log = logging.getLogger(__name__)
+
+
+class Written(NamedTuple):
+    """What a task has written."""
+
+    task: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One of a query, whose tasks have all ended well."""
+
+    group: str
+    """Of the query's marks; those of its tasks have the task's number behind it."""
+    names: str
+    """With which the names of all its transactions begin."""
+    number: int
+    written: Sequence[Written]
+    mark_topic: str | None = None
+    """At which marks are committed; else at the one that is written to."""
+
+    @property
+    def manifest(self) -> str:
+        """What makes another run of it the same one."""
+        digest = sha256(
+            "".join(f"{each.task}:{each.rows.number}:{each.rows.digest}\n" for each in self.written).encode()
+        )
+        rows = sum(each.rows.number for each in self.written)
+        return f"tasks={len(self.written)} rows={rows} digest={digest.hexdigest()[:_DIGEST_CHARACTERS]}"
+
+    def prepare(self, client: Mapping[str, str]) -> list[Transaction]:
+        """Those that are to be committed, marked, the deciding one first. Raises `ConnectorError`."""
+        source = cluster(client)
+        marked = self._marked()
+        fence_others(client, self.names, [each.transaction for each in marked])
+        last = committed_marks(source, [self.group]).get(self.group)
+        if last is not None and last.offset > self.number:
+            self._check(last)
+            marks = committed_marks(source, [each.group for each in marked])
+            done = [each for each in marked if marks.get(each.group, _NO_MARK).offset > self.number]
+            end_transactions(source, [each.transaction for each in done], committed=False)
+            marked = [each for each in marked if each not in done]
+        for each, code in zip(marked, add_marks(source, marked), strict=True):
+            if code != ErrorCode.NONE:
+                raise _unmarked(each, code)
+        return [each.transaction for each in marked]
+
+    def _marked(self) -> list[Marked]:
+        """Every transaction, with the mark that it takes along."""
+        marked: list[Marked] = []
+        for task, rows in self.written:
+            if rows.transaction is not None:
+                group, told = (f"{self.group}-{task}", "") if marked else (self.group, self.manifest)
+                mark = Mark(self.number + 1, told)
+                marked.append(Marked(rows.transaction, group, self._mark_topic(rows), mark))
+        return marked
+
+    def _mark_topic(self, rows: Rows) -> str:
+        topic = self.mark_topic if self.mark_topic is not None else rows.topic
+        assert topic is not None, "a transaction has rows"
+        return topic
+
+    def _check(self, last: Mark) -> None:
+        """Against the mark of the micro-batch that was committed last, this one or a later one."""
+        if last.offset > self.number + 1:
+            raise SinkError(
+                "KAFKA_TRANSACTION_ROLLED_BACK",
+                f"micro-batch {self.number} is written again, though micro-batch {last.offset - 1} of this"
+                " query has been committed: its checkpoint is an old one, or another query has a copy of it."
+                " Take the latest checkpoint; or set 'transactionalIdPrefix' to another one, and all rows"
+                " from here on are written again",
+            )
+        if last.metadata != self.manifest:
+            raise SinkError(
+                "KAFKA_TRANSACTION_OTHER_ROWS",
+                f"micro-batch {self.number} has been committed, in part or whole, with {last.metadata}, and"
+                f" has {self.manifest} now: its rows, or their tasks, depend on more than its offsets, or"
+                " its checkpoint was rolled back. With 'transactional' set to 'false', or with another"
+                " 'transactionalIdPrefix', it can be written, and some rows will be there twice",
+            )
+
+
+def commit_all(client: Mapping[str, str], transactions: Sequence[Transaction]) -> None:
+    """The first one alone, for it decides; also where some were committed before. Raises `ConnectorError`."""
+    source = cluster(client)
+    for some in (transactions[:1], transactions[1:]):
+        for each, code in zip(some, end_transactions(source, some, committed=True), strict=True):
+            if code != ErrorCode.NONE:
+                raise _lost(each, code)
+
+
+def fence_others(client: Mapping[str, str], names: str, mine: Collection[Transaction]) -> None:
+    """What attempts that died have left open under names that begin so. Raises `ConnectorError`."""
+    source = cluster(client)
+    fence(source, open_transactions(source, names) - {each.transactional_id for each in mine})
+
+
+def abort_all(client: Mapping[str, str], names: str) -> None:
+    """All that is open under names that begin so; what was committed stays. Where nobody answers they end by
+    their timeout, which is not waited for."""
+    try:
+        fence_others(client, names, ())
+    except ConnectorError as problem:
+        _log.warning("what is open under '%s...' is left so: %s", names, problem)
+
+
+def _lost(transaction: Transaction, code: ErrorCode) -> SinkError:
+    return SinkError(
+        "KAFKA_TRANSACTION_LOST",
+        f"'{transaction.transactional_id}' cannot be committed: {code.name}. It was open for longer than"
+        " 'kafka.transaction.timeout.ms', or another query has the same name. The micro-batch is written"
+        " again when the query is started again",
+    )
+
+
+def _unmarked(marked: Marked, code: ErrorCode) -> SinkError:
+    match code:
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            problem = (
+                f"group '{marked.group}' cannot remember the micro-batch at topic '{marked.topic}', which"
+                " takes the right to read that topic. Set 'transactionalMarkTopic' to one that may be read:"
+                " it is only named, nothing is written to it"
+            )
+        case ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            problem = (
+                f"the micro-batch is remembered by group '{marked.group}', which takes the right to read it"
+            )
+        case _:
+            return _lost(marked.transaction, code)
+    return SinkError(code.name, problem)

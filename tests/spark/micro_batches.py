@@ -1,0 +1,58 @@
+"""A streaming query's transactional sink without Spark: its tasks and its driver, moved by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from confluent_kafka import TopicPartition
+
+from spark_connector.connections import cluster
+from spark_connector.coordinators import open_transactions
+from spark_connector.options import sink_options
+from spark_connector.transactional_sink import Prepared, TransactionalStreamWriter
+from spark_connector.transactions import name_of
+from tests.rdkafka import consumer
+from tests.spark.topics import Topics
+
+
+class Sink:
+    """What Spark does with a streaming query's sink, by hand: tasks, then the driver."""
+
+    def __init__(self, topics: Topics, topic: str, partitions: int = 2, **options: str) -> None:
+        self.topics, self.topic, self.partitions = topics, topic, partitions
+        given = {**topics.options(), "topic": topic, "transactional": "true", **options}
+        self.options = sink_options({**given, "checkpointLocation": f"/checkpoint/of/{self.topic}"})
+        self.client = self.options.client
+        self.query = f"query-{self.topic}"
+        self.writer = TransactionalStreamWriter(self.options)
+
+    def task(self, number: int, *values: str, attempt: int = 0) -> Prepared:
+        batches = iter([pa.record_batch({"value": [value]}) for value in values])
+        name = name_of(self.writer._names(self.query), number, attempt)
+        return Prepared(self.query, number, self.writer._task.write(batches, name))
+
+    def tasks(self, *rows: Sequence[str]) -> list[Prepared | None]:
+        return [self.task(number, *values) for number, values in enumerate(rows)]
+
+    def seen(self) -> list[bytes]:
+        return committed(self.topics, self.topic, self.partitions)
+
+    def open(self) -> set[str]:
+        return open_transactions(cluster(self.client), f"{self.writer._place}-")
+
+
+def committed(topics: Topics, topic: str, partitions: int) -> list[bytes]:
+    """What librdkafka reads up to the last stable offset. Nothing may be open."""
+    values: list[bytes] = []
+    with consumer(topics.bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader:
+        places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        for place in places:
+            end = reader.get_watermark_offsets(place)[1]
+            reader.assign([place])
+            while not (message := reader.poll(10)) or not message.error():
+                assert message is not None, "no end of the partition"
+                values.append(message.value())
+            stable = reader.position([place])[0].offset
+            assert stable == end or end == 0, f"{place} is stable up to {stable} of {end}"
+    return sorted(values)
