@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from data_plane.log.config import TOPIC_CONFIGS, LogConfig
-from metadata_quorum.errors import BrokerError
+from data_plane.log.config import LogConfig
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.model import ResourceType
+from metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +20,8 @@ _BROKER: Final = int(ResourceType.BROKER)
 
 
 class LogConfigs:
-    """Of one broker. What is not understood is said and passed over: the controller checks values, but a
-    newer one may know more."""
+    """Of one broker. A value that is not understood is said and passed over, alone: the controller checks
+    values, but a newer one may know more."""
 
     def __init__(self, broker_id: int, static: LogConfig) -> None:
         """`static`: what server.properties says."""
@@ -31,18 +31,20 @@ class LogConfigs:
 
     def take_defaults(self, image: MetadataImage) -> None:
         values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self._broker_id))}
-        known = {r.name: values[r.broker_key] for r in TOPIC_CONFIGS.values() if r.broker_key in values}
-        try:
-            self.defaults = LogConfig.from_map(known, self._static)
-        except BrokerError as e:
-            logger.error("Broker-wide log configuration is not understood: %s", e)
+        given = {key.name: key.synonyms[0] for key in TOPIC_CONFIGS.values() if key.synonyms}
+        known = {name: values[broker_key] for name, broker_key in given.items() if broker_key in values}
+        self.defaults = LogConfig.understood(
+            known,
+            self._static,
+            lambda problem: logger.warning("Broker-wide log configuration: passed over: %s", problem),
+        )
 
     def of(self, image: MetadataImage, topic: str) -> LogConfig:
-        try:
-            return LogConfig.from_map(dict(image.config(_TOPIC, topic)), self.defaults)
-        except BrokerError as e:
-            logger.error("Configuration of %s is not understood: %s", topic, e)
-            return self.defaults
+        return LogConfig.understood(
+            image.config(_TOPIC, topic),
+            self.defaults,
+            lambda problem: logger.warning("Configuration of %s: passed over: %s", topic, problem),
+        )
 
     def changed_by(self, delta: MetadataDelta, image: MetadataImage) -> set[str] | None:
         """Topics whose logs are configured anew; None: all of them, for the defaults have changed."""

@@ -1,7 +1,8 @@
 """Configuration keys that live in the metadata log: topics', and the dynamic ones of brokers.
 
 Names, types, defaults and bounds are those of Kafka 4.1. A value is judged here before it becomes
-a ConfigRecord (decisions/configs.py, decisions/topics.py), and DescribeConfigs reads the same rows.
+a ConfigRecord (decisions/configs.py, decisions/topics.py), DescribeConfigs reads the same rows, and a log's
+settings (data_plane/log/config.py) are made from them: one table, so that nobody takes what another drops.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 
 _INTEGER_BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
+
+
+ConfigValue = bool | int | float | str | tuple[str, ...]
+"""What a key's text means."""
 
 
 class ConfigType(IntEnum):
@@ -58,6 +63,21 @@ class ConfigKey:
         """What is wrong with `value`, in Kafka's words; None where it is fine."""
         wrong = self._problem(value)
         return None if wrong is None else f"Invalid value {value} for configuration {self.name}: {wrong}"
+
+    def parse(self, value: str) -> ConfigValue:
+        """What a text means in which there is no problem."""
+        text = value.strip()
+        match self.type:
+            case ConfigType.BOOLEAN:
+                return text.lower() == "true"
+            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+                return int(text)
+            case ConfigType.DOUBLE:
+                return float(text)
+            case ConfigType.LIST:
+                return tuple(_items(text))
+            case _:
+                return text
 
     def _problem(self, value: str) -> str | None:
         text = value.strip()
@@ -112,6 +132,9 @@ _B, _S, _I, _L, _D, _LIST = (
     ConfigType.DOUBLE,
     ConfigType.LIST,
 )
+CREATE_TIME: Final = "CreateTime"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _FOREVER: Final = str(LONG_MAX)
 _REPLICAS: Final = r"\*|[0-9]+:[0-9]+"
@@ -194,7 +217,7 @@ TOPIC_CONFIGS: Final = _table(
     ),
     ConfigKey(
         "message.timestamp.type", _S, "CreateTime", "Whose clock stamps records: producer's or broker's.",
-        one_of=("CreateTime", "LogAppendTime"), synonyms=("log.message.timestamp.type",),
+        one_of=(CREATE_TIME, LOG_APPEND_TIME), synonyms=("log.message.timestamp.type",),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio", _D, "0.5", "Part of the log that is dirty when compaction starts.",
@@ -310,6 +333,11 @@ def topic_config_problem(values: Mapping[str, str]) -> str | None:
         problem = key.problem(value)
         if problem is not None:
             return problem
+    if values.get("remote.storage.enable", "").strip().lower() == "true":
+        return (
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
+            "log storage."
+        )
     lag_max = int(values.get("max.compaction.lag.ms", _FOREVER))
     if int(values.get("min.compaction.lag.ms", "0")) > lag_max:
         return "conflict topic config setting min.compaction.lag.ms > max.compaction.lag.ms"

@@ -20,7 +20,7 @@ from sortedcontainers import SortedDict
 from data_plane.log import checkpoints, files, recovery, retention, timestamps, validation
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
 from data_plane.log.compaction import LastBatch
-from data_plane.log.config import LOG_APPEND_TIME, LogConfig
+from data_plane.log.config import LogConfig
 from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
@@ -40,6 +40,7 @@ from metadata_quorum.batch import (
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
+from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 _HELD_FILES: Final = 16  # of segments that are sealed and not durable yet
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from data_plane.log.config import COMPRESSION_NAMES, COMPRESSION_PRODUCER, LOG_APPEND_TIME, LogConfig
+from data_plane.log.config import COMPRESSION_NAMES, COMPRESSION_PRODUCER, LogConfig
 from metadata_quorum.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -45,6 +45,7 @@ from metadata_quorum.batch import (
 )
 from metadata_quorum.compression import MAX_DECOMPRESSED_BYTES, Codec
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 Writable = bytearray | memoryview
 Batches = list[tuple[int, BatchHeader]]

@@ -6,12 +6,29 @@ import dataclasses
 
 import pytest
 
-from data_plane.log.config import TOPIC_CONFIGS, LogConfig
+from data_plane.log.config import LogConfig
+from data_plane.log_configs import LogConfigs
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.model import ResourceType
+from metadata_quorum.records import ConfigRecord
+from metadata_quorum.topic_configs import TOPIC_CONFIGS
+
+ELSEWHERE = {
+    "internal.segment.bytes",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+}
+"""Keys that the controller takes and no log has a use for."""
 
 
-def test_every_field_has_its_row():
-    assert {key.field for key in TOPIC_CONFIGS.values()} == {f.name for f in dataclasses.fields(LogConfig)}
+def test_fields_are_the_keys_of_the_one_table():
+    fields = {f.name.replace("_", ".") for f in dataclasses.fields(LogConfig)}
+    assert fields == TOPIC_CONFIGS.keys() - ELSEWHERE
+    for field in dataclasses.fields(LogConfig):
+        key = TOPIC_CONFIGS[field.name.replace("_", ".")]
+        assert field.default == key.parse(key.default)
 
 
 def test_overrides_over_the_brokers_defaults():
@@ -20,11 +37,6 @@ def test_overrides_over_the_brokers_defaults():
     assert (config.retention_ms, config.segment_bytes) == (5, 2_000_000)
     assert config.compact
     assert config.delete
-
-
-def test_to_map_and_back():
-    assert LogConfig.from_map(LogConfig().to_map()) == LogConfig()
-    assert LogConfig().to_map()["unclean.leader.election.enable"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +48,6 @@ def test_to_map_and_back():
         ("segment.bytes", "1000"),
         ("segment.bytes", str(2**31)),
         ("cleanup.policy", "forget"),
-        ("cleanup.policy", ""),
         ("compression.type", "brotli"),
         ("min.cleanable.dirty.ratio", "1.5"),
         ("preallocate", "maybe"),
@@ -52,3 +63,31 @@ def test_bad_values_name_the_key(name: str, value: str):
 def test_lags_that_contradict():
     with pytest.raises(BrokerError, match="conflict"):
         LogConfig.from_map({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+
+
+@pytest.mark.parametrize("key", sorted(TOPIC_CONFIGS))
+def test_a_key_that_the_log_does_not_know_costs_the_others_nothing(key: str):
+    """Whatever the controller takes beside them, a topic keeps its other values."""
+    others = {"min.insync.replicas": "2", "cleanup.policy": "compact", "min.compaction.lag.ms": "5"}
+    strange = {"from.the.future": "1", "retention.ms": "soon", "max.compaction.lag.ms": "4"}
+    row = TOPIC_CONFIGS[key]
+    value = {"remote.storage.enable": "true"}.get(key, row.default or "2000000")
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for name, text in {key: value, **others, **strange}.items():
+        delta.replay(
+            ConfigRecord(resource_type=int(ResourceType.TOPIC), resource_name="t", name=name, value=text)
+        )
+    config = LogConfigs(1, LogConfig(retention_ms=7)).of(delta.apply(), "t")
+    assert (config.min_insync_replicas, config.cleanup_policy) == (2, ("compact",))
+    assert (config.min_compaction_lag_ms, config.retention_ms) == (0, 7)
+
+
+def test_a_brokers_bad_default_costs_the_others_nothing():
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for name, text in {"log.retention.ms": "soon", "log.segment.bytes": "2000000"}.items():
+        delta.replay(
+            ConfigRecord(resource_type=int(ResourceType.BROKER), resource_name="", name=name, value=text)
+        )
+    configs = LogConfigs(1, LogConfig())
+    configs.take_defaults(delta.apply())
+    assert configs.defaults == LogConfig(segment_bytes=2_000_000)

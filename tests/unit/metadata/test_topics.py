@@ -47,6 +47,7 @@ def error_of(results: object) -> ErrorCode:
         ("t", 1, 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"segment_bytes": "1"}, ErrorCode.INVALID_CONFIG),
+        ("t", 1, 1, {"remote_storage_enable": "true"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"cleanup_policy": "burn"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"min_cleanable_dirty_ratio": "1.5"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"retention_ms": None}, ErrorCode.INVALID_CONFIG),
