@@ -179,10 +179,19 @@ class ConfigKeys:
         INT_MAX, "connections on all listeners together", minimum=0, update=CLUSTER_WIDE
     )
     max_connections_per_ip: int = key(
-        INT_MAX, "accepted; only max.connections is enforced", minimum=0, update=CLUSTER_WIDE
+        INT_MAX, "connections of one address on all listeners together", minimum=0, update=CLUSTER_WIDE
     )
     connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
     socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
+    sasl_server_max_receive_size: int = key(
+        512 * KIB, "the same, for who has not logged in on a listener that asks for it", minimum=1
+    )
+    kraft_request_min_bytes_per_second: int = key(
+        4 * KIB,
+        "a request that has begun and comes at less than this for 30 s loses its connection; while memory "
+        "is short, a large one must come at 1 MiB/s; 0: as slowly as it likes, while memory is not short",
+        minimum=0,
+    )
     socket_send_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
     socket_receive_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
     socket_listen_backlog_size: int = key(50, "connections that wait to be accepted", minimum=1)
@@ -194,7 +203,8 @@ class ConfigKeys:
     )
     queued_max_requests: int = key(500, "requests of one connection that may be unanswered", minimum=1)
     queued_max_request_bytes: int = key(
-        256 * MIB, "bytes of unanswered requests per node, then reading pauses; Kafka's default has no bound",
+        256 * MIB,
+        "bytes of unanswered requests per listener, then reading pauses; Kafka's default has no bound",
         minimum=-1,
     )  # fmt: skip
     request_timeout_ms: int = key(30 * SECOND, "patience with another node's answer")

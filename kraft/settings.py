@@ -155,9 +155,13 @@ def server_limits(config: Config) -> ServerLimits:
     queued = config.queued_max_request_bytes
     return ServerLimits(
         connection=Limits(
-            max_frame_bytes=config.socket_request_max_bytes, max_in_flight_requests=config.queued_max_requests
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_frame_bytes_before_login=config.sasl_server_max_receive_size,
+            max_in_flight_requests=config.queued_max_requests,
         ),
         max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
         max_idle_s=config.connections_max_idle_ms * MS,
         max_queued_bytes=queued if queued > 0 else 2**63 - 1,
+        min_bytes_per_s=config.kraft_request_min_bytes_per_second,
     )

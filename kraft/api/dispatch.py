@@ -16,17 +16,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
 from kraft.api.rights import is_of_cluster, judge
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.context import NodeContext, RequestContext, Role
-from kraft.net.connection import Buffers, ProtocolError
+from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Peer, Reply
 from kraft.throttling import Work, throttled
-from kraft.wire.bridge import MalformedMessage, Message, decode_request, encode_response, response_has
+from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
 from kraft.wire.header import (
     API_VERSIONS,
     MalformedHeader,
@@ -35,6 +35,9 @@ from kraft.wire.header import (
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import awaited, tell
+
+MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
+"""What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
 
 
 class Dispatcher:
@@ -79,9 +82,12 @@ class Dispatcher:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
         try:
-            request = decode_request(header.api_key, header.version, body)
+            meter = Meter(MAX_DECODED_BYTES)
+            request = decode_request(header.api_key, header.version, body, meter=meter)
         except MalformedMessage as error:
             raise ProtocolError(str(error)) from None
+        if meter.used > SMALL_FRAME_BYTES:
+            ctx.connection.charge(meter.used)
         is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
         if is_for_controller and not stays(ctx.row, request):
             return self._start(self._forward(ctx, request, body), ctx)
@@ -195,7 +201,8 @@ class Dispatcher:
                 forwarded_for=decode_address(envelope.client_host_address),
                 row=row,
             )
-            request = decode_request(header.api_key, header.version, frame, header.body)
+            meter = Meter(MAX_DECODED_BYTES)
+            request = decode_request(header.api_key, header.version, frame, header.body, meter)
         except (MalformedHeader, MalformedMessage, BrokerError) as error:
             code = error.code if isinstance(error, BrokerError) else ErrorCode.INVALID_REQUEST
             return _reply(ctx, {"error_code": int(code), "response_data": None})

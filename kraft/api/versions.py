@@ -18,13 +18,19 @@ SOFTWARE: Final = "software"
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client may call itself and its version."""
 
+_REMEMBERED_LETTERS: Final = 256
+"""Of either, for as long as the connection lives."""
+
 
 def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= 3:
         for word in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(word):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-        ctx.connection.state[SOFTWARE] = (request.client_software_name, request.client_software_version)
+        ctx.connection.state[SOFTWARE] = (
+            request.client_software_name[:_REMEMBERED_LETTERS],
+            request.client_software_version[:_REMEMBERED_LETTERS],
+        )
     finalized = node.image.features
     return {
         "error_code": int(ErrorCode.NONE),

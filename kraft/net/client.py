@@ -18,7 +18,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from kraft.net.connection import SCRATCH_BYTES, Allocate, Budget, Buffers, FrameReader, ProtocolError
+from kraft.net.connection import (
+    SCRATCH_BYTES,
+    Account,
+    Allocate,
+    Budget,
+    Buffers,
+    FrameReader,
+    ProtocolError,
+)
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import API_VERSIONS, request_header, response_body
 from metadata_quorum.errors import ErrorCode
@@ -79,7 +87,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._reader = FrameReader(
             MAX_RESPONSE_BYTES,
             scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
-            Budget(2**63),  # we asked for what comes in
+            Account(Budget(2**63)),  # we asked for what comes in
             first_buffer_bytes=TRUSTED_FRAME_BYTES,
             allocate=allocate,
         )

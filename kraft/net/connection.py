@@ -40,32 +40,71 @@ class ProtocolError(Exception):
 
 
 class Budget:
-    """What all connections of a node together may hold in requests without reply.
+    """What many connections together may hold in requests without reply.
 
-    Small requests are always let in, so that heartbeats flow; a large one waits until less than the
-    budget is used. So the whole may grow over it by one large frame.
+    Small requests are always let in, so that heartbeats flow; a large one waits, at its beginning and
+    whenever its buffer must grow, until less than the budget is used. If all that is used were halves of
+    frames, everybody would wait for everybody: so one connection at a time may go on beyond the budget
+    until it is served, and the whole may grow over it by one large frame.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._beyond: Account | None = None
+        self._to_begin: deque[Callable[[], None]] = deque()
+        self._to_go_on: deque[Callable[[], None]] = deque()
 
     @property
     def exhausted(self) -> bool:
         return self.used_bytes >= self.max_bytes
 
+    def lets_go_on(self, account: Account) -> bool:
+        """Whether that connection, which is inside a frame, may take more for it."""
+        if self.exhausted and self._beyond is None:
+            self._beyond = account
+        return not self.exhausted or self._beyond is account
+
     def take(self, size: int) -> None:
         self.used_bytes += size
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, account: Account) -> None:
         self.used_bytes -= size
-        while self._waiting and not self.exhausted:
-            self._waiting.popleft()()
+        if self._beyond is account:
+            self._beyond = None
+        while self._to_go_on and (self._beyond is None or not self.exhausted):
+            self._to_go_on.popleft()()
+        while self._to_begin and not self.exhausted:
+            self._to_begin.popleft()()
 
-    def wait(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once when there is room again."""
-        self._waiting.append(wake)
+    def wait(self, wake: Callable[[], None], *, inside_frame: bool) -> None:
+        """Call `wake` once when there may be room again."""
+        (self._to_go_on if inside_frame else self._to_begin).append(wake)
+
+
+class Account:
+    """What one connection holds of a budget: frames that come in, and requests without reply."""
+
+    __slots__ = ("budget", "held_bytes")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.held_bytes = 0
+
+    def take(self, size: int) -> None:
+        self.held_bytes += size
+        self.budget.take(size)
+
+    def give_back(self, size: int) -> None:
+        self.held_bytes -= size
+        self.budget.give_back(size, self)
+
+    def move_to(self, budget: Budget) -> None:
+        """From now on all of it counts there."""
+        held = self.held_bytes
+        self.give_back(held)
+        self.budget = budget
+        self.take(held)
 
 
 class FrameReader:
@@ -74,40 +113,45 @@ class FrameReader:
     Every frame is a writable buffer of its own, so whoever gets it may keep it or change it. Small
     frames are copied out of the scratch buffer, which all connections share (its contents never
     outlive one call of `received`); a frame that is not there yet is received where it will stay.
+    What is held is what has come in, or at most twice that: a claim alone takes little of the budget.
     """
 
     def __init__(
         self,
         max_frame_bytes: int,
         scratch: memoryview,
-        budget: Budget,
+        account: Account,
         *,
         first_buffer_bytes: int = FIRST_BUFFER_BYTES,
         allocate: Allocate = bytearray,
     ) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._first_buffer_bytes = first_buffer_bytes
         self._allocate = allocate
         self._scratch = scratch
-        self._budget = budget
+        self._account = account
         self._partial_length = b""
         self._frame: bytearray | memoryview | None = None
         self._frame_bytes = 0
         self._filled = 0
+        self._begun = 0
+        self._is_fed = False
+        self._is_fed = False
+        """Whether the frame under way has been given room before."""
         self.needs_budget = False
-        """A frame has begun that the node has no room for: read on after `resume` said yes."""
+        """A frame has no room to go on: read on after `resume` said yes."""
 
     @property
-    def inside_frame(self) -> bool:
-        return self._frame is not None
+    def progress(self) -> tuple[int, int] | None:
+        """Which frame is under way, and how many of its bytes have come; None between frames."""
+        return None if self._frame is None else (self._begun, self._filled)
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received."""
         if self._frame is None:
             return self._scratch
-        held = len(self._frame)
-        if self._filled == held and isinstance(self._frame, bytearray):
-            self._frame.extend(bytes(min(max(held, self._first_buffer_bytes), self._frame_bytes - held)))
+        if self._filled == len(self._frame):
+            self._grow()
         return memoryview(self._frame)[self._filled :]
 
     def received(self, count: int) -> Iterator[memoryview]:
@@ -120,18 +164,27 @@ class FrameReader:
         if self._filled == self._frame_bytes:
             frame, self._frame = self._frame, None
             yield memoryview(frame)
+        elif self._filled == len(self._frame):
+            self.needs_budget = not self._account.budget.lets_go_on(self._account)
 
     def resume(self) -> bool:
         """Whether the frame that waits for the budget may be read now."""
-        if self.needs_budget and not self._budget.exhausted:
-            self.needs_budget = False
-            self._budget.take(self._frame_bytes)
+        if self.needs_budget:
+            budget = self._account.budget
+            self.needs_budget = not (
+                budget.lets_go_on(self._account) if self._is_fed else not budget.exhausted
+            )
+            self._is_fed = not self.needs_budget
         return not self.needs_budget
+
+    def wait(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once when `resume` may say yes."""
+        self._account.budget.wait(wake, inside_frame=self._is_fed)
 
     def close(self) -> None:
         """Give back what an unfinished frame has taken."""
-        if self._frame is not None and not self.needs_budget:
-            self._budget.give_back(self._frame_bytes)
+        if self._frame is not None:
+            self._account.give_back(len(self._frame))
         self._frame = None
 
     def _take(self, count: int) -> memoryview:
@@ -145,31 +198,39 @@ class FrameReader:
         pos, end = 0, len(data)
         while end - pos >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, pos)
-            if not 0 < length <= self._max_frame_bytes:
-                allowed = f"1 to {self._max_frame_bytes} (socket.request.max.bytes)"
-                raise ProtocolError(f"a frame of {length} bytes; allowed are {allowed}")
+            if not 0 < length <= self.max_frame_bytes:
+                raise ProtocolError(f"a frame of {length} bytes; allowed are 1 to {self.max_frame_bytes}")
             start = pos + _LENGTH.size
             pos = start + length
             if pos > end:
                 self._begin(length, data[start:])
                 return
-            self._budget.take(length)
+            self._account.take(length)
             yield memoryview(bytearray(data[start:pos]))
         self._partial_length = bytes(data[pos:])
 
     def _begin(self, length: int, first: memoryview) -> None:
+        self._begun += 1
         self._frame_bytes = length
         self._filled = len(first)
-        self.needs_budget = length > SMALL_FRAME_BYTES and self._budget.exhausted
+        self.needs_budget = length > SMALL_FRAME_BYTES and self._account.budget.exhausted
+        self._is_fed = not self.needs_budget
         if self.needs_budget:
             self._frame = bytearray(first)
-            return
-        self._budget.take(length)
-        if length <= self._first_buffer_bytes:
+        elif length <= self._first_buffer_bytes:
             self._frame = self._allocate(length)
+            self._frame[: len(first)] = first
         else:
             self._frame = bytearray(max(self._first_buffer_bytes, len(first)))
-        self._frame[: len(first)] = first
+            self._frame[: len(first)] = first
+        self._account.take(len(self._frame))
+
+    def _grow(self) -> None:
+        assert isinstance(self._frame, bytearray)
+        held = len(self._frame)
+        more = min(max(held, self._first_buffer_bytes), self._frame_bytes - held)
+        self._account.take(more)
+        self._frame.extend(bytes(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +239,8 @@ class Limits:
 
     max_frame_bytes: int = 100 * 1024 * 1024
     """socket.request.max.bytes"""
+    max_frame_bytes_before_login: int = 512 * 1024
+    """sasl.server.max.receive.size"""
     max_in_flight_bytes: int = 32 * 1024 * 1024
     """Requests without reply, and replies that wait for an earlier one: one more request may be
     started as long as neither has reached this."""
@@ -207,12 +270,12 @@ class Pipeline:
     def __init__(
         self,
         limits: Limits,
-        budget: Budget,
+        account: Account,
         is_exclusive: Callable[[memoryview], bool],
         is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
     ) -> None:
         self._limits = limits
-        self._budget = budget
+        self._account = account
         self._is_exclusive = is_exclusive
         self._is_in_turn = is_in_turn
         self._queued: deque[memoryview] = deque()
@@ -237,7 +300,7 @@ class Pipeline:
         return not self._queued and not self._slots
 
     def enqueue(self, frame: memoryview) -> None:
-        """A frame has come in whole; the budget has counted it already."""
+        """A frame has come in whole; the account has counted it already."""
         self._queued.append(frame)
 
     def next_frame(self) -> tuple[memoryview, Slot] | None:
@@ -256,6 +319,12 @@ class Pipeline:
         self._slots.append(slot)
         return frame, slot
 
+    def charge(self, slot: Slot, size: int) -> None:
+        """A request that has been started takes so many bytes more than its frame."""
+        slot.request_bytes += size
+        self._running_bytes += size
+        self._account.take(size)
+
     def fill(self, slot: Slot, reply: Buffers) -> None:
         """The request of that slot is done; an empty reply stands for none (acks=0)."""
         if self._closed:
@@ -266,7 +335,7 @@ class Pipeline:
         self._running_bytes -= slot.request_bytes
         if slot.exclusive:
             self._exclusive_running = False
-        self._budget.give_back(slot.request_bytes)
+        self._account.give_back(slot.request_bytes)
 
     def take_output(self) -> list[bytes | bytearray | memoryview]:
         """All that may leave now."""
@@ -282,7 +351,7 @@ class Pipeline:
         held = self._running_bytes + sum(map(len, self._queued))
         self._queued.clear()
         self._slots.clear()
-        self._budget.give_back(held)
+        self._account.give_back(held)
 
     def _may_start(self) -> bool:
         limit = self._limits.max_in_flight_bytes

@@ -49,7 +49,7 @@ class PlainExchange:
 
     def step(self, message: bytes) -> bytes:
         try:
-            wanted, user, password = message.decode().split("\0")
+            wanted, user, password = message.decode().split("\0", 3)
         except ValueError:  # also for what is not UTF-8
             raise AuthenticationFailed("Authentication failed: the PLAIN message is malformed") from None
         known = self._passwords.get(user, "")

@@ -22,12 +22,13 @@ from metadata_quorum.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism
 
 FindCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord | None]
 
+# Possessive: what has been taken is never given back, so that a message costs its length once.
 _FIRST: Final = re.compile(
-    r"(?P<binding>[ny],(?:a=(?P<wanted>[^,]*))?,)"
-    r"(?P<bare>n=(?P<name>(?:[^,=]|=2C|=3D)*),r=(?P<nonce>[!-+\--~]+)(?P<extensions>(?:,[A-Za-z]\w*=[^,]+)*))"
+    r"(?P<binding>[ny],(?:a=(?P<wanted>[^,]*+))?,)"
+    r"(?P<bare>n=(?P<name>(?:[^,=]++|=2C|=3D)*+),r=(?P<nonce>[!-+\--~]++)(?P<extensions>(?:,[A-Za-z]\w*+=[^,]++)*+))"
 )
 _LAST: Final = re.compile(
-    r"(?P<unproved>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)(?:,[A-Za-z]\w*=[^,]+)*),p=(?P<proof>[^,]+)"
+    r"(?P<unproved>c=(?P<binding>[^,]++),r=(?P<nonce>[^,]++)(?:,(?!p=)[A-Za-z]\w*+=[^,]++)*+),p=(?P<proof>[^,]++)"
 )
 _BY_TOKEN: Final = ",tokenauth=true"
 """An extension: the name is that of a delegation token. There are none here."""

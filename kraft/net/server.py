@@ -1,10 +1,13 @@
 """Listeners and their connections: the only place where a node's sockets are served.
 
+    socket -> counted -> TLS, where the listener has it -> ServerConnection
     socket -> ServerConnection (BufferedProtocol) -> FrameReader, Pipeline -> `serve(peer, frame)`
     socket <- transport.writelines <----------------- replies in order  <----- buffers or a future
 
-Bytes are received straight into the buffer where the frame will stay, and replies are handed to the
-transport as they are, gathered. A handler that has nothing to wait for costs no task and no future.
+Each listener has a budget for what its clients make us hold, so that nobody on one is held up by what
+happens on another; who must log in and has not shares one with strangers only. Bytes are received straight
+into the buffer where the frame will stay, and replies are handed to the transport as they are, gathered. A
+handler that has nothing to wait for costs no task and no future.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
+from kraft.net.accepting import BACKLOG, TlsAcceptor
 from kraft.net.connection import (
     SCRATCH_BYTES,
+    SMALL_FRAME_BYTES,
+    Account,
     Budget,
     Buffers,
     FrameReader,
@@ -34,13 +40,19 @@ log = logging.getLogger(__name__)
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""
 
-TLS_HANDSHAKE_S: Final = 10.0
-
-STALLED_FRAME_S: Final = 10.0
-"""While other frames wait for the node's budget, one that got no byte for this long loses its place."""
+SLOW_FRAME_S: Final = 30.0
+"""A frame that has begun is looked at this often: in between it must come at the least rate."""
+SWEEP_S: Final = 10.0
+"""And this often while other frames wait for room."""
+CONTENDED_BYTES_PER_S: Final = 1024 * 1024
+"""The least rate of a large frame while others wait for room."""
 
 
 def _deaf(pause_s: float) -> None:
+    """For a peer without a connection."""
+
+
+def _free(size: int) -> None:
     """For a peer without a connection."""
 
 
@@ -60,6 +72,8 @@ class Peer:
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
     mute: Callable[[float], None] = _deaf
     """Start nothing more that it asks for so many seconds. What has been started goes on."""
+    charge: Callable[[int], None] = _free
+    """The request that is just being started takes so many bytes more than its frame, until its reply."""
 
 
 Certificate = Mapping[str, Any]
@@ -99,10 +113,16 @@ class ServerLimits:
 
     connection: Limits = field(default_factory=Limits)
     max_connections: int = 2**31 - 1
+    """Handshakes of TLS under way are connections, too."""
+    max_connections_per_ip: int = 2**31 - 1
     max_idle_s: float = 600.0
     """connections.max.idle.ms"""
     max_queued_bytes: int = 512 * 1024 * 1024
-    """queued.max.request.bytes: requests without reply, over all connections."""
+    """queued.max.request.bytes: requests without reply, over all connections of a listener."""
+    max_queued_bytes_before_login: int = 32 * 1024 * 1024
+    """The same, over all connections of all listeners that have not logged in."""
+    min_bytes_per_s: int = 0
+    """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
 
 
 class Server:
@@ -126,25 +146,32 @@ class Server:
         self.limits = limits if limits is not None else ServerLimits()
         self.on_closed = on_closed
         self.admit = admit
-        self.budget = Budget(self.limits.max_queued_bytes)
+        self.budgets: dict[str, Budget] = {}
+        """By listener."""
+        self.strangers = Budget(self.limits.max_queued_bytes_before_login)
+        """Of connections that have not logged in, where they must."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
+        self._per_host: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []
+        self._acceptors: list[TlsAcceptor] = []
         self._sweep: asyncio.TimerHandle | None = None
 
     async def listen(self, listener: str, host: str | None, port: int, door: Door = OPEN) -> int:
         """Serve a listener; returns its port (of interest where 0 was asked for)."""
-        server = await self.loop.create_server(
-            lambda: ServerConnection(self, listener, door),
-            host,
-            port,
-            backlog=1024,
-            ssl=door.tls,
-            ssl_handshake_timeout=None if door.tls is None else TLS_HANDSHAKE_S,
-        )
-        self._servers.append(server)
+        self.budgets.setdefault(listener, Budget(self.limits.max_queued_bytes))
         if self._sweep is None:
             self._schedule_sweep()
+        if door.tls is not None:
+            acceptor = TlsAcceptor(
+                self.loop, door.tls, lambda: ServerConnection(self, listener, door), self.arrived, self.left
+            )
+            self._acceptors.append(acceptor)
+            return await acceptor.listen(host, port)
+        server = await self.loop.create_server(
+            lambda: ServerConnection(self, listener, door), host, port, backlog=BACKLOG
+        )
+        self._servers.append(server)
         return cast(int, server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
@@ -154,26 +181,57 @@ class Server:
             self._sweep = None
         for server in self._servers:
             server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
         for connection in list(self.connections):
             connection.abort()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
 
+    @property
+    def handshakes(self) -> int:
+        """Of TLS, under way."""
+        return sum(len(acceptor.handshakes) for acceptor in self._acceptors)
+
+    def arrived(self, host: str) -> float | None:
+        """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
+        here = self._per_host[host] = self._per_host.get(host, 0) + 1
+        if len(self.connections) + self.handshakes >= self.limits.max_connections:
+            log.warning("refusing %s: max.connections=%d", host, self.limits.max_connections)
+        elif here > self.limits.max_connections_per_ip:
+            log.warning("refusing %s: max.connections.per.ip=%d", host, self.limits.max_connections_per_ip)
+        else:
+            return self.admit(host) or None
+        return 0.0
+
+    def left(self, host: str) -> None:
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
     def _schedule_sweep(self) -> None:
-        period = min(self.limits.max_idle_s / 10, STALLED_FRAME_S)
+        period = min(self.limits.max_idle_s / 10, SWEEP_S)
         self._sweep = self.loop.call_later(period, self._close_idle)
 
     def _close_idle(self) -> None:
         self._schedule_sweep()
         now = self.loop.time()
         for connection in list(self.connections):
-            quiet_s = now - connection.last_active
-            if quiet_s > self.limits.max_idle_s and connection.idle:
+            if now - connection.last_active > self.limits.max_idle_s and connection.idle:
                 connection.abort()
-            elif self.budget.exhausted and quiet_s > STALLED_FRAME_S and connection.blocks_budget:
-                log.warning("closing %s: it stalls inside a request while others wait", connection.name)
+            elif (least := connection.too_slow(now)) is not None:
+                log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)
                 connection.abort()
+
+
+class Progress(NamedTuple):
+    """How far a frame had come at some time."""
+
+    at: float
+    frame: int
+    bytes: int
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -184,9 +242,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._listener = listener
         self._door = door
         limits = server.limits.connection
-        self._reader = FrameReader(limits.max_frame_bytes, server.scratch, server.budget)
-        self._pipeline = Pipeline(limits, server.budget, server.is_exclusive, server.is_in_turn)
-        self._reading = True
+        self._is_stranger = door.asks_login
+        self._account = Account(server.strangers if door.asks_login else server.budgets[listener])
+        max_frame_bytes = limits.max_frame_bytes_before_login if door.asks_login else limits.max_frame_bytes
+        self._reader = FrameReader(max_frame_bytes, server.scratch, self._account)
+        self._pipeline = Pipeline(limits, self._account, server.is_exclusive, server.is_in_turn)
+        self._starting: Slot | None = None
+        self._progress: Progress | None = None
+        self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
         self._pumping = False
@@ -196,15 +259,33 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def name(self) -> str:
-        return f"{self._peer.client_host}:{self._peer.client_port} ({self._listener})"
+        return f"{self.peer.client_host}:{self.peer.client_port} ({self._listener})"
 
     @property
     def idle(self) -> bool:
         return self._pipeline.idle
 
     @property
-    def blocks_budget(self) -> bool:
-        return self._reader.inside_frame and not self._reader.needs_budget
+    def progress(self) -> tuple[int, int] | None:
+        return self._reader.progress
+
+    def too_slow(self, now: float) -> int | None:
+        """The rate that its request has not come at since we looked last; None where all is well."""
+        came = self.progress
+        if came is None or not self.reading:
+            self._progress = None
+            return None
+        before = self._progress
+        if before is None or before.frame != came[0]:
+            self._progress = Progress(now, *came)
+            return None
+        contended = self._account.budget.exhausted and came[1] > SMALL_FRAME_BYTES
+        least = CONTENDED_BYTES_PER_S if contended else self._server.limits.min_bytes_per_s
+        elapsed_s = now - before.at
+        if elapsed_s < (SWEEP_S if contended else SLOW_FRAME_S):
+            return None
+        self._progress = Progress(now, *came)
+        return least if came[1] - before.bytes < least * elapsed_s else None
 
     def abort(self) -> None:
         """End the connection now; what it was sent may be lost."""
@@ -216,20 +297,19 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self._peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
-        self._peer.mute = self._mute
+        self.peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
+        self.peer.mute = self._mute
+        self.peer.charge = self._charge
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        connections = self._server.connections
-        connections[self] = None
-        if len(connections) > self._server.limits.max_connections:
-            log.warning("refusing %s: max.connections=%d", self.name, self._server.limits.max_connections)
-            self.abort()
-        elif (pause_s := self._server.admit(host)) > 0:
+        # With TLS it has been counted when it was accepted.
+        pause_s = None if self._door.tls is not None else self._server.arrived(host)
+        self._server.connections[self] = None
+        if pause_s is not None:
             self._pipeline.muted = True  # for as long as it lasts
             self._server.loop.call_later(pause_s, self.abort)
         elif self._door.principal_of is not None and (certificate := transport.get_extra_info("peercert")):
             try:
-                self._peer.principal = self._door.principal_of(certificate)
+                self.peer.principal = self._door.principal_of(certificate)
             except ValueError as error:
                 log.warning("refusing %s: %s", self.name, error)
                 self.abort()
@@ -237,26 +317,29 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.pop(self, None)
+        del self._server.connections[self]
+        self._server.left(self.peer.client_host)
         self._pipeline.close()
         self._reader.close()
-        for call_off in list(self._peer.parked.values()):
+        for call_off in list(self.peer.parked.values()):
             try:
                 call_off()
             except Exception as error:  # noqa: BLE001 - the others are to be called off too
                 tell(self._server.loop, f"what waited for {self.name}", error)
-        self._peer.parked.clear()
-        self._peer.mute = _deaf
+        self.peer.parked.clear()
+        self.peer.mute, self.peer.charge = _deaf, _free
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
         if self._server.on_closed is not None:
-            self._server.on_closed(self._peer, not self._closed_by_us)
+            self._server.on_closed(self.peer, not self._closed_by_us)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._server.loop.time()
+        if self._is_stranger and self.peer.authenticated:
+            self._let_in()
         try:
             for frame in self._reader.received(nbytes):
                 self._pipeline.enqueue(frame)
@@ -264,6 +347,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refuse(error)
             return
         self._pump()
+
+    def _let_in(self) -> None:
+        self._is_stranger = False
+        self._reader.max_frame_bytes = self._server.limits.connection.max_frame_bytes
+        self._account.move_to(self._server.budgets[self._listener])
 
     def eof_received(self) -> bool:
         return False  # a client that stopped sending has gone: close
@@ -294,7 +382,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview, slot: Slot) -> bool:
         """Whether the reply is there already."""
-        reply = self._server.serve(self._peer, frame)
+        self._starting = slot
+        reply = self._server.serve(self.peer, frame)
+        self._starting = None
         if isinstance(reply, asyncio.Future):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
@@ -302,6 +392,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             reply = reply.result()
         self._pipeline.fill(slot, reply)
         return True
+
+    def _charge(self, size: int) -> None:
+        if self._starting is not None:
+            self._pipeline.charge(self._starting, size)
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
         if done.cancelled():
@@ -315,7 +409,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
-        if not self._reading:  # else nothing waits for room
+        if not self.reading:  # else nothing waits for room
             self._pump()
 
     def _flush(self) -> None:
@@ -362,10 +456,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if self._reader.needs_budget and not self._reader.resume() and not self._waits_for_budget:
             self._waits_for_budget = True
-            self._server.budget.wait(self._budget_has_room)
+            self._reader.wait(self._budget_has_room)
         reading = self._pipeline.wants_input and not self._reader.needs_budget
-        if reading != self._reading:
-            self._reading = reading
+        if reading != self.reading:
+            self.reading = reading
+            self._progress = None
             if reading:
                 self._transport.resume_reading()
             else:

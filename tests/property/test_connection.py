@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kraft.net.connection import (
     FIRST_BUFFER_BYTES,
     SMALL_FRAME_BYTES,
+    Account,
     Budget,
     FrameReader,
     Limits,
@@ -25,7 +26,7 @@ def reader(
     max_frame_bytes: int = 1 << 30, scratch_bytes: int = 64, budget: Budget | None = None
 ) -> FrameReader:
     scratch = memoryview(bytearray(scratch_bytes))
-    return FrameReader(max_frame_bytes, scratch, budget if budget is not None else Budget(1 << 30))
+    return FrameReader(max_frame_bytes, scratch, Account(budget if budget is not None else Budget(1 << 30)))
 
 
 def feed(target: FrameReader, data: bytes, chunks: list[int] | None = None) -> list[bytes]:
@@ -91,7 +92,7 @@ def test_what_was_in_a_buffer_before_is_not_in_the_frame():
     target = FrameReader(
         1 << 30,
         memoryview(bytearray(64)),
-        Budget(1 << 30),
+        Account(Budget(1 << 30)),
         allocate=lambda size: memoryview(bytearray(b"?" * size)),
     )
     frames = [b"whole", bytes(range(256)), b"next"]
@@ -100,19 +101,77 @@ def test_what_was_in_a_buffer_before_is_not_in_the_frame():
 
 def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
     budget = Budget(10)
-    budget.take(10)
+    other = Account(budget)
+    other.take(15)
     large = bytes(SMALL_FRAME_BYTES + 1)
-    assert feed(reader(budget=budget), framed([b"small"])) == [b"small"]
+    small = Account(budget)
+    target = FrameReader(1 << 30, memoryview(bytearray(64)), small)
+    assert feed(target, framed([b"small"])) == [b"small"]
+    small.give_back(5)
     target = reader(budget=budget)
     feed(target, struct.pack(">i", len(large)))
     assert target.needs_budget
     assert not target.resume()
     woken: list[bool] = []
-    budget.wait(lambda: woken.append(target.resume()))
-    budget.give_back(15)
+    target.wait(lambda: woken.append(target.resume()))
+    other.give_back(15)
     assert woken == [True]
     assert feed(target, large) == [large]
     assert budget.used_bytes == len(large)
+
+
+def test_a_claim_takes_of_the_budget_only_what_comes():
+    budget = Budget(1 << 30)
+    target = reader(max_frame_bytes=1 << 30, budget=budget)
+    feed(target, struct.pack(">i", 1 << 30) + bytes(10 * FIRST_BUFFER_BYTES))
+    assert 10 * FIRST_BUFFER_BYTES <= budget.used_bytes <= 20 * FIRST_BUFFER_BYTES
+    target.close()
+    assert budget.used_bytes == 0
+
+
+def test_halves_of_frames_do_not_wait_for_each_other():
+    """Three large frames under way have used up the budget: they come in one after the other."""
+    size, budget = 8 * FIRST_BUFFER_BYTES, Budget(4 * FIRST_BUFFER_BYTES)
+    accounts = [Account(budget) for _ in range(3)]
+    targets = [FrameReader(1 << 30, memoryview(bytearray(64)), account) for account in accounts]
+    for target in targets:
+        feed(target, struct.pack(">i", size) + bytes(FIRST_BUFFER_BYTES))
+    came = dict.fromkeys(range(3), FIRST_BUFFER_BYTES)
+    whole: list[int] = []
+    waiting: list[int] = []
+
+    def go_on(number: int) -> None:
+        waiting.append(number)
+
+    for number in range(3):
+        waiting.append(number)
+    for _ in range(100):
+        if not waiting:
+            break
+        number = waiting.pop(0)
+        target = targets[number]
+        while target.resume() and came[number] < size:
+            buffer = target.get_buffer()
+            count = len(buffer)
+            del buffer
+            came[number] += count
+            if list(target.received(count)):
+                whole.append(number)
+                accounts[number].give_back(size)
+        if came[number] < size:
+            target.wait(lambda number=number: go_on(number))
+    assert sorted(whole) == [0, 1, 2]
+    assert budget.used_bytes == 0
+
+
+def test_a_connection_that_goes_over_to_another_budget_takes_along_what_it_holds():
+    before, after = Budget(100), Budget(100)
+    account = Account(before)
+    account.take(30)
+    account.move_to(after)
+    assert (before.used_bytes, after.used_bytes) == (0, 30)
+    account.give_back(30)
+    assert after.used_bytes == 0
 
 
 class PipelineMachine(RuleBasedStateMachine):
@@ -122,9 +181,9 @@ class PipelineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.limits = Limits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
-        self.budget = Budget(1 << 30)
+        self.account = Account(Budget(1 << 30))
         self.pipeline = Pipeline(
-            self.limits, self.budget, lambda frame: frame[0] == 1, lambda frame: frame[0] == 2
+            self.limits, self.account, lambda frame: frame[0] == 1, lambda frame: frame[0] == 2
         )
         self.enqueued = 0
         self.running: dict[int, Slot] = {}
@@ -135,7 +194,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def request_arrives(self, kind: int, size: int) -> None:
         frame = bytearray(size)
         frame[0], frame[1] = kind, self.enqueued % 256
-        self.budget.take(size)
+        self.account.take(size)
         self.pipeline.enqueue(memoryview(frame))
         self.enqueued += 1
         self._start_what_may()
@@ -185,10 +244,10 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.pipeline.close()
-        assert self.budget.used_bytes == 0
+        assert self.account.held_bytes == self.account.budget.used_bytes == 0
         for slot in self.running.values():
             self.pipeline.fill(slot, (b"late",))
-        assert self.budget.used_bytes == 0
+        assert self.account.held_bytes == self.account.budget.used_bytes == 0
 
 
 TestPipeline = PipelineMachine.TestCase

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import random
 import re
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 
@@ -74,6 +76,24 @@ def test_nobodys_salt_stays_the_same() -> None:
     first, again, other = (exchange().step(f"n,,n={name},r=x".encode()) for name in ("bert", "bert", "carl"))
     assert first == again != other
     assert re.fullmatch(rb"r=xours,s=[^,]+,i=4096", first)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,n=" + b"a" * 500_000 + b",r=x",
+        b"n,,n=" + b"=2C" * 170_000 + b"=,r=x",
+        b"n,,n=anna,r=x" + b",m=x" * 120_000 + b",",
+    ],
+)
+def test_a_long_message_costs_its_length_once(message: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with suppress(AuthenticationFailed):
+            exchange().step(message)
+        assert tracemalloc.get_traced_memory()[1] < 16 * len(message)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_delegation_token_is_nobody() -> None:

@@ -160,7 +160,7 @@ async def test_requests_without_reply_are_bounded_in_bytes():
             assert len(gates) - done <= 1000 // len(body) + 1
             gates[done].set_result(None)
         await asyncio.gather(*answers)
-        assert running.server.budget.used_bytes == 0
+        assert running.server.budgets["PLAINTEXT"].used_bytes == 0
         client.close()
 
 

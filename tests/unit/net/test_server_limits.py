@@ -1,0 +1,252 @@
+"""What a connection may make a server hold, above all one that has not logged in."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kraft.loopback import HOST
+from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
+from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
+from tests.certificates import Authority
+from tests.unit.net.harness import closes, on_a_loop, until
+
+pytestmark = pytest.mark.row("P7")
+
+LOGIN = Door(asks_login=True)
+MIB = 1024 * 1024
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Node:
+    """A server that answers with the request; "login" logs in, "wait" is answered when the test says so."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.server = Server(self.loop, self.serve, lambda frame: False, limits=limits)
+        self.ports: dict[str, int] = {}
+        self.waiting: list[asyncio.Future[tuple[bytes, ...]]] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.charge = 0
+
+    async def listen(self, name: str, door: Door) -> None:
+        self.ports[name] = await self.server.listen(name, HOST, 0, door)
+
+    def serve(self, peer: Peer, frame: memoryview) -> Reply:
+        if frame == b"login":
+            peer.authenticated = True
+        peer.charge(self.charge)
+        if frame == b"wait":
+            self.waiting.append(self.loop.create_future())
+            return self.waiting[-1]
+        return (framed(bytes(frame[:10])),)
+
+    async def connect(self, name: str, tls: ssl.SSLContext | None = None) -> Streams:
+        streams = await asyncio.open_connection(HOST, self.ports[name], ssl=tls)
+        self.writers.append(streams[1])
+        return streams
+
+
+@asynccontextmanager
+async def node(limits: ServerLimits | None = None, **doors: Door) -> AsyncIterator[Node]:
+    made = Node(limits if limits is not None else ServerLimits())
+    for name, door in doors.items():
+        await made.listen(name, door)
+    try:
+        yield made
+    finally:
+        for writer in made.writers:
+            writer.transport.abort()
+        await made.server.close()
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+async def answered(streams: Streams, frame: bytes) -> bool:
+    reader, writer = streams
+    writer.write(framed(frame))
+    answer = framed(frame[:10])
+    try:
+        return await reader.readexactly(len(answer)) == answer
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+
+
+@on_a_loop
+async def test_a_large_frame_is_for_those_who_have_logged_in():
+    small = ServerLimits(connection=Limits(max_frame_bytes=10_000, max_frame_bytes_before_login=100))
+    async with node(small, SASL=LOGIN) as running:
+        stranger, known = await running.connect("SASL"), await running.connect("SASL")
+        assert await answered(stranger, b"x" * 100)
+        assert not await answered(stranger, b"x" * 101)
+        assert await answered(known, b"login")
+        assert await answered(known, b"x" * 10_000)
+        assert not await answered(known, b"x" * 10_001)
+
+
+@on_a_loop
+async def test_what_strangers_hold_is_apart_from_what_others_hold():
+    limits = ServerLimits(max_queued_bytes=MIB, max_queued_bytes_before_login=200_000)
+    async with node(limits, SASL=LOGIN) as running:
+        strangers = [await running.connect("SASL") for _ in range(3)]
+        for _, writer in strangers:
+            writer.write(struct.pack(">i", 300_000) + b"x")
+        await until(lambda: running.server.strangers.exhausted)
+        assert running.server.budgets["SASL"].used_bytes == 0
+        known = await running.connect("SASL")
+        assert await answered(known, b"login")
+        assert await answered(known, b"x" * (SMALL_FRAME_BYTES + 1))
+        for _, writer in strangers:
+            writer.close()
+        await until(lambda: running.server.strangers.used_bytes == 0)
+
+
+@on_a_loop
+async def test_who_logs_in_with_a_request_under_way_is_counted_where_it_belongs():
+    async with node(SASL=LOGIN) as running:
+        reader, writer = await running.connect("SASL")
+        writer.write(framed(b"wait"))
+        await until(lambda: running.waiting)
+        assert running.server.strangers.used_bytes == 4
+        writer.write(framed(b"login"))
+        (connection,) = running.server.connections
+        await until(lambda: connection.peer.authenticated)
+        assert running.server.strangers.used_bytes == 4
+        writer.write(framed(b"more"))
+        await until(lambda: running.server.strangers.used_bytes == 0)
+        running.waiting[0].set_result((framed(b"done"),))
+        assert await reader.readexactly(8 + 9 + 8) == framed(b"done") + framed(b"login") + framed(b"more")
+        assert running.server.budgets["SASL"].used_bytes == 0
+
+
+@on_a_loop
+async def test_claims_that_nothing_follows_hold_nobody_up():
+    limits = ServerLimits(max_queued_bytes=256 * MIB)
+    async with node(limits, OPEN=OPEN) as running:
+        for _ in range(3):
+            _, writer = await running.connect("OPEN")
+            writer.write(struct.pack(">i", 100 * MIB) + b"x")
+        await until(lambda: running.server.budgets["OPEN"].used_bytes)
+        assert running.server.budgets["OPEN"].used_bytes <= 3 * FIRST_BUFFER_BYTES
+        assert await answered(await running.connect("OPEN"), b"x" * MIB)
+
+
+@on_a_loop
+async def test_what_happens_on_one_listener_holds_up_nobody_on_another():
+    async with node(ServerLimits(max_queued_bytes=MIB), OPEN=OPEN, CONTROLLER=OPEN) as running:
+        _, writer = await running.connect("OPEN")
+        writer.write(struct.pack(">i", MIB) + b"x")
+        await until(lambda: running.server.budgets["OPEN"].exhausted)
+        assert await answered(await running.connect("CONTROLLER"), b"x" * MIB)
+
+
+@on_a_loop
+async def test_what_a_request_becomes_is_counted_until_it_is_answered():
+    async with node(OPEN=OPEN) as running:
+        running.charge = 5_000_000
+        reader, writer = await running.connect("OPEN")
+        writer.write(framed(b"wait"))
+        await until(lambda: running.waiting)
+        assert running.server.budgets["OPEN"].used_bytes == 5_000_004
+        running.waiting[0].set_result((framed(b"done"),))
+        await reader.readexactly(8)
+        assert running.server.budgets["OPEN"].used_bytes == 0
+        running.charge = 0
+
+
+@on_a_loop
+async def test_a_frame_that_trickles_loses_its_connection():
+    async with node(ServerLimits(min_bytes_per_s=100), OPEN=OPEN) as running:
+        reader, writer = await running.connect("OPEN")
+        writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
+        await until(lambda: running.server.budgets["OPEN"].used_bytes)
+        (connection,) = running.server.connections
+        now = running.loop.time()
+        assert connection.too_slow(now) is None
+        assert connection.too_slow(now + SLOW_FRAME_S - 1) is None
+        writer.write(b"x" * 3001)
+        await until(lambda: connection.progress[1] == 4001)
+        assert connection.too_slow(now + SLOW_FRAME_S) is None
+        writer.write(b"x" * 2999)
+        await until(lambda: connection.progress[1] == 7000)
+        assert connection.too_slow(now + 2 * SLOW_FRAME_S) == 100
+        connection.abort()
+        assert await closes(reader)
+
+
+@on_a_loop
+async def test_a_frame_that_nobody_reads_does_not_trickle():
+    async with node(ServerLimits(min_bytes_per_s=100), OPEN=OPEN) as running:
+        _, writer = await running.connect("OPEN")
+        writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
+        await until(lambda: running.server.budgets["OPEN"].used_bytes)
+        (connection,) = running.server.connections
+        now = running.loop.time()
+        assert connection.too_slow(now) is None
+        connection.peer.mute(0.001)  # a quota
+        assert connection.too_slow(now + SLOW_FRAME_S) is None
+        await until(lambda: connection.reading)
+        assert connection.too_slow(now + 2 * SLOW_FRAME_S) is None  # looked at anew
+
+
+@on_a_loop
+async def test_while_memory_is_short_a_large_frame_must_come_quickly():
+    async with node(ServerLimits(max_queued_bytes=200_000), OPEN=OPEN) as running:
+        _, writer = await running.connect("OPEN")
+        writer.write(struct.pack(">i", MIB) + b"x" * 2 * SMALL_FRAME_BYTES)
+        await until(lambda: running.server.budgets["OPEN"].exhausted)
+        (connection,) = running.server.connections
+        await until(lambda: connection.progress[1] == 2 * SMALL_FRAME_BYTES)
+        now = running.loop.time()
+        assert connection.too_slow(now) is None
+        assert connection.too_slow(now + SWEEP_S) == MIB
+
+
+@on_a_loop
+async def test_an_address_has_so_many_connections():
+    async with node(ServerLimits(max_connections_per_ip=2), OPEN=OPEN) as running:
+        first, second = await running.connect("OPEN"), await running.connect("OPEN")
+        third, _ = await running.connect("OPEN")
+        assert await closes(third)
+        first[1].close()
+        await until(lambda: len(running.server.connections) == 1)
+        assert await answered(await running.connect("OPEN"), b"welcome")
+        assert await answered(second, b"still here")
+
+
+def test_handshakes_are_connections(tmp_path: Path):
+    authority = Authority.create(tmp_path, "ca")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("node", "/CN=node"))
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+
+    @on_a_loop
+    async def test():
+        async with node(ServerLimits(max_connections=2), TLS=Door(context)) as running:
+            silent = [await running.connect("TLS") for _ in range(2)]
+            await until(lambda: running.server.handshakes == 2)
+            refused, _ = await running.connect("TLS")
+            assert await closes(refused)
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: not running.server.handshakes)
+            known = await running.connect("TLS", trusting)
+            assert await answered(known, b"welcome")
+            assert len(running.server.connections) == 1
+            nonsense, writer = await running.connect("TLS")
+            writer.write(framed(b"no handshake"))
+            await nonsense.read()
+            await until(lambda: not running.server.handshakes)
+            assert await answered(known, b"welcome")
+            known[1].close()
+            await until(lambda: not running.server.connections)
+
+    test()
