@@ -43,6 +43,10 @@ class InternalTopic:
         )
         return info.last_offset + 1
 
+    def max_batch_bytes(self, partition: int) -> int:
+        config = self._get(partition).log.config
+        return min(config.max_message_bytes, config.segment_bytes)
+
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
         found = self._get(partition)
         if found.leader is None:

@@ -43,13 +43,15 @@ class Instant(NamedTuple):
 
 @dataclass(slots=True)
 class Decision(Generic[RecordT]):
-    """What an input leads to: records to append, all or none, and the replies that depend on them
+    """What an input leads to: records to append, and the replies that depend on them
     (and on everything appended before)."""
 
     records: list[RecordT] = field(default_factory=list)
     replies: Replies = field(default_factory=list)
     producer: Producer | None = None
     """The records are part of this producer's transaction: they count when it commits."""
+    atomic: bool = True
+    """All of the records or none. False: each holds for itself, in as many batches as they need."""
 
 
 class Machine(Protocol[RecordT]):

@@ -25,6 +25,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from data_plane.coordinator.machine import Decision, Instant, Machine, Producer, Replies, Ticket
 from metadata_quorum.batch import (
+    BATCH_OVERHEAD,
     CONTROL_ABORT,
     CONTROL_COMMIT,
     NO_PRODUCER_ID,
@@ -50,6 +51,9 @@ class PartitionWriter(Protocol):
     def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
         """Append as the leader of that epoch under acks=all rules; return the offset behind the
         batch. Raises BrokerError where this broker may not or cannot."""
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """How large a batch may be. Raises BrokerError where this broker has no such partition."""
 
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
         """Call once the high watermark has reached `offset`; at once where it already has. Never,
@@ -108,6 +112,8 @@ class _Parked(NamedTuple):
     ticket: Ticket
     reply: object
 
+
+_RECORD_OVERHEAD_BYTES: Final = 32  # what lengths, deltas and attributes take at most
 
 _AS_COORDINATOR: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -216,26 +222,28 @@ class Shard(Generic[RecordT]):
 
     def _carry_out(self, decision: Decision[RecordT], at: Instant) -> None:
         replies = decision.replies
-        if decision.records:
+        left: Sequence[RecordT] = decision.records
+        while left:
             try:
-                self._append(decision.records, decision.producer, at)
+                count = self._append(left, decision, at)
             except BrokerError as e:
                 code = _AS_COORDINATOR.get(e.code, e.code)
-                logger.warning("%d records for partition %d: %s", len(decision.records), self.partition, e)
+                logger.warning("%d records for partition %d: %s", len(left), self.partition, e)
                 replies = [(ticket, BrokerError(code)) for ticket, _ in replies]
-                replies += self._machine.refused(decision.records, code, at)
-            else:
-                replies += self._replay(decision, at)
+                replies += self._machine.refused(left, code, at)
+                break
+            replies += self._replay(left[:count], decision.producer, at)
+            left = left[count:]
         self._park(replies, at)
         self._arm_timer()
 
-    def _replay(self, decision: Decision[RecordT], at: Instant) -> Replies:
+    def _replay(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> Replies:
         """What is in the log is the truth: a machine that cannot take it serves no longer."""
         replies: Replies = []
         try:
-            for record in decision.records:
-                if decision.producer is not None:
-                    self._machine.hold(record, decision.producer.producer_id)
+            for record in records:
+                if producer is not None:
+                    self._machine.hold(record, producer.producer_id)
                 else:
                     replies += self._machine.replay(record, at)
         except Exception as e:  # noqa: BLE001
@@ -245,16 +253,20 @@ class Shard(Generic[RecordT]):
             return []
         return replies
 
-    def _append(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> None:
+    def _append(self, records: Sequence[RecordT], decision: Decision[RecordT], at: Instant) -> int:
+        """Append one batch: all of them, or as many as it can take; returns how many."""
         pairs = [self._machine.encode(record) for record in records]
-        producer_id, epoch = producer or (NO_PRODUCER_ID, -1)
+        if not decision.atomic:
+            pairs = pairs[: _fitting(pairs, self._log.max_batch_bytes(self.partition))]
+        producer_id, epoch = decision.producer or (NO_PRODUCER_ID, -1)
         batch = encode_batch(
             [Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs],
             producer_id=producer_id,
             producer_epoch=epoch,
-            transactional=producer is not None,
+            transactional=decision.producer is not None,
         )
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
+        return len(pairs)
 
     def _on_replicated(self, offset: int) -> None:
         self._replicated = max(self._replicated, offset)
@@ -385,3 +397,13 @@ class Shard(Generic[RecordT]):
                 self._machine.hold(record, header.producer_id)
             else:
                 self._machine.replay(record, at)
+
+
+def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:
+    """How many of them go into one batch; one at least."""
+    size = BATCH_OVERHEAD
+    for fitting, (key, value) in enumerate(pairs):
+        size += _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+        if size > max_bytes and fitting:
+            return fitting
+    return len(pairs)

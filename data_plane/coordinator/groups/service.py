@@ -226,11 +226,13 @@ class GroupService:
         return reply
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Their offsets go with them."""
+        """Their offsets go with them, so many in a turn of the loop."""
+        more = False
         for shard, table in self._active():
-            forget = partial(table.forget_topics, topics)
-            while shard.run(forget):
-                pass
+            forgotten = shard.run(partial(table.forget_topics, topics))
+            more |= forgotten >= self._config.groups.max_records_per_sweep
+        if more:
+            self._loop.call_soon(self.topics_deleted, topics)
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
@@ -258,9 +260,12 @@ class GroupService:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         _check_group_id(group_id)
-        return await self._ask(
-            group_id, ErrorCode, lambda table, ticket, at: table.delete(group_id, ticket, at)
-        )
+        while True:
+            answer = await self._ask(
+                group_id, object, lambda table, ticket, at: table.delete(group_id, ticket, at)
+            )
+            if isinstance(answer, ErrorCode):
+                return answer
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -211,26 +211,32 @@ class GroupTable:
         records: list[CoordinatorRecord] = [
             OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in there
         ]
-        return Decision(records, [(ticket, CommitReply(errors))])
+        return Decision(records, [(ticket, CommitReply(errors))], atomic=False)
 
     def expire(self, at: Instant) -> GroupDecision:
-        """One sweep: offsets past their retention, then groups that hold nothing any more."""
+        """One sweep: offsets past their retention, then groups that hold nothing any more. What is too
+        much for one, the next one goes on with."""
+        limit = self._limits.max_records_per_sweep
         records: list[CoordinatorRecord] = []
         in_transactions = self._offsets.groups_held()
         for group_id in dict.fromkeys([*self._offsets.groups(), *self._groups]):
             group = self._groups.get(group_id)
-            gone = list(self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at))
+            expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
+            gone = list(islice(expired, limit - len(records)))
             records += gone
             empty = len(gone) == len(self._offsets.of(group_id))
             if group is not None and group.is_idle and empty and group_id not in in_transactions:
                 records += group.tombstones()
-            if len(records) >= self._limits.max_records_per_sweep:
+            if len(records) >= limit:
                 break
-        return Decision(records)
+        return Decision(records, atomic=False)
 
     def forget_topics(self, topics: Collection[str], at: Instant) -> GroupDecision:
         """One batch of it; to be repeated until nothing is left."""
-        return Decision([*islice(self._offsets.of_topics(topics), self._limits.max_records_per_sweep)])
+        records: list[CoordinatorRecord] = [
+            *islice(self._offsets.of_topics(topics), self._limits.max_records_per_sweep)
+        ]
+        return Decision(records, atomic=False)
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
@@ -264,15 +270,19 @@ class GroupTable:
         return Decision(replies=[(ticket, group.describe())])
 
     def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+        """The reply is an ErrorCode; None where it is to be asked again, for there is more to delete."""
         if not self._exists(group_id):
             return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
         if group is not None and not group.is_empty:
             return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
+        limit = self._limits.max_records_per_sweep
         records: list[CoordinatorRecord] = [*self._offsets.tombstones(group_id)]
+        if len(records) > limit:
+            return Decision(records[:limit], [(ticket, None)], atomic=False)
         if group is not None:
             records += group.tombstones()
-        return Decision(records, [(ticket, ErrorCode.NONE)])
+        return Decision(records, [(ticket, ErrorCode.NONE)], atomic=False)
 
     # --- machine.Machine -----------------------------------------------------------------------
 

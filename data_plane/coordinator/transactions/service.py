@@ -333,9 +333,10 @@ class TransactionService:
             self._complete_soon(held, transactional_id)
 
     def _expire(self) -> None:
-        for held in self._active():
-            while held.shard.run(held.table.expire):
-                pass
+        """Some ids in a turn of the loop."""
+        expired = [held.shard.run(held.table.expire) for held in self._active()]
+        if any(expired):
+            self._loop.call_soon(self._expire)
 
     def _active(self) -> Iterable[_Held]:
         return [held for held in self._held.values() if held.shard.phase is Phase.ACTIVE]

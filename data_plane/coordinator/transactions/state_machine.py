@@ -296,7 +296,7 @@ class TransactionTable:
             for name, known in self._transactions.items()
             if (known.state is EMPTY or known.state in COMPLETE) and known.updated_ms <= oldest
         ]
-        return Decision(idle[: self._limits.max_records_per_sweep])
+        return Decision(idle[: self._limits.max_records_per_sweep], atomic=False)
 
     # --- Machine -------------------------------------------------------------------------------
 

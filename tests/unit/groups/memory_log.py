@@ -28,6 +28,7 @@ class MemoryLog:
         self.replicating = True
         self.refusal: ErrorCode | None = None
         """What every append is answered with, if anything."""
+        self.max_bytes = 1 << 20
         self.reads = 0
 
     def partition(self, number: int) -> MemoryPartition:
@@ -41,6 +42,8 @@ class MemoryLog:
             raise BrokerError(self.refusal)
         if leader_epoch < held.epoch:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if len(batch) > self.max_bytes:
+            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
         held.epoch = leader_epoch
         set_offset_and_epoch(batch, 0, held.end, leader_epoch)
         held.data += batch
@@ -48,6 +51,9 @@ class MemoryLog:
         if self.replicating:
             self.replicate(partition)
         return held.end
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
 
     def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
         held = self.partition(partition)

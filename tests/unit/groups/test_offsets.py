@@ -144,6 +144,21 @@ def test_a_sweep_is_bounded() -> None:
     assert [driver.run("expire") for _ in range(4)] == [2, 2, 1, 0]
 
 
+def test_a_group_with_more_offsets_than_a_sweep_takes_is_expired_and_deleted_piece_by_piece() -> None:
+    def of_five() -> TableDriver:
+        driver = TableDriver(replace(NO_DELAY, max_records_per_sweep=2))
+        commit(driver, *(OffsetToCommit(TopicPartition("orders", n), 1) for n in range(5)))
+        return driver
+
+    driver = of_five()
+    driver.advance(8 * DAY)
+    assert [driver.run("expire") for _ in range(4)] == [2, 2, 1, 0]
+    assert kept(driver) == kept(driver.reloaded()) == {}
+    driver = of_five()
+    assert [driver.answer("delete", "g") for _ in range(3)] == [None, None, ErrorCode.NONE]
+    assert kept(driver) == kept(driver.reloaded()) == {}
+
+
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     driver = TableDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))

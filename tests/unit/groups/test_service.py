@@ -456,3 +456,31 @@ def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
             assert len((await joining).assignment or {}) == 400
 
     run(test)
+
+
+def test_what_no_batch_could_hold_goes_in_several() -> None:
+    partitions = [TopicPartition("orders", n) for n in range(100)]
+
+    async def commit_all(groups: GroupService) -> None:
+        for partition in partitions:
+            await groups.commit_offsets(CommitOffsets("g", (OffsetToCommit(partition, 1),)))
+
+    async def test() -> None:
+        log = MemoryLog()
+        log.max_bytes = 1_000
+        async with service(log) as groups:
+            too_large = CommitOffsets("g", tuple(OffsetToCommit(p, 1) for p in partitions))
+            assert await refusal(groups.commit_offsets(too_large)) is ErrorCode.UNKNOWN_SERVER_ERROR
+            await commit_all(groups)
+            assert await groups.delete_group("g") is ErrorCode.NONE
+            await commit_all(groups)
+            groups.topics_deleted(["orders"])
+            assert await groups.list_groups() == []
+            await commit_all(groups)
+            deleted = await groups.delete_offsets("g", partitions)
+            assert set(deleted.errors.values()) == {ErrorCode.NONE}
+            assert await groups.list_groups() == []
+        async with service(log, epoch=2) as groups:
+            assert await groups.list_groups() == []
+
+    run(test)
