@@ -139,9 +139,7 @@ async def test_what_waited_for_a_connection_is_called_off_to_the_last():
     async with serving(_rows(handler)) as running:
         _, writer = await running.raw()
         writer.write(request_frame(HEARTBEAT, 1, 1, HEARTBEAT_BODY))
-        await until(
-            lambda: running.server.connections and next(iter(running.server.connections)).peer.parked
-        )
+        await until(lambda: running.server.connections and next(iter(running.server.connections)).peer.parked)
         writer.close()
         await until(lambda: running.closed)
         assert called_off == [1]
