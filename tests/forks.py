@@ -71,7 +71,9 @@ class Forks:
             assert self._process.stdout is not None
             self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
             self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
+            answer = self._process.stdout.readline()
+            assert answer, "the process that is forked has ended; its standard error says why"
+            return json.loads(answer)
 
     def close(self) -> None:
         if self._process is not None:

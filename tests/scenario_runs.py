@@ -64,7 +64,7 @@ def run_and_judge(name: str, directory: Path) -> None:
     result = chaos("run", name, "--seed", "7", "--report", directory, *minutes)
     verdict = json.loads((directory / VERDICT).read_text())
     broken = [found for found in verdict["expectations"] if not found["ok"]]
-    assert not broken
+    assert not broken, broken
     assert result.exit_code == 0, result.output
     assert f"{name}, seed 7: held" in result.output
     assert {HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT} <= {

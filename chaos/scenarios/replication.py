@@ -110,12 +110,13 @@ HW_TRUNCATION: Final = Scenario(
     # pause between two writes they do not know that it is committed. So there have to be such pauses.
     pace=Pace(operations_per_s=20.0),
     settings={"replica.fetch.wait.max.ms": "5000"},
+    # Between the two deaths the follower must have begun to follow the new leader, however busy the machine.
     schedule=always(
         """
         at 1: hold-reads next(all-0) all-0
-        at 2 for 1.5: kill leader(all-0)
+        at 2 for 3: kill leader(all-0)
         at 2.1: await leader(all-0)
-        at 2.4 for 2: kill leader(all-0)
+        at 3.6 for 2: kill leader(all-0)
         """
     ),
     twin_plant="truncate-to-hw",

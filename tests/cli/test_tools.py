@@ -40,8 +40,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(cluster: LocalCluster) -> Shell:
-    return Shell(cluster.bootstrap)
+def shell(shared_cluster: LocalCluster) -> Shell:
+    return Shell(shared_cluster.bootstrap)
 
 
 @pytest.mark.row("U2")
@@ -126,7 +126,7 @@ def test_quorum_status(shell):
 
 
 @pytest.mark.row("Q3")
-def test_metadata_dump(shell, cluster):
+def test_metadata_dump(shell, shared_cluster):
     shell("topic", "create", "seen", "--config", "retention.ms=77")
     lines = shell("metadata", "dump").splitlines()
     records = [line.split(" ", 5) for line in lines if " control: " not in line]
@@ -137,15 +137,15 @@ def test_metadata_dump(shell, cluster):
     partitions = [json.loads(w[5]) for w in records if w[4] == "PartitionRecord"]
     assert any(p["topic_id"] == topic["topic_id"] for p in partitions)
     assert any(w[4] == "ConfigRecord" and '"retention.ms"' in w[5] for w in records)
-    files = shell("metadata", "dump", str(cluster.home(1) / "data" / "__cluster_metadata-0"))
+    files = shell("metadata", "dump", str(shared_cluster.home(1) / "data" / "__cluster_metadata-0"))
     assert lines[-1] in files.splitlines()
 
 
 @pytest.mark.row("L2")
-def test_log_dump(shell, cluster):
+def test_log_dump(shell, shared_cluster):
     shell("topic", "create", "dumped", "--partitions", "1", "--replication-factor", "3")
     shell("produce", "dumped", "-K", "=", stdin="k=v\nk=w\n")
-    log = cluster.home(1) / "data" / "dumped-0" / "00000000000000000000.log"
+    log = shared_cluster.home(1) / "data" / "dumped-0" / "00000000000000000000.log"
     done = subprocess.run(
         [sys.executable, "-m", "kraft", "log", "dump", str(log), "--records", "--verify"],
         capture_output=True, text=True, timeout=60, check=False,

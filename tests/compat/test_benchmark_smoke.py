@@ -14,6 +14,7 @@ LIMIT_S = 360
 """It takes about 40 s alone on two cores."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_quick_run_measures_every_workload(tmp_path: Path) -> None:
     done = subprocess.run(

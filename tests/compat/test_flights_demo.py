@@ -52,6 +52,7 @@ def test_spark_gives_what_the_file_does_although_it_and_a_leader_die(tmp_path: P
     assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_ctrl_c_in_mid_run_leaves_no_process() -> None:
     run = subprocess.Popen(

@@ -23,15 +23,21 @@ from metadata_quorum.raft.replication import Follower
 BLOCK = 25
 
 
+def blocks(first: int, here: int, everywhere: int) -> list[object]:
+    """The first seeds of blocks: so many blocks in `make test`, the others in `make test-long`."""
+    starts = [first + BLOCK * number for number in range(everywhere)]
+    return [*starts[:here], *(pytest.param(start, marks=pytest.mark.long) for start in starts[here:])]
+
+
 @pytest.mark.row("Q1", "Q7", "Q9")
-@pytest.mark.parametrize("start", range(0, 300, BLOCK))
+@pytest.mark.parametrize("start", blocks(0, 6, 24))
 def test_three_voters(start: int) -> None:
     for seed in range(start, start + BLOCK):
         run_seed(seed, 3)
 
 
 @pytest.mark.row("Q1", "Q7", "Q9")
-@pytest.mark.parametrize("start", range(1000, 1150, BLOCK))
+@pytest.mark.parametrize("start", blocks(1000, 3, 12))
 def test_five_voters(start: int) -> None:
     for seed in range(start, start + BLOCK):
         run_seed(seed, 5)
