@@ -54,15 +54,19 @@ NO_SEQUENCE: Final = -1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _OFFSET: Final = struct.Struct(">q")
+_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _CRC_POSITION: Final = 17
 _INT64_END: Final = 1 << 63
+_AS_THEY_ARE: Final = "surrogateescape"
+"""Keys of record headers are UTF-8, but nobody checks that: they come out as they went in."""
 _ATTRIBUTES_LOW_BYTE: Final = 22
+_MAX_TIMESTAMP_POSITION: Final = 35
 
 
 class CorruptBatchError(ValueError):
-    """Bytes that claim to be a batch and are not one."""
+    """Bytes that claim to be a batch and are not one: the only error of opening one, whatever its bytes."""
 
 
 class BatchHeader(NamedTuple):
@@ -185,12 +189,36 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     return crc32c(view[pos + CRC_START : pos + LOG_OVERHEAD + header.batch_length]) == header.crc
 
 
-def set_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHeader, now_ms: int) -> None:
-    """Stamp a batch with the broker's time: type and max timestamp in the header, then a new CRC."""
-    struct.pack_into(">h", buf, pos + CRC_START, header.attributes | LOG_APPEND_TIME_FLAG)
-    _OFFSET.pack_into(buf, pos + 35, now_ms)
+def set_max_timestamp(
+    buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp: int
+) -> BatchHeader:
+    """What a leader puts right where a producer told another one than its records have."""
+    _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, timestamp)
+    return _sealed(buf, pos, header)
+
+
+def _sealed(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> BatchHeader:
+    """Give a batch whose header was changed its new CRC."""
     end = pos + LOG_OVERHEAD + header.batch_length
     _UINT32.pack_into(buf, pos + _CRC_POSITION, crc32c(memoryview(buf)[pos + CRC_START : end]))
+    return read_header(buf, pos)
+
+
+def with_other_codec(buf: Buffer, pos: int, header: BatchHeader, codec: int, payload: Buffer) -> bytearray:
+    """The same batch with its records as `payload`, compressed by `codec`."""
+    batch = bytearray(memoryview(buf)[pos : pos + BATCH_OVERHEAD])
+    batch += payload
+    _INT32.pack_into(batch, _OFFSET.size, len(batch) - LOG_OVERHEAD)
+    _INT16.pack_into(batch, CRC_START, header.attributes & ~CODEC_MASK | codec)
+    _sealed(batch, 0, read_header(batch))
+    return batch
+
+
+def set_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHeader, now_ms: int) -> None:
+    """Stamp a batch with the broker's time: type and max timestamp in the header, then a new CRC."""
+    _INT16.pack_into(buf, pos + CRC_START, header.attributes | LOG_APPEND_TIME_FLAG)
+    _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, now_ms)
+    _sealed(buf, pos, header)
 
 
 def encode_batch(
@@ -258,18 +286,31 @@ def encode_batch(
 
 def decode_batch(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """The records of the batch at `pos`. Raises CorruptBatchError where they contradict the header."""
+    return list(iter_records(buf, pos, max_bytes=max_bytes))
+
+
+def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """One by one, for who does not need them all: as objects they take many times the bytes they had."""
     header = read_header(buf, pos)
+    body = open_body(buf, pos, header, max_bytes)
+    try:
+        yield from _read_records(memoryview(body), header)
+    except CorruptBatchError:
+        raise
+    except (ValueError, IndexError, OverflowError) as e:
+        raise CorruptBatchError(f"records of the batch at offset {header.base_offset}: {e}") from e
+
+
+def open_body(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> bytes | memoryview:
+    """The bytes of the records, as they were before they were compressed."""
     if header.magic != MAGIC:
         raise CorruptBatchError(f"batch of magic {header.magic} at offset {header.base_offset}")
     end = pos + header.size
     if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD or end > len(buf):
         raise CorruptBatchError(f"batch at offset {header.base_offset} is cut short")
     try:
-        body = decompress(header.compression, memoryview(buf)[pos + BATCH_OVERHEAD : end], max_bytes)
-        return _read_records(body, header)
-    except CorruptBatchError:
-        raise
-    except (ValueError, IndexError, UnicodeDecodeError) as e:
+        return decompress(header.compression, memoryview(buf)[pos + BATCH_OVERHEAD : end], max_bytes)
+    except (ValueError, OverflowError) as e:
         raise CorruptBatchError(f"records of the batch at offset {header.base_offset}: {e}") from e
 
 
@@ -349,7 +390,7 @@ def _append_record(out: bytearray, record: Record, offset_delta: int, timestamp_
     _append_bytes(body, record.value)
     _append_varint(body, len(record.headers))
     for key, value in record.headers:
-        _append_bytes(body, key.encode())
+        _append_bytes(body, key.encode(errors=_AS_THEY_ARE))
         _append_bytes(body, value)
     _append_varint(out, len(body))
     out += body
@@ -382,10 +423,8 @@ def _read_bytes(buf: memoryview, pos: int, end: int) -> tuple[bytes | None, int]
     return bytes(buf[pos : pos + size]), pos + size
 
 
-def _read_records(body: bytes | memoryview, header: BatchHeader) -> list[Record]:
-    view = memoryview(body)
+def _read_records(view: memoryview, header: BatchHeader) -> Iterator[Record]:
     appended_at = header.max_timestamp if header.timestamp_type else None
-    records: list[Record] = []
     pos = 0
     for _ in range(header.record_count):
         size, pos = _read_varint(view, pos)
@@ -400,10 +439,9 @@ def _read_records(body: bytes | memoryview, header: BatchHeader) -> list[Record]
         if pos != end:
             raise CorruptBatchError(f"record claims {size} bytes and ends {end - pos} bytes off")
         timestamp = _wrapped(header.base_timestamp + timestamp_delta) if appended_at is None else appended_at
-        records.append(Record(header.base_offset + offset_delta, timestamp, key, value, headers))
+        yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
     if pos != len(view):
         raise CorruptBatchError(f"{len(view) - pos} bytes left after {header.record_count} records")
-    return records
 
 
 def _read_record_headers(
@@ -420,5 +458,5 @@ def _read_record_headers(
         if key is None:
             raise CorruptBatchError("record header without a key")
         value, pos = _read_bytes(view, pos, end)
-        headers.append((key.decode(), value))
+        headers.append((key.decode(errors=_AS_THEY_ARE), value))
     return tuple(headers), pos

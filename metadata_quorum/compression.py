@@ -1,7 +1,8 @@
 """The four codecs of a record batch, framed as Kafka's own clients frame them.
 
 A batch's records are compressed as one block. Decompression is bounded: a batch of a few
-kilobytes may claim to hold gigabytes, so output grows only up to a limit given by the caller.
+kilobytes may hold gigabytes, so output grows only up to a limit given by the caller, and memory
+is taken for what comes out, not for what is claimed.
 
 Lowest floor: used by metadata_quorum/batch.py, and through it wherever a batch must be opened.
 Brokers do so off the hot path only (recompression, timestamps, coordinators, tools).
@@ -9,6 +10,7 @@ Brokers do so off the hot path only (recompression, timestamps, coordinators, to
 
 from __future__ import annotations
 
+import mmap
 import struct
 from enum import IntEnum
 from typing import Final, Protocol
@@ -19,8 +21,8 @@ Buffer = bytes | bytearray | memoryview
 
 MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
-_FIRST_GUESS_RATIO: Final = 4
-_GROWTH: Final = 4
+_GUESSED_RATIO: Final = 8
+_LARGEST_GUESS_BYTES: Final = 64 * 1024
 _OUTPUT_FULL: Final = "failed to write whole buffer"  # what cramjam says when its output does not fit
 
 
@@ -32,6 +34,13 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class TooLargeError(ValueError):
+    """More comes out than the caller wants to hold."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"compressed records hold more than {max_bytes} bytes")
 
 
 # xerial's stream of snappy blocks, which Kafka's Java clients write:
@@ -76,7 +85,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
-    """The records that were compressed. Raises ValueError on damage or beyond `max_bytes`."""
+    """The records that were compressed. Raises ValueError on damage, TooLargeError beyond `max_bytes`."""
     try:
         match codec:
             case Codec.NONE:
@@ -95,22 +104,27 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
 
 
 class _DecompressInto(Protocol):
-    def __call__(self, input: Buffer, output: bytearray) -> int: ...
+    def __call__(self, input: Buffer, output: bytearray | mmap.mmap) -> int: ...
 
 
-def _grow(decompress_into: _DecompressInto, data: Buffer, max_bytes: int) -> memoryview:
-    """Try ever larger outputs: the frames need not say how much they hold, and may lie if they do."""
-    size = min(max_bytes, max(1024, len(data) * _FIRST_GUESS_RATIO))
-    while True:
-        output = bytearray(size)
+def _grow(decompress_into: _DecompressInto, data: Buffer, max_bytes: int) -> bytes | memoryview:
+    """Frames need not say how much they hold, and may lie if they do. What is larger than a guess gets room
+    for `max_bytes`, of which the system gives only the pages that are written to."""
+    guess = max(1024, len(data) * _GUESSED_RATIO)
+    if guess <= min(_LARGEST_GUESS_BYTES, max_bytes):
+        small = bytearray(guess)
         try:
-            return memoryview(output)[: decompress_into(data, output)]
+            return memoryview(small)[: decompress_into(data, small)]
         except cramjam.DecompressionError as e:
             if _OUTPUT_FULL not in str(e):
                 raise
-        if size >= max_bytes:
-            raise ValueError(f"compressed records hold more than {max_bytes} bytes")
-        size = min(max_bytes, size * _GROWTH)
+    with mmap.mmap(-1, max(max_bytes, 1)) as room:
+        try:
+            return room[: decompress_into(data, room)]
+        except cramjam.DecompressionError as e:
+            if _OUTPUT_FULL in str(e):
+                raise TooLargeError(max_bytes) from None
+            raise
 
 
 def _xerial_compress(data: Buffer) -> bytes:
@@ -146,7 +160,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 def _snappy_block(block: memoryview, held: int, max_bytes: int) -> bytes:
     if held + cramjam.snappy.decompress_raw_len(block) > max_bytes:
-        raise ValueError(f"compressed records hold more than {max_bytes} bytes")
+        raise TooLargeError(max_bytes)
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

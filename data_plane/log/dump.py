@@ -165,7 +165,7 @@ def _record_line(record: Record, header: BatchHeader, decoder: Decoder) -> str:
     sequence = header.base_sequence
     if sequence >= 0:
         sequence = (sequence + record.offset - header.base_offset) & 0x7FFFFFFF
-    keys = ",".join(key for key, _ in record.headers)
+    keys = ",".join(key.encode(errors="replace").decode() for key, _ in record.headers)
     content = _control(record) if header.is_control else decoder(record)
     return (
         f"| offset: {record.offset} {_timestamp_name(header)}: {record.timestamp} keySize: {key_size} "

@@ -27,7 +27,7 @@ from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimestampedOffset
-from data_plane.log.validation import Batches, Origin, Writable
+from data_plane.log.validation import Batches, Checked, Effort, Origin, Writable
 from metadata_quorum.batch import (
     LOG_OVERHEAD,
     BatchHeader,
@@ -135,11 +135,25 @@ class Log:
     # --- appending
 
     def append_as_leader(
-        self, records: Writable, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        records: Writable,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        effort: Effort | None = None,
     ) -> AppendInfo:
-        """Check, give offsets and epoch in place, write. Raises BrokerError; then nothing was written."""
+        """Check, give offsets and epoch in place, write. Raises BrokerError, and TakesLong where checking is
+        more than `effort`; then nothing was written."""
+        checked = validation.check(records, self.config, now_ms, origin, effort or Effort())
+        return self.append_checked(checked, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
+
+    def append_checked(
+        self, checked: Checked, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """What `validation.check` let pass, under this topic's config or, shortly before, another one."""
         config = self.config
-        batches = validation.validate(records, config, now_ms, origin)
+        records, batches = checked
         if origin is Origin.CLIENT:
             repeated = self._judge_producer(batches[0][1])
             if repeated is not None:
@@ -149,9 +163,6 @@ class Log:
         elif batches[0][1].producer_id >= 0:
             self._judge_coordinator(records, batches)
         append_time_ms = -1
-        if self._changes_codec(batches):
-            records = validation.recompress(records, batches, config)
-            batches = validation.validate(records, config, now_ms, origin)
         if config.message_timestamp_type == LOG_APPEND_TIME:
             batches = validation.stamp(records, batches, now_ms)
             append_time_ms = now_ms
@@ -229,10 +240,6 @@ class Log:
         for position, header in batches:
             marker = decode_batch(records, position)[0] if header.is_control else None
             self.producers.check_coordinated(header, marker)
-
-    def _changes_codec(self, batches: Batches) -> bool:
-        codec = validation.target_codec(self.config)
-        return codec is not None and any(h.compression != codec and not h.is_control for _, h in batches)
 
     def _write(
         self, records: memoryview | bytes | bytearray, batches: Batches, offsets: list[int], now_ms: int

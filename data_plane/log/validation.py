@@ -1,34 +1,46 @@
-"""What a leader accepts: the checks before an append, once per batch, on the header and the CRC.
+"""What a leader accepts: the checks before an append, of each batch's header, CRC and every record.
 
-Nothing looks at single records, but where a topic's settings ask for it: a compacted topic wants
-keys, a topic with a codec of its own wants other bytes than the producer sent.
+A batch of a client is opened and walked over (metadata_quorum/record_walk.py), as Apache Kafka does, so that
+nobody who opens it later finds anything else than its header says.
 
     what is wrong                                               answer
     -----------------------------------------------------------------------------------------
     cut short, impossible length, CRC                           CORRUPT_MESSAGE
     magic 0 or 1 (gone since Kafka 4)                           INVALID_RECORD
     unknown codec                                               UNSUPPORTED_COMPRESSION_TYPE
-    record count against last offset delta or against the bytes INVALID_RECORD
+    record count against last offset delta or against the bytes,
+    damaged or misnumbered records                              INVALID_RECORD
     a client's control batch, base offset, second batch,
     producer id without a sequence, record without a key on a
     compacted topic                                             INVALID_RECORD
-    larger than max.message.bytes                               MESSAGE_TOO_LARGE
+    larger than max.message.bytes, or 32 times that when opened MESSAGE_TOO_LARGE
     larger than segment.bytes                                   RECORD_LIST_TOO_LARGE
     timestamp outside message.timestamp.*.max.ms, or a client's
     claim of log-append time                                    INVALID_TIMESTAMP
 
-Way of the data: log.append_as_leader -> here -> producers -> segment.
+Records of a client that are wrong one by one (key, timestamp, offset) are named in the answer (KIP-467).
+A wrong max timestamp in the header is put right, as Kafka does.
+
+How much of this may be done at once is the caller's to say (`Effort`): what takes longer is done again, in
+another thread. `check` depends on nothing but its arguments and changes nothing but the records' bytes.
+
+Way of the data: api/produce (long ones), log.append_as_leader -> here -> producers -> segment.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from data_plane.log.config import COMPRESSION_NAMES, COMPRESSION_PRODUCER, LogConfig
 from metadata_quorum.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
@@ -38,20 +50,39 @@ from metadata_quorum.batch import (
     BatchHeader,
     CorruptBatchError,
     check_crc,
+    control_type,
+    coordinator_epoch,
     decode_batch,
-    encode_batch,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
+    with_other_codec,
 )
-from metadata_quorum.compression import MAX_DECOMPRESSED_BYTES, Codec
+from metadata_quorum.compression import (
+    MAX_DECOMPRESSED_BYTES,
+    Codec,
+    TooLargeError,
+    compress,
+    decompress,
+)
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.record_walk import Place, Survey, places, survey
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 Writable = bytearray | memoryview
 Batches = list[tuple[int, BatchHeader]]
+RecordError = tuple[int, str]
+"""Which record of the batch, and what is wrong with it."""
 
 # length, attributes, timestamp and offset delta, key and value length, header count: a byte each
 _LEAST_RECORD_BYTES: Final = 7
+
+_MAX_EXPANSION: Final = 32
+_LEAST_MESSAGE_BYTES: Final = 1024 * 1024
+_NAMED_RECORDS: Final = 1000
+"""More bad ones are not named: the answer to a small batch must not be a huge one."""
+_MAX_TIMESTAMP: Final = 2**63 - 1
+_EVER_MS: Final = 2**65  # beyond whatever a base timestamp and a delta add up to
 
 
 class Origin(Enum):
@@ -61,7 +92,77 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
-def validate(records: Writable, config: LogConfig, now_ms: int, origin: Origin) -> Batches:
+class InvalidRecords(BrokerError):
+    """Some records of a batch are wrong, which is why none is appended."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class TakesLong(Exception):
+    """There is more to do than the effort allows. Nothing was changed."""
+
+
+class Effort:
+    """How much may be done, in steps of about half a microsecond: a record to walk over is one."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = sys.maxsize) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        if steps > self.left:
+            raise TakesLong
+        self.left -= steps
+
+
+AT_ONCE_STEPS: Final = 10_000
+"""About 5 ms, what one request may take of the loop's time."""
+
+_CHECKED_BYTES_PER_STEP: Final = 2048  # CRC and a copy
+_OPENED_BYTES_PER_STEP: Final = 128  # gzip, the slowest
+_NAMING_STEPS_PER_RECORD: Final = 4
+_COMPRESSED_BYTES_PER_STEP: Final = 2  # zstd at its highest levels
+
+
+class Checked(NamedTuple):
+    """What may be appended: the records, in the topic's codec, with position and header of every batch."""
+
+    records: Writable
+    batches: Batches
+
+
+def check(records: Writable, config: LogConfig, now_ms: int, origin: Origin, effort: Effort) -> Checked:
+    """Raises BrokerError with the table's code; TakesLong, before anything was changed."""
+    effort.spend(len(records) // _CHECKED_BYTES_PER_STEP)
+    batches = check_headers(records, config, now_ms, origin)
+    codec = target_codec(config)
+    out = bytearray()
+    for i, (position, header) in enumerate(batches):
+        recoded = codec is not None and header.compression != codec and not header.is_control
+        if origin is Origin.CLIENT or recoded:
+            opened = _opened(records, position, header, config, effort)
+            if recoded:
+                effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
+            if origin is Origin.CLIENT:
+                newest = _check_records(opened, header, config, now_ms, effort)
+                if newest != header.max_timestamp:
+                    header = set_max_timestamp(records, position, header, newest)
+                    batches[i] = position, header
+        if recoded:
+            assert codec is not None
+            payload = compress(codec, opened, _level(codec, config))
+            out += with_other_codec(records, position, header, codec, payload)
+        elif codec is not None:
+            out += records[position : position + header.size]
+    if codec is None or len(out) == 0:
+        return Checked(records, batches)
+    return Checked(out, check_headers(out, config, now_ms, origin))
+
+
+def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Origin) -> Batches:
     """Position and header of every batch in `records`. Raises BrokerError with the table's code."""
     batches: Batches = []
     position, end = 0, len(records)
@@ -80,7 +181,6 @@ def validate(records: Writable, config: LogConfig, now_ms: int, origin: Origin) 
                 f"which exceeds the maximum configured value of {config.max_message_bytes}",
             )
         _check_header(header, origin)
-        _check_timestamps(header, config, now_ms)
         if not check_crc(records, position, header):
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "Record is corrupt: its CRC does not match")
         batches.append((position, header))
@@ -90,8 +190,6 @@ def validate(records: Writable, config: LogConfig, now_ms: int, origin: Origin) 
             ErrorCode.INVALID_RECORD,
             f"A produce request must hold exactly one record batch per partition, not {len(batches)}",
         )
-    if origin is Origin.CLIENT and config.compact:
-        _check_keys(records, batches)
     return batches
 
 
@@ -133,12 +231,16 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
             origin is Origin.COORDINATOR
             or (
                 header.base_offset == 0
-                and not attributes & CONTROL_FLAG
+                and not attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG)
                 and (header.producer_id < 0 or (header.base_sequence >= 0 and header.producer_epoch >= 0))
             )
         )
     ):
         return
+    if header.timestamp_type and header.record_count > 0:
+        text = "Producer should not set timestamp type to LogAppendTime"
+        named = range(min(header.record_count, _NAMED_RECORDS))
+        raise _rejected([(ErrorCode.INVALID_TIMESTAMP, (i, text)) for i in named])
     raise BrokerError(ErrorCode.INVALID_RECORD, _what_is_wrong(header))
 
 
@@ -160,46 +262,100 @@ def _what_is_wrong(header: BatchHeader) -> str:
     return f"{header.record_count} records do not fit into a batch of {header.size} bytes"
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _opened(
+    records: Writable, position: int, header: BatchHeader, config: LogConfig, effort: Effort
+) -> bytes:
+    """The records' bytes as they were before they were compressed."""
+    body = memoryview(records)[position + BATCH_OVERHEAD : position + header.size]
+    if not header.compression:
+        return bytes(body)
+    most = min(_MAX_EXPANSION * max(config.max_message_bytes, _LEAST_MESSAGE_BYTES), MAX_DECOMPRESSED_BYTES)
+    allowed = effort.left * _OPENED_BYTES_PER_STEP
+    try:
+        opened = bytes(decompress(header.compression, body, min(most, allowed)))
+    except TooLargeError as e:
+        if allowed < most:
+            raise TakesLong from None
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
+    except ValueError as e:
+        raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
+    effort.spend(len(opened) // _OPENED_BYTES_PER_STEP)
+    return opened
+
+
+def _check_records(opened: bytes, header: BatchHeader, config: LogConfig, now_ms: int, effort: Effort) -> int:
+    """Every record against the header and the topic's settings. Returns the batch's max timestamp."""
+    count = header.record_count
+    effort.spend(count)
+    try:
+        found = survey(opened, count, effort.spend)
+    except CorruptBatchError as e:
+        raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
+    rules = _Rules.of(header.base_timestamp, config, now_ms)
+    if not rules.allow(found):
+        effort.spend(_NAMING_STEPS_PER_RECORD * count)
+        errors = list(islice(rules.broken(places(opened, count)), _NAMED_RECORDS))
+        if errors:
+            raise _rejected(errors)
     if config.message_timestamp_type == LOG_APPEND_TIME:
-        return
-    if header.attributes & LOG_APPEND_TIME_FLAG:
-        raise BrokerError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime",
-        )
-    newest, oldest = header.max_timestamp, header.base_timestamp
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if (
-        newest > latest
-        or oldest > latest
-        or (oldest != NO_TIMESTAMP and now_ms - oldest > config.message_timestamp_before_max_ms)
-    ):
-        raise BrokerError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamps {oldest} to {newest} of the batch are out of range. They should be within "
-            f"[{now_ms - config.message_timestamp_before_max_ms}, "
-            f"{now_ms + config.message_timestamp_after_max_ms}]",
-        )
+        return header.max_timestamp
+    return max(header.base_timestamp + found.greatest_delta, NO_TIMESTAMP)
 
 
-def _check_keys(records: Writable, batches: Batches) -> None:
-    for position, header in batches:
-        try:
-            decoded = decode_batch(records, position)
-        except CorruptBatchError as e:
-            raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
-        if any(record.key is None for record in decoded):
-            raise BrokerError(
-                ErrorCode.INVALID_RECORD,
-                f"Compacted topic cannot accept message without key (producer {header.producer_id})",
-            )
+class _Rules(NamedTuple):
+    """What records of a batch must be like. Times in ms since the epoch."""
+
+    base_timestamp: int
+    oldest: int
+    latest: int
+    wants_keys: bool
+
+    @classmethod
+    def of(cls, base_timestamp: int, config: LogConfig, now_ms: int) -> _Rules:
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            return cls(base_timestamp, -_EVER_MS, _EVER_MS, config.compact)
+        oldest = now_ms - config.message_timestamp_before_max_ms
+        latest = min(now_ms + config.message_timestamp_after_max_ms, _MAX_TIMESTAMP)
+        return cls(base_timestamp, oldest, latest, config.compact)
+
+    def allow(self, found: Survey) -> bool:
+        """False also where only records without a timestamp are older than allowed, which they may be."""
+        return (
+            found.in_order
+            and self.base_timestamp + found.greatest_delta <= self.latest
+            and self.base_timestamp + found.least_delta >= self.oldest
+            and (found.all_keyed or not self.wants_keys)
+        )
+
+    def broken(self, found: Iterable[Place]) -> Iterator[tuple[ErrorCode, RecordError]]:
+        """By which record, and how."""
+        for i, place in enumerate(found):
+            timestamp = self.base_timestamp + place.timestamp_delta
+            if place.offset_delta != i:
+                yield ErrorCode.INVALID_RECORD, (i, f"Record {i} has the offset delta {place.offset_delta}")
+            elif self.wants_keys and not place.has_key:
+                yield ErrorCode.INVALID_RECORD, (i, "Compacted topic cannot accept message without key")
+            elif timestamp != NO_TIMESTAMP and not self.oldest <= timestamp <= self.latest:
+                within = f"[{self.oldest}, {self.latest}]"
+                text = f"Timestamp {timestamp} is out of range. The timestamp should be within {within}"
+                yield ErrorCode.INVALID_TIMESTAMP, (i, text)
+
+
+def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> InvalidRecords:
+    named = [error for _, error in errors]
+    if any(code is ErrorCode.INVALID_TIMESTAMP for code, _ in errors):
+        message = "One or more records have been rejected due to invalid timestamp"
+        return InvalidRecords(ErrorCode.INVALID_TIMESTAMP, message, named)
+    first = "; ".join(f"{i}: {text}" for i, text in named[:3])
+    message = f"One or more records have been rejected due to {len(named)} record errors: {first}"
+    return InvalidRecords(ErrorCode.INVALID_RECORD, message, named)
 
 
 def check_from_leader(
     records: Writable | bytes, position: int, header: BatchHeader, expected_offset: int
 ) -> None:
-    """What a follower still checks of a batch that its leader has accepted."""
+    """What a follower still checks of a batch that its leader has accepted. Raises CorruptBatchError for a
+    marker that is none, since it could not be taken in once it is written."""
     if header.magic != MAGIC or not check_crc(records, position, header):
         raise BrokerError(
             ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} from the leader is corrupt"
@@ -209,6 +365,10 @@ def check_from_leader(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"The leader sent a batch at offset {header.base_offset}, the log ends at {expected_offset}",
         )
+    if header.attributes & CONTROL_FLAG:
+        for record in decode_batch(records, position)[:1]:
+            if control_type(record) in (CONTROL_ABORT, CONTROL_COMMIT):
+                coordinator_epoch(record)
 
 
 # --- settings that change the bytes ------------------------------------------------------------
@@ -219,32 +379,6 @@ def target_codec(config: LogConfig) -> Codec | None:
     if config.compression_type == COMPRESSION_PRODUCER:
         return None
     return COMPRESSION_NAMES[config.compression_type]
-
-
-def recompress(records: Writable, batches: Batches, config: LogConfig) -> bytearray:
-    """The batches in the topic's codec. Work per record, on the loop: a topic whose codec is
-    not its producers' pays for that."""
-    codec = target_codec(config)
-    out = bytearray()
-    for position, header in batches:
-        if codec is None or header.compression == codec or header.is_control:
-            out += records[position : position + header.size]
-            continue
-        try:
-            decoded = decode_batch(records, position)
-        except CorruptBatchError as e:
-            raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
-        out += encode_batch(
-            decoded,
-            compression=codec,
-            compression_level=_level(codec, config),
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            transactional=header.is_transactional,
-            base_offset=header.base_offset,
-        )
-    return out
 
 
 def _level(codec: Codec, config: LogConfig) -> int | None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from data_plane.delayed_produce import await_replication
 from data_plane.log.log import AppendInfo
+from data_plane.log.validation import InvalidRecords
 from data_plane.partition import ALL_REPLICAS, Partition
 from kraft.api import replicas
 from kraft.api.metadata import INTERNAL_TOPICS
@@ -106,7 +107,7 @@ class _Produce:
                     raise refusals[place]
                 partition, info = self._append(wanted, request.acks, now, now_ms)
             except BrokerError as error:
-                self._results.append(self._failed(wanted, error.code, error.message))
+                self._results.append(self._refused(wanted, error))
                 continue
             self._places.append(len(self._results))
             self.appended.append((partition, info.last_offset + 1))
@@ -140,6 +141,14 @@ class _Produce:
         if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
         return partition, partition.append_as_leader(wanted.records, acks=acks, now=now, now_ms=now_ms)
+
+    def _refused(self, wanted: ProducePartition, error: BrokerError) -> ProducedPartition:
+        result = self._failed(wanted, error.code, error.message)
+        return (
+            result._replace(record_errors=error.record_errors)
+            if isinstance(error, InvalidRecords)
+            else result
+        )
 
     def _failed(
         self, wanted: ProducePartition | ProducedPartition, code: ErrorCode, message: str

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
-from data_plane.log.validation import Origin
+from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong
 from metadata_quorum.batch import Record, check_crc, decode_batch, encode_batch, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, open_log, read_all
@@ -203,3 +203,117 @@ def test_follower_refuses_what_does_not_fit(tmp_path):
         log.append_as_follower(broken)
     assert log.append_as_follower(good[:20]) is None
     assert log.log_end_offset == 1
+
+
+def crafted(*records: Record, deltas: list[int] | None = None, count: int | None = None, codec: int = 0):
+    """A batch whose records lie about their offsets, or that lies about how many there are."""
+    offsets = range(len(records)) if deltas is None else deltas
+    count = len(records) if count is None else count
+    made = [record._replace(offset=offset) for record, offset in zip(records, offsets, strict=True)]
+    batch = bytearray(encode_batch(made, compression=codec, last_offset=count - 1))
+    return with_field(batch, 57, ">i", count)
+
+
+CODECS = pytest.mark.parametrize("codec", range(5))
+RECORD = Record(-1, NOW_MS, b"key", b"value")
+
+
+@CODECS
+@pytest.mark.parametrize("count", [1, 3, 1000])
+def test_a_count_that_is_not_that_of_the_records(log: Log, codec: int, count: int):
+    assert code_of(log, crafted(RECORD, RECORD, count=count, codec=codec)) == ErrorCode.INVALID_RECORD
+
+
+@CODECS
+def test_garbage_under_a_good_crc(log: Log, codec: int):
+    records = crafted(RECORD, codec=codec)
+    records[61:] = b"\xff" * len(records[61:])
+    assert code_of(log, with_field(records, 23, ">i", 0)) == ErrorCode.INVALID_RECORD
+
+
+@CODECS
+@pytest.mark.parametrize("deltas", [[1_000_000], [0, 0], [0, 2], [1, 0], [5, 0]])
+def test_offset_deltas_are_the_records_places(log: Log, codec: int, deltas: list[int]):
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(
+            crafted(*[RECORD] * len(deltas), deltas=deltas, codec=codec), leader_epoch=0, now_ms=NOW_MS
+        )
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [i for i, _ in caught.value.record_errors] == [i for i, d in enumerate(deltas) if i != d]
+
+
+@CODECS
+def test_timestamps_of_single_records(tmp_path, codec: int):
+    log = open_log(tmp_path, LogConfig(message_timestamp_before_max_ms=HOUR_MS))
+    times = [NOW_MS, NOW_MS + HOUR_MS + 1, NOW_MS - HOUR_MS - 1, -1]
+    sent = crafted(*[RECORD._replace(timestamp=time) for time in times], codec=codec)
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert caught.value.message == "One or more records have been rejected due to invalid timestamp"
+    assert [i for i, _ in caught.value.record_errors] == [1, 2]
+    assert f"within [{NOW_MS - HOUR_MS}, {NOW_MS + HOUR_MS}]" in caught.value.record_errors[0][1]
+    accepted = crafted(*[RECORD._replace(timestamp=time) for time in (NOW_MS, -1)], codec=codec)
+    log.append_as_leader(accepted, leader_epoch=0, now_ms=NOW_MS)
+
+
+@CODECS
+def test_each_record_without_a_key_is_named_on_a_compacted_topic(tmp_path, codec: int):
+    log = open_log(tmp_path, LogConfig(cleanup_policy=("compact",)))
+    keyless = RECORD._replace(key=None)
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(crafted(keyless, RECORD, keyless, codec=codec), leader_epoch=0, now_ms=NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [i for i, _ in caught.value.record_errors] == [0, 2]
+
+
+@CODECS
+def test_a_wrong_max_timestamp_is_put_right(log: Log, codec: int):
+    sent = crafted(RECORD, RECORD._replace(timestamp=NOW_MS + 5), codec=codec)
+    log.append_as_leader(with_field(sent, 35, ">q", NOW_MS - 1000), leader_epoch=0, now_ms=NOW_MS)
+    header = read_header(sent)
+    assert header.max_timestamp == NOW_MS + 5
+    assert check_crc(sent, 0, header)
+
+
+def test_more_than_a_thousand_bad_records_are_not_named(tmp_path):
+    log = open_log(tmp_path, LogConfig(cleanup_policy=("compact",)))
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(batch(*[b""] * 5000), leader_epoch=0, now_ms=NOW_MS)
+    assert len(caught.value.record_errors) == 1000
+
+
+def test_header_keys_need_not_be_text(log: Log):
+    sent = crafted(RECORD._replace(headers=(("\udcff\udc80", b"1"),)))
+    assert b"\xff\x80" in sent
+    log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS)
+    assert encode_batch(decode_batch(sent))[61:] == sent[61:]
+
+
+@CODECS
+def test_too_much_for_at_once_changes_nothing(tmp_path, codec: int):
+    log = open_log(tmp_path, LogConfig(compression_type="lz4"))
+    sent = batch(*[b"v"] * 2000, compression=codec)
+    before = bytes(sent)
+    for steps in (0, 10, 1000, 1999):
+        with pytest.raises(TakesLong):
+            log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(steps))
+        assert (bytes(sent), log.log_end_offset, log.size) == (before, 0, 0)
+    log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(100_000))
+    assert len(read_all(log)) == 2000
+
+
+def test_headers_are_as_much_work_as_records(log: Log):
+    sent = crafted(RECORD._replace(headers=(("", None),) * 5000))
+    with pytest.raises(TakesLong):
+        log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(5000))
+
+
+def test_a_follower_takes_no_marker_that_is_none(log: Log):
+    marker = bytearray(
+        encode_batch([Record(0, NOW_MS, b"", b"")], producer_id=1, producer_epoch=0, control=True)
+    )
+    with pytest.raises(BrokerError) as caught:
+        log.append_as_follower(marker)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert log.size == 0
