@@ -225,6 +225,11 @@ class ConfigKeys:
     )
     controller_quorum_retry_backoff_ms: int = key(20, "pause before asking a controller again", minimum=0)
     controller_quorum_append_linger_ms: int = key(25, "accepted; commands are appended at once", minimum=0)
+    kraft_loop_stall_ms: int = key(
+        50,
+        "CPU time in one turn of the loop from which on the log tells where it was spent; 0: not watched",
+        minimum=0,
+    )
     kraft_controller_link_grace_ms: int = key(
         200, "a broker whose heartbeat connection broke is fenced unless it comes back within this: a killed "
         "process is noticed by its closed socket, not by broker.session.timeout.ms", minimum=0,

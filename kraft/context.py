@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft.net.connection import Buffers
+from kraft.stall_watch import LoopHealth
 from kraft.wire.bridge import Fields, Message
 from kraft.wire.header import response_prefix
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -97,6 +98,7 @@ class NodeContext:
     """Of this broker's current registration, -1 where there is none."""
     metadata_reader: MetadataReader | None = None
     """The metadata log, on nodes that have a controller."""
+    loop_health: LoopHealth = field(default_factory=LoopHealth)
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed of a bug, by the place in the code (metadata_quorum/supervision.py)."""
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from typing import Final
 
 from kraft.config import Config
 from kraft.node import Node
+from kraft.stall_watch import StallLog, StallWatch
 from kraft.storage import Storage, boot_id, lock_storage, read_storage
 from metadata_quorum.disk import Disk, OsDisk
 from metadata_quorum.errors import ExitCode, FatalError
@@ -88,9 +89,22 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        watch = _watch_for_stalls(loop, node)
         await stopping.wait()
+        if watch is not None:
+            watch.stop()
     log.info("node %d is stopping", config.node_id)
     await node.stop()
+
+
+def _watch_for_stalls(loop: asyncio.AbstractEventLoop, node: Node) -> StallWatch | None:
+    limit_ms = node.config.kraft_loop_stall_ms
+    if limit_ms == 0:
+        return None
+    told = StallLog(node.config.node_id, loop.time)
+    watch = StallWatch(loop, limit_ms, told, node.context.loop_health)
+    watch.start()
+    return watch
 
 
 async def _until(stopping: asyncio.Event, work: Awaitable[None]) -> None:

@@ -16,6 +16,8 @@ from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
 from tests.forks import forked_nodes
 from tests.rows import RowRecorder
+from tests.stalls import no_loop_stands_still as no_loop_stands_still
+from tests.stalls import stalls as stalls
 from tests.workers import Workers
 
 # A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable.

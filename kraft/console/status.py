@@ -6,6 +6,7 @@ It is read from memory in one synchronous call, so it is one consistent moment.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from data_plane.partition import Partition
@@ -37,6 +38,7 @@ def status(node: NodeContext) -> dict[str, Any]:
         "broker": None if node.partitions is None else _broker(node),
         "controller": None if node.raft is None else _controller(node),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
+        "loop": asdict(node.loop_health),
         "faults": dict(node.faults),
     }
 

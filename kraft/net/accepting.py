@@ -15,6 +15,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+from metadata_quorum.supervision import supervised
+
 log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE_S: Final = 10.0
@@ -78,7 +80,7 @@ class TlsAcceptor:
             if (pause_s := self._arrived(host)) is not None:
                 self._loop.call_later(pause_s, self._turn_away, accepted, host)
                 continue
-            handshake = self._loop.create_task(self._shake_hands(accepted, host))
+            handshake = supervised(self._loop, self._shake_hands(accepted, host), "a TLS handshake")
             self.handshakes[handshake] = None
             handshake.add_done_callback(self.handshakes.pop)
 
@@ -98,7 +100,7 @@ class TlsAcceptor:
         except OSError as error:  # ssl's errors are such, and timeouts
             log.info("a TLS handshake with %s failed: %s", host, error)
             self._left(host)
-        except asyncio.CancelledError:
+        except BaseException:  # it is cancelled, or a bug
             self._left(host)
             raise
 

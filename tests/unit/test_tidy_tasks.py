@@ -1,0 +1,68 @@
+"""No background work outside the error boundary (metadata_quorum/supervision.py)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+ROOMS: Final = ("kraft", "fetch", "data_plane", "metadata_quorum")
+
+TASKS: Final = frozenset({"create_task", "ensure_future", "TaskGroup"})
+MAY_START_TASKS: Final = {
+    "metadata_quorum/supervision.py": "the boundary itself",
+    "kraft/serve.py": "waits for both tasks that it starts, and for nothing else",
+    "fetch/fetcher.py": "its run awaits what it has in flight, or looks at its error",
+}
+
+SILENCERS: Final = frozenset({"set_exception_handler"})
+MAY_SET_THE_HANDLER: Final = {"kraft/serve.py": "installs the boundary"}
+
+SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon"})
+"""What they run is bounded by the loop, which tells the boundary (test_supervision.py); but a timer that sets
+itself anew at its end would be gone after a fault."""
+PROVEN: Final = {
+    "data_plane/coordinator/groups/service.py": "each shard's share of a sweep is bounded for itself",
+    "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
+    "data_plane/coordinator/transactions/service.py": "set anew before the work",
+    "data_plane/isr_requests.py": "rings once",
+    "data_plane/partitions.py": "set anew before the work",
+    "data_plane/purgatory.py": "rings once",
+    "data_plane/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
+    "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
+    "fetch/fetcher.py": "rings once",
+    "kraft/api/metadata_fetch.py": "rings once",
+    "kraft/api/sasl.py": "rings once",
+    "kraft/departures.py": "rings once",
+    "kraft/net/accepting.py": "ring once",
+    "kraft/net/client.py": "rings for a connection that it ends, or sets itself anew as its last act",
+    "kraft/net/server.py": "the sweep is set anew before the work; the others ring once",
+    "kraft/raft_driver.py": "a fault of Raft ends the node",
+    "metadata_quorum/controller.py": "set anew before the work; a proposal's limit rings once",
+    "metadata_quorum/liveness.py": "set anew where its turn fails",
+}
+
+
+def _calls(names: frozenset[str]) -> Iterator[str]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            place = str(path.relative_to(ROOT))
+            if place.startswith("kraft/cli/"):  # a client's own loop
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and node.attr in names:
+                    yield place
+
+
+def test_tasks_are_started_by_the_boundary():
+    assert set(_calls(TASKS)) == set(MAY_START_TASKS)
+
+
+def test_nobody_else_takes_the_errors_of_the_loop():
+    assert set(_calls(SILENCERS)) == set(MAY_SET_THE_HANDLER)
+
+
+def test_every_timer_is_known_to_survive_its_own_fault():
+    assert set(_calls(SELF_ARMING)) == set(PROVEN)
