@@ -6,15 +6,18 @@ import os
 import shutil
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
+import psutil
 import pytest
 
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
 from tests.forks import forked_nodes
+from tests.kafka_tools import HOST as TOOL_HOST
 from tests.rows import RowRecorder
 from tests.stalls import no_loop_stands_still as no_loop_stands_still
 from tests.stalls import stalls as stalls
@@ -37,9 +40,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _forked_nodes() -> Iterator[None]:
+def _processes() -> Iterator[None]:
+    """Nodes are forked; and whatever the tests of this worker started has ended with them."""
     with forked_nodes():
         yield
+    left = [
+        " ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)
+        if process.status() != psutil.STATUS_ZOMBIE
+    ]  # fmt: skip
+    assert not [line for line in left if TOOL_HOST not in line], left
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a missing tool took out of the run, in one line."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.write_line(
+            "not tested here: " + "; ".join(f"{reason} ({count})" for reason, count in reasons.items())
+        )
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
-"""Nodes forked from a process that has imported what they need: importing it is most of a start.
+"""Nodes and commands forked from a process that has imported what they need: that is most of a start.
 
-    in a test's process: LocalCluster.launch -> Forks.launch -> Fork
-    {"module", "arguments", "output", ...}  ->  python -m tests.forks, which forks  ->  its pid
-    {"poll": pid}                           ->                                      ->  its exit code, or null
+    LocalCluster.launch, run_kraft -> Forks, in a test's process
+    {"module", "arguments", ...}  ->  python -m tests.forks, which forks  ->  its pid
+    {"poll": pid}                 ->                                      ->  its exit code, or null
 
 One line of JSON each way, one request at a time. The process ends with its standard input. That nodes start
 by themselves, too, is tested where the command line starts them (tests/cli, tests/trouble, tests/users).
@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,9 +24,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from kraft.local_cluster import NODE_PROGRAM, LocalCluster
+from kraft.local_cluster import LocalCluster
 
-PRELOADED: Final = (*NODE_PROGRAM, "kraft.serve", "chaos.live.process")
+PRELOADED: Final = ("kraft.serve", "kraft.cli.main", "chaos.live.control", "confluent_kafka.admin")
 POLL_S: Final = 0.005
 
 
@@ -55,9 +57,21 @@ class Forks:
         self._one_at_a_time = threading.Lock()
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> Fork:
+        """A node: a process group of its own, without input."""
+        return self._fork(module, arguments, (Path(os.devnull), output, output), group=True)
+
+    def run(self, module: str, arguments: Sequence[str], stdin: str) -> subprocess.CompletedProcess[str]:
+        """To its end."""
+        with tempfile.TemporaryDirectory() as directory:
+            files = given, out, err = tuple(Path(directory) / name for name in ("in", "out", "err"))
+            given.write_text(stdin)
+            code = self._fork(module, arguments, files, group=False).wait()
+            return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+
+    def _fork(self, module: str, arguments: Sequence[str], files: Sequence[Path], *, group: bool) -> Fork:
         wanted = {
-            "module": module, "arguments": list(arguments), "output": str(output),
-            "environment": dict(os.environ), "directory": os.getcwd(),
+            "module": module, "arguments": list(arguments), "files": [str(path) for path in files],
+            "group": group, "environment": dict(os.environ), "directory": os.getcwd(),
         }  # fmt: skip
         return Fork(self, self.ask(wanted))
 
@@ -78,24 +92,33 @@ class Forks:
     def close(self) -> None:
         if self._process is not None:
             self._process.communicate()
+            self._process = None
+
+
+FORKS: Final = Forks()
+
+
+def run_kraft(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """`kraft ARGUMENTS`, as a process."""
+    return FORKS.run("kraft", arguments, stdin)
 
 
 @contextlib.contextmanager
 def forked_nodes() -> Iterator[None]:
     """Local clusters of this process fork their nodes. Not detached ones: these shall outlive us."""
-    forks, usual = Forks(), LocalCluster.launch
+    usual = LocalCluster.launch
 
     def launch(cluster: LocalCluster, module: str, arguments: Sequence[str], output: Path) -> Any:
         if cluster.owner != os.getpid():
             return usual(cluster, module, arguments, output)
-        return forks.launch(module, arguments, output)
+        return FORKS.launch(module, arguments, output)
 
     LocalCluster.launch = launch  # type: ignore[method-assign]
     try:
         yield
     finally:
         LocalCluster.launch = usual  # type: ignore[method-assign]
-        forks.close()
+        FORKS.close()
 
 
 # The process that is forked -----------------------------------------------------------------------------
@@ -129,25 +152,26 @@ def _fork(wanted: dict[str, Any]) -> int:
 
 
 def _become(wanted: dict[str, Any]) -> int:
-    """As `subprocess.Popen` and the interpreter would have made it."""
-    os.setpgid(0, 0)
+    """As `subprocess.Popen` and `python -m` would have made it."""
+    if wanted["group"]:
+        os.setpgid(0, 0)
     os.chdir(wanted["directory"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(wanted["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for given, taken in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(given, taken)
-    os.close(nothing)
-    os.close(output)
-    sys.argv = [wanted["module"], *wanted["arguments"]]
+    for number, path in enumerate(wanted["files"]):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - without what the other has read ahead
+    sys.argv[1:] = wanted["arguments"]
     try:
-        return int(import_module(wanted["module"]).main(wanted["arguments"]))
+        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(*sys.exc_info())
         return 1
+    return 0
 
 
 if __name__ == "__main__":

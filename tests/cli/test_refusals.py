@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kraft.local_cluster import LocalCluster
+from tests.forks import run_kraft
 from tests.rdkafka import read, send
 from tests.waiting import wait_until
 
@@ -25,10 +25,7 @@ def bootstrap(shared_cluster: LocalCluster) -> str:
 
 def run(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     where = ["--bootstrap-server", bootstrap] if bootstrap else []
-    return subprocess.run(
-        [sys.executable, "-m", "kraft", *arguments, *where],
-        input=stdin, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return run_kraft(*arguments, *where, stdin=stdin)
 
 
 @pytest.mark.row("U2")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from kraft.local_cluster import LocalCluster
+from tests.forks import run_kraft
 
 
 class Shell:
@@ -18,10 +18,7 @@ class Shell:
         self._bootstrap = bootstrap
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "kraft", *arguments, "--bootstrap-server", self._bootstrap],
-            input=stdin, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        return run_kraft(*arguments, "--bootstrap-server", self._bootstrap, stdin=stdin)
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
         """What it printed; it must succeed."""
@@ -146,10 +143,7 @@ def test_log_dump(shell, shared_cluster):
     shell("topic", "create", "dumped", "--partitions", "1", "--replication-factor", "3")
     shell("produce", "dumped", "-K", "=", stdin="k=v\nk=w\n")
     log = shared_cluster.home(1) / "data" / "dumped-0" / "00000000000000000000.log"
-    done = subprocess.run(
-        [sys.executable, "-m", "kraft", "log", "dump", str(log), "--records", "--verify"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_kraft("log", "dump", str(log), "--records", "--verify")
     assert done.returncode == 0, done.stderr
     assert "baseOffset: 0 lastOffset: 1 count: 2" in done.stdout
     assert "key: k payload: w" in done.stdout
