@@ -49,7 +49,7 @@ class LogCleaner:
         self._host = host
         self._blocking = blocking
         self._now_ms = now_ms
-        self._max_map_bytes = max_map_bytes
+        self.max_map_bytes = max_map_bytes
         self._running = False
         self._uncleanable: dict[Partition, str] = {}  # and why
 
@@ -94,7 +94,7 @@ class LogCleaner:
     async def _clean(self, partition: Partition, dirt: Dirt) -> None:
         log = partition.log
         now_ms = self._now_ms()
-        work = log.plan_cleaning(dirt, now_ms, self._max_map_bytes)
+        work = log.plan_cleaning(dirt, now_ms, self.max_map_bytes)
         replaced = False
         try:
             await self._blocking(work.run)

@@ -335,9 +335,21 @@ class Partitions:
         self._every("hw", settings.high_watermark_checkpoint_interval, self._checkpoint_soon)
         self._every("recovery", settings.recovery_checkpoint_interval, self._checkpoint_all_soon)
         self._every("retention", settings.retention_check_interval, self.sweep_retention)
-        if settings.cleaner_interval is not None:
-            self._every("cleaner", settings.cleaner_interval, lambda: self._spawn(self._cleaner.sweep()))
+        self._clean_every(settings.cleaner_interval)
         self._every("producers", settings.producer_check_interval, self.sweep_producers)
+
+    def configure(self, settings: PartitionsSettings) -> None:
+        """What may change while the broker runs: how the cleaner works, and when producers are forgotten.
+        The defaults of logs are not taken from here (log_configs.py)."""
+        before, self._settings = self._settings, settings
+        self._cleaner.max_map_bytes = settings.cleaner_map_bytes
+        if settings.cleaner_interval != before.cleaner_interval and "cleaner" in self._deadlines:
+            self._deadlines["cleaner"].cancel()
+            self._clean_every(settings.cleaner_interval)
+
+    def _clean_every(self, interval: float | None) -> None:
+        if interval is not None:
+            self._every("cleaner", interval, lambda: self._spawn(self._cleaner.sweep()))
 
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
         def run() -> None:

@@ -35,6 +35,13 @@ class Fetchers:
     def __len__(self) -> int:
         return len(self._assigned)
 
+    def resize(self, fetchers_per_leader: int) -> None:
+        """From now on as many per leader; partitions move to those that are theirs now."""
+        if fetchers_per_leader != self._per_leader:
+            self._per_leader = fetchers_per_leader
+            for partition in list(self._assigned):
+                self.follow(partition)
+
     def follow(self, partition: Partition) -> None:
         """Its leader or epoch changed: follow the leader it names now."""
         if partition.leader_id == NO_LEADER or partition.leader is not None:

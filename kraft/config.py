@@ -99,7 +99,7 @@ class Config(ConfigKeys):
         for row in ROWS.values():
             if row.default is Required.TOKEN and row.attribute not in values:
                 raise FatalError(ExitCode.BAD_CONFIG, f"{row.name} is not set: {row.rule.why}")
-        given = {k: v for k, v in properties.items() if k in ROWS or _is_for_listener(k)}
+        given = {k: v for k, v in properties.items() if k in ROWS or k in NO_EFFECT or _is_for_listener(k)}
         config = cls(**values, given=given)
         _check(config)
         return config

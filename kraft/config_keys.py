@@ -120,15 +120,22 @@ class ConfigKeys:
                                       minimum=0, maximum=65535)  # fmt: skip
 
     # -- TLS and SASL; each may be given for one listener as listener.name.NAME.KEY -------------
-    ssl_keystore_location: str | None = key(None, "PEM file with a private key and its certificates")
+    ssl_keystore_location: str | None = key(
+        None, "PEM file with a private key and its certificates; set anew, it is read anew", update=PER_BROKER
+    )
     ssl_keystore_type: str = key(
-        "PEM", "only PEM is read, and it is the default; Kafka's is JKS", choices=("PEM",)
+        "PEM", "only PEM is read, and it is the default; Kafka's is JKS", choices=("PEM",), update=PER_BROKER
     )
-    ssl_key_password: str | None = key(None, "of the private key, where that is encrypted", secret=True)
+    ssl_key_password: str | None = key(
+        None, "of the private key, where that is encrypted", secret=True, update=PER_BROKER
+    )
     ssl_truststore_location: str | None = key(
-        None, "PEM file with the authorities that the other end's certificate must come from"
+        None, "PEM file with the authorities that the other end's certificate must come from; set anew, its "
+        "authorities are trusted too", update=PER_BROKER,
+    )  # fmt: skip
+    ssl_truststore_type: str = key(
+        "PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",), update=PER_BROKER
     )
-    ssl_truststore_type: str = key("PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",))
     ssl_client_auth: str = key(
         "none", "whether a client must show a certificate", choices=("none", "requested", "required")
     )
@@ -355,8 +362,12 @@ class ConfigKeys:
     compression_lz4_level: int = key(9, "effort of lz4", minimum=1, maximum=17, update=CLUSTER_WIDE)
     compression_zstd_level: int = key(3, "effort of zstd", minimum=-131_072, maximum=22, update=CLUSTER_WIDE)
     log_cleaner_enable: bool = key(True, "compact topics with cleanup.policy=compact")
-    log_cleaner_backoff_ms: int = key(15 * SECOND, "how often dirty logs are looked for", minimum=1)
-    log_cleaner_dedupe_buffer_size: int = key(128 * MIB, "memory for the keys of one pass", minimum=MIB)
+    log_cleaner_backoff_ms: int = key(
+        15 * SECOND, "how often dirty logs are looked for", minimum=1, update=CLUSTER_WIDE
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        128 * MIB, "memory for the keys of one pass", minimum=MIB, update=CLUSTER_WIDE
+    )
     log_cleaner_delete_retention_ms: int = key(
         1 * DAY, "how long tombstones stay", minimum=0, update=CLUSTER_WIDE
     )
@@ -453,8 +464,9 @@ class ConfigKeys:
         1 * HOUR, "how often idle transactional ids are looked for", minimum=1
     )
     transaction_partition_verification_enable: bool = key(
-        True, "a leader asks the coordinator before it lets the first batch of a transaction in"
-    )
+        True, "a leader asks the coordinator before it lets the first batch of a transaction in",
+        update=CLUSTER_WIDE,
+    )  # fmt: skip
     add_partitions_to_txn_retry_backoff_ms: int = key(
         20, "a leader asks again after it while the producer's last transaction is still ending", minimum=1
     )
@@ -467,6 +479,14 @@ class ConfigKeys:
         5 * MIB, "bytes read at once while transactions are loaded", minimum=1
     )
 
+
+PER_LISTENER: Final = frozenset(
+    {
+        "ssl.keystore.location", "ssl.keystore.type", "ssl.key.password", "ssl.truststore.location",
+        "ssl.truststore.type",
+    }
+)  # fmt: skip
+"""What may change while a node runs, but under listener.name.NAME. only."""
 
 TOPIC_KEYS: Final = {
     "cleanup.policy": "log.cleanup.policy",

@@ -9,6 +9,7 @@ Files are read once, when the node is made: a missing or foreign one stops the s
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from kraft.net.security import MECHANISMS, PLAIN, PLAINTEXT, Login, Tls, Way, tl
 from kraft.net.server import Certificate, Door
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.model import SecurityProtocol
+
+log = logging.getLogger(__name__)
 
 _TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 _SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
@@ -65,6 +68,15 @@ class NodeSecurity:
                 "sasl.mechanism.inter.broker.protocol"
             )
 
+    def renew(self, config: Config) -> None:
+        """Keys, certificates and authorities are read anew, for connections from now on; blocks. Where
+        something cannot be read, its listener goes on with what it has."""
+        for name, door in self.doors.items():
+            try:
+                _Keys(config, name).renew(door)
+            except FatalError as error:
+                log.error("the certificate of %s is not renewed: %s", name, error)
+
 
 class _Keys:
     """The keys as they hold for one listener."""
@@ -106,6 +118,16 @@ class _Keys:
         self._read(context.load_verify_locations, "ssl.truststore.location")
         rules = parse_rules(self.text("ssl.principal.mapping.rules"))
         return Door(context, lambda certificate: principal_of(certificate, rules))
+
+    def renew(self, door: Door) -> None:
+        """Tried on a context of its own first: a file that is no good must not spoil the one in use."""
+        if door.tls is None or self.door().tls is None:
+            return
+        self._read(
+            partial(door.tls.load_cert_chain, password=self.text("ssl.key.password")), "ssl.keystore.location"
+        )
+        if door.tls.verify_mode is not ssl.CERT_NONE:
+            self._read(door.tls.load_verify_locations, "ssl.truststore.location")
 
     def login_rules(self) -> LoginRules:
         name = "sasl.enabled.mechanisms"

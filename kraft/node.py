@@ -17,6 +17,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
@@ -32,6 +33,7 @@ from kraft.console.status import make_server
 from kraft.context import NodeContext, Role
 from kraft.controller_client import ControllerLinks
 from kraft.listener_security import NodeSecurity
+from kraft.live_config import LiveConfig
 from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
@@ -43,7 +45,7 @@ from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
 from metadata_quorum.model import Endpoint
-from metadata_quorum.supervision import ErrorBoundary
+from metadata_quorum.supervision import ErrorBoundary, supervised
 
 
 class Node:
@@ -149,6 +151,19 @@ class Node:
         else:
             listen(lambda _, image: setattr(context, "image", image))
         listen(QuotaWatch(context, settings.client_quotas(self.config)).take)
+        listen(LiveConfig(self.config, self._reconfigure).take)
+
+    def _reconfigure(self, config: Config) -> None:
+        """Some keys have other values now."""
+        self.server.limits = settings.server_limits(config)
+        if any(door.tls is not None for door in self.security.doors.values()):
+            renewal = self.blocking(partial(self.security.renew, config))
+            supervised(self.loop, renewal, "certificates")
+        broker = self.broker_role
+        if broker is not None:
+            broker.partitions.configure(settings.partitions_settings(config))
+            broker.fetchers.resize(config.num_replica_fetchers)
+            broker.admission.verifies = config.transaction_partition_verification_enable
 
     async def blocking(self, work: Callable[[], None]) -> None:
         """Run what blocks outside the loop."""

@@ -313,6 +313,14 @@ def _dynamic_broker_configs() -> Mapping[str, ConfigKey]:
 
 
 DYNAMIC_BROKER_CONFIGS: Final = _dynamic_broker_configs()
+THROTTLES: Final = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Of those, the ones that no server.properties may have."""
 
 GROUP_CONFIGS: Final = _table(
     ConfigKey("consumer.session.timeout.ms", _I, "45000", "Silence after which a member is out.", 1),

@@ -9,23 +9,24 @@ A value is described with its source and the chain it was taken from ("synonyms"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kraft.api import broker_loggers
 from kraft.api.broker_loggers import LevelChange
 from kraft.api.brokers import controller_of
-from kraft.api.group_configs import group_config_problem, group_default
+from kraft.api.config_checks import outcomes
+from kraft.api.group_configs import group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.config import ROWS as BROKER_KEYS
 from kraft.config import Row, format_value
-from kraft.config_keys import TOPIC_KEYS, Required, Update
+from kraft.config_keys import PER_LISTENER, TOPIC_KEYS, Required, Update
 from kraft.context import NodeContext, RequestContext
+from kraft.live_config import base_name
 from kraft.wire.bridge import Message
 from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.commands import (
-    CONFIG_DELETE,
     ConfigChange,
     ConfigEntry,
     ConfigOperation,
@@ -38,6 +39,7 @@ from metadata_quorum.replies import ConfigResult
 from metadata_quorum.topic_configs import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
+    THROTTLES,
     TOPIC_CONFIGS,
     ConfigKey,
     ConfigType,
@@ -66,6 +68,8 @@ class Value(NamedTuple):
     name: str
     value: str | None
     source: Source
+    is_synonym: bool = True
+    """False for what was worked out from other keys, as retention.ms from log.retention.hours."""
 
 
 class TopicConfig(NamedTuple):
@@ -186,7 +190,8 @@ def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicCo
         if broker_key is not None and broker_key in BROKER_KEYS:
             *overrides, default = _broker_chain(node, broker_key, str(node.node_id))
             default_of_topic = node.config.topic_defaults.get(key.name, default.value)
-            chain += [*overrides, Value(default.name, default_of_topic, Source.DEFAULT)]
+            told = default.value is not None
+            chain += [*overrides, Value(default.name, default_of_topic, Source.DEFAULT, told)]
         else:
             chain.append(Value(key.name, key.default, Source.DEFAULT))
         yield TopicConfig(key, tuple(chain))
@@ -199,12 +204,24 @@ def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, A
 
 
 def _dynamic_only(node: NodeContext, broker: str, documented: bool) -> Iterator[dict[str, Any]]:
-    """Keys that no server.properties may have, such as the rates of throttles; only those that are set."""
+    """Keys that nothing here reads at the start: what they are set to, of one broker their defaults too (but
+    for the rates of throttles, which no server.properties may have). Last what only listeners have."""
     for key in DYNAMIC_BROKER_CONFIGS.values():
-        if key.name not in BROKER_KEYS:
-            chain = list(_dynamic_chain(node, key.name, broker))
-            if chain:
-                yield _entry(key.name, chain, key.type, key.doc if documented else None)
+        if key.name in BROKER_KEYS:
+            continue
+        chain = list(_dynamic_chain(node, key.name, broker))
+        if broker and key.name not in THROTTLES:
+            if key.name in node.config.given:
+                chain.append(Value(key.name, node.config.given[key.name], Source.STATIC_BROKER))
+            chain.append(Value(key.name, key.default, Source.DEFAULT))
+        if chain:
+            yield _entry(key.name, chain, key.type, key.doc if documented else None)
+    for name in node.image.config(ResourceType.BROKER, broker) if broker else ():
+        if (base := base_name(name)) != name:
+            row = BROKER_KEYS.get(base)
+            known = row is not None and base in PER_LISTENER and not row.rule.secret
+            kind = ConfigType.STRING if known else ConfigType.PASSWORD
+            yield _entry(name, list(_dynamic_chain(node, name, broker)), kind, None)
 
 
 def _dynamic_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
@@ -237,7 +254,7 @@ def _entry(name: str, chain: Sequence[Value], kind: ConfigType, documentation: s
         "synonyms": [
             {"name": each.name, "value": None if secret else each.value, "source": int(each.source)}
             for each in chain
-            if each.value is not None
+            if each.value is not None and each.is_synonym
         ],
         "config_type": int(kind),
         "documentation": documentation,
@@ -263,11 +280,12 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    levels = [_alter_levels(node, each, request) for each in request.resources if _is_of_loggers(each)]
-    if len(levels) == len(request.resources):
-        return {"responses": [_altered(result) for result in levels]}
-    kept = [each for each in request.resources if not _is_of_loggers(each)]
-    refused, wanted = _without_bad_keys(node, kept, lambda each: _after(node, each))
+    known = outcomes(
+        node,
+        request.resources,
+        incremental=True,
+        levels=lambda resource: _alter_levels(node, resource, request),
+    )
     changes = [
         ConfigChange(
             resource_type=resource.resource_type,
@@ -277,12 +295,21 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
                 for each in resource.configs
             ),
         )
-        for resource in wanted
+        for resource, outcome in zip(request.resources, known, strict=True)
+        if outcome is None
     ]
-    results = await controller_of(node).incremental_alter_configs(
-        changes, validate_only=request.validate_only
-    )
-    return {"responses": [_altered(result) for result in (*levels, *refused, *results)]}
+    judged: Sequence[ConfigResult] = ()
+    if changes:
+        judged = await controller_of(node).incremental_alter_configs(
+            changes, validate_only=request.validate_only
+        )
+    return _all_altered(known, judged)
+
+
+def _all_altered(known: Iterable[ConfigResult | None], judged: Iterable[ConfigResult]) -> Response:
+    """In the order asked for."""
+    rest = iter(judged)
+    return {"responses": [_altered(next(rest) if outcome is None else outcome) for outcome in known]}
 
 
 def _is_of_loggers(resource: Message) -> bool:
@@ -304,54 +331,20 @@ def _alter_levels(node: NodeContext, resource: Message, request: Message) -> Con
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    refused, wanted = _without_bad_keys(
-        node, request.resources, lambda each: {c.name: c.value for c in each.configs}
-    )
+    known = outcomes(node, request.resources, incremental=False)
     resources = [
         ConfigReplacement(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=tuple(ConfigEntry(name=each.name, value=each.value) for each in resource.configs),
         )
-        for resource in wanted
+        for resource, outcome in zip(request.resources, known, strict=True)
+        if outcome is None
     ]
-    results = await controller_of(node).alter_configs(resources, validate_only=request.validate_only)
-    return {"responses": [_altered(result) for result in (*refused, *results)]}
-
-
-def _after(node: NodeContext, resource: Message) -> dict[str, str]:
-    """What is set by a change; of a group with what was set before, for its values must fit together."""
-    is_group = resource.resource_type == ResourceType.GROUP
-    values = dict(node.image.config(ResourceType.GROUP, resource.resource_name)) if is_group else {}
-    for each in resource.configs:
-        if each.config_operation == CONFIG_DELETE:
-            values.pop(each.name, None)
-        else:
-            values[each.name] = each.value
-    return values
-
-
-def _without_bad_keys(
-    node: NodeContext, resources: Iterable[Message], values_set: Callable[[Message], Mapping[str, str]]
-) -> tuple[list[ConfigResult], list[Message]]:
-    """Brokers whose keys cannot be changed while they run are refused, and groups that would be out of
-    bounds; the others may be judged. Kafka's nodes check that too, with these codes."""
-    refused, wanted = [], []
-    for resource in resources:
-        kind, name = resource.resource_type, resource.resource_name
-        values = values_set(resource)
-        fixed = {Update.READ_ONLY} if name else {Update.READ_ONLY, Update.PER_BROKER}
-        keys = values if kind == ResourceType.BROKER else ()
-        bad = [key for key in keys if key in BROKER_KEYS and BROKER_KEYS[key].rule.update in fixed]
-        problem = group_config_problem(values, node.config) if kind == ResourceType.GROUP else None
-        if bad:
-            message = f"Cannot update these configs dynamically: {', '.join(bad)}"
-            refused.append(ConfigResult(kind, name, ErrorCode.INVALID_REQUEST, message))
-        elif problem:
-            refused.append(ConfigResult(kind, name, ErrorCode.INVALID_CONFIG, problem))
-        else:
-            wanted.append(resource)
-    return refused, wanted
+    judged: Sequence[ConfigResult] = ()
+    if resources:
+        judged = await controller_of(node).alter_configs(resources, validate_only=request.validate_only)
+    return _all_altered(known, judged)
 
 
 def _altered(result: ConfigResult) -> dict[str, Any]:

@@ -40,31 +40,34 @@ from metadata_quorum.topic_configs import (
 )
 
 Resource = tuple[int, str]
+Wish = tuple[Resource, frozenset[str], Mapping[str, str] | BrokerError]
+"""A resource, the keys that the request names, and all values as they would be."""
 
 
 def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterConfigs) -> Decision:
     """Set, delete, append and subtract single values."""
-    wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]] = []
+    wanted: list[Wish] = []
     for change in command.changes:
         resource = (change.resource_type, change.resource_name)
+        named = frozenset(operation.name for operation in change.operations)
         try:
             values = dict(_present(image, resource))
-            named = [operation.name for operation in change.operations]
-            if len(set(named)) != len(named):
+            if len(named) != len(change.operations):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             for operation in change.operations:
                 _operate(values, operation, _keys(resource))
-            wanted.append((resource, values))
+            wanted.append((resource, named, values))
         except BrokerError as e:
-            wanted.append((resource, e))
+            wanted.append((resource, named, e))
     return _decide(image, wanted)
 
 
 def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
     """Replace all values of a resource."""
-    wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]] = []
+    wanted: list[Wish] = []
     for replacement in command.resources:
         resource = (replacement.resource_type, replacement.resource_name)
+        named = frozenset(entry.name for entry in replacement.configs)
         try:
             _present(image, resource)
             for entry in replacement.configs:
@@ -73,18 +76,18 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
                         ErrorCode.INVALID_CONFIG, f"Null value not supported for : {entry.name}"
                     )
             values = {entry.name: entry.value for entry in replacement.configs if entry.value is not None}
-            wanted.append((resource, values))
+            wanted.append((resource, named, values))
         except BrokerError as e:
-            wanted.append((resource, e))
+            wanted.append((resource, named, e))
     return _decide(image, wanted)
 
 
-def _decide(image: MetadataImage, wanted: list[tuple[Resource, Mapping[str, str] | BrokerError]]) -> Decision:
+def _decide(image: MetadataImage, wanted: list[Wish]) -> Decision:
     decision = Decision()
     results = []
     seen: set[Resource] = set()
     topics: set[str] = set()
-    for resource, values in wanted:
+    for resource, named, values in wanted:
         try:
             if isinstance(values, BrokerError):
                 raise values
@@ -94,11 +97,13 @@ def _decide(image: MetadataImage, wanted: list[tuple[Resource, Mapping[str, str]
             _check(resource, values)
             before = image.config(*resource)
             changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
+            # A broker's value that is set anew is a wish to have a file read anew (KAFKA-14136).
+            written = changed | (named & values.keys() if resource[0] == ResourceType.BROKER else set())
             decision.records += [
                 ConfigRecord(
                     resource_type=resource[0], resource_name=resource[1], name=name, value=values.get(name)
                 )
-                for name in sorted(changed)
+                for name in sorted(written)
             ]
             if changed & {MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION}:
                 topics |= affected_topics(image, *resource)

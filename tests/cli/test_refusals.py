@@ -106,6 +106,6 @@ def test_what_is_set_for_all_brokers(bootstrap: str) -> None:
     assert line.split() == [key, "7", "DYNAMIC_DEFAULT_BROKER_CONFIG", "no"]
     refused = run(bootstrap, "config", "set", "broker", "", f"{key}=long")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("kraft: INVALID_CONFIG: Invalid value long")
+    assert refused.stderr.startswith("kraft: INVALID_REQUEST: Invalid value long")
     assert run(bootstrap, "config", "set", "broker", "", "--delete", key).returncode == 0
     wait_until(lambda: not get(), "it is the default again")

@@ -229,6 +229,86 @@ def test_a_topic_that_is_being_created_on_demand_is_unknown_until_it_is_there(wi
     wire.ask(port, DELETE_TOPICS, 6, topics=names, timeout_ms=30_000)
 
 
+def alter_broker(wire: Wire, port: int, broker: str, **values: str | None) -> tuple[ErrorCode, str | None]:
+    configs = [
+        {"name": key.replace("_", "."), "config_operation": 1 if value is None else 0, "value": value}
+        for key, value in values.items()
+    ]
+    resource = {"resource_type": int(ResourceType.BROKER), "resource_name": broker, "configs": configs}
+    (answer,) = wire.ask(port, ALTER_CONFIGS, 1, resources=[resource], validate_only=False).responses
+    return ErrorCode(answer.error_code), answer.error_message
+
+
+def broker_config(wire: Wire, port: int, key: str) -> tuple[str | None, int, list[int], bool]:
+    """Value, source, the sources of its synonyms, and whether it is fixed."""
+    resource = {"resource_type": int(ResourceType.BROKER), "resource_name": "1", "configuration_keys": [key]}
+    (answer,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
+    (found,) = answer.configs
+    return found.value, found.config_source, [each.source for each in found.synonyms], found.read_only
+
+
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT = 2, 3, 5
+
+
+@pytest.mark.parametrize("key", ["log.cleaner.backoff.ms", "log.cleaner.threads", "num.io.threads"])
+def test_a_brokers_settings_change_while_it_runs(wire: Wire, port: int, key: str) -> None:
+    """Where nothing reads it, too: administrators' tools go by what can be changed."""
+    default, source, synonyms, fixed = broker_config(wire, port, key)
+    assert (source, synonyms, fixed) == (DEFAULT, [DEFAULT], False)
+    name = key.replace(".", "_")
+    assert alter_broker(wire, port, "", **{name: "2"}) == (ErrorCode.NONE, None)
+    assert alter_broker(wire, port, "1", **{name: "3"}) == (ErrorCode.NONE, None)
+    expected = ("3", DYNAMIC_BROKER, [DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT], False)
+    wait_until(lambda: broker_config(wire, port, key) == expected, "it is told")
+    alter_broker(wire, port, "1", **{name: None})
+    alter_broker(wire, port, "", **{name: None})
+    wait_until(lambda: broker_config(wire, port, key)[0] == default, "it is as before")
+
+
+def test_no_more_connections_from_now_on(wire: Wire, port: int) -> None:
+    assert alter_broker(wire, port, "", max_connections="0") == (ErrorCode.NONE, None)
+
+    def is_refused() -> bool:
+        try:
+            with Wire() as another:
+                another.ask(port, METADATA, 12, topics=[])
+        except OSError:
+            return True
+        return False
+
+    wait_until(is_refused, "nobody new is let in")
+    alter_broker(wire, port, "", max_connections=None)
+    wait_until(lambda: not is_refused(), "somebody new is let in")
+
+
+def test_what_is_wrong_with_a_change_is_told_in_the_order_asked_for(wire: Wire, port: int) -> None:
+    def resource(kind: ResourceType, name: str, *configs: tuple[str, int, str | None]) -> dict[str, Any]:
+        entries = [{"name": n, "config_operation": op, "value": value} for n, op, value in configs]
+        return {"resource_type": int(kind), "resource_name": name, "configs": entries}
+
+    topic = ResourceType.TOPIC
+    resources = [
+        resource(topic, "t3", ("retention.ms", 0, "5"), ("retention.ms", 0, "6")),
+        resource(topic, "t5", ("retention.ms", 0, None), ("flush.ms", 0, None)),
+        resource(ResourceType.BROKER, "1", ("node.id", 0, "5")),
+        resource(ResourceType.GROUP, "g", ("consumer.session.timeout.ms", 9, "5")),
+        resource(topic, "nowhere", ("retention.ms", 0, "5")),
+        resource(topic, "twice"),
+        resource(topic, "twice"),
+    ]
+    found = wire.ask(port, ALTER_CONFIGS, 1, resources=resources, validate_only=True).responses
+    invalid = ErrorCode.INVALID_REQUEST
+    assert [(each.error_code, each.error_message) for each in found] == [
+        (invalid, "Error due to duplicate config keys"),
+        (invalid, "Null value not supported for : retention.ms, flush.ms"),
+        (invalid, "Cannot update these configs dynamically: node.id"),
+        (invalid, "Unknown operations type 9"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nowhere' does not exist."),
+        (invalid, "Each resource must appear at most once."),
+        (invalid, "Each resource must appear at most once."),
+    ]
+
+
 # ---- client metrics, telemetry -----------------------------------------------------------------------
 
 

@@ -181,7 +181,7 @@ def test_broker_configs(
     wait_until(lambda: now_is("8192"), "all brokers have it")
     assert for_all(config_operation=1, value=None) == 0
     wait_until(lambda: now_is("4096"), "all brokers have their default again")
-    assert for_all(config_operation=0, value="often") == ErrorCode.INVALID_CONFIG
+    assert for_all(config_operation=0, value="often") == ErrorCode.INVALID_REQUEST
     alter(key, "9000").result()
     wait_until(
         lambda: configs(admin, "1", ResourceType.BROKER)[key].value == "9000",

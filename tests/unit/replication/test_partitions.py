@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from data_plane.log.config import LogConfig
+from data_plane.partitions import PartitionsSettings
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -277,3 +278,24 @@ async def test_a_process_whose_disk_failed_may_have_lost_something():
         partitions.fail_log_dir(cluster.brokers[1].dirs[0], OSError(errno.EIO, "a failed fsync"))
         await cluster.crash(1)
         assert cluster.start(1).partitions.whole_epoch == -1
+
+
+@pytest.mark.row("U2")
+@in_loop
+async def test_the_cleaner_is_told_of_another_rhythm_while_it_runs():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+        partitions = cluster.brokers[1].partitions
+        settings = PartitionsSettings(1, lag_time_max=cluster.lag_time_max, cleaner_interval=3600.0)
+        partitions.configure(settings)
+        log = cluster.replica(1).log
+        for _ in range(2):
+            keyed = encode_batch([Record(timestamp=cluster.now_ms, key=b"k", value=b"v")])
+            cluster.leader().append_as_leader(
+                bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=cluster.now_ms
+            )
+        log.roll(cluster.now_ms)
+        await asyncio.sleep(60)
+        assert log.cleaned_to == 0
+        partitions.configure(replace(settings, cleaner_interval=1.0))
+        await until(lambda: log.cleaned_to > 0, "it is compacted")

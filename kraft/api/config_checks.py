@@ -1,0 +1,142 @@
+"""What is wrong with a change of configurations, before the controller judges it.
+
+Kafka's broker checks the same before it forwards a request: what is said twice, what is null, and for brokers
+what cannot change while they run. Here the controller's node does, with Kafka's codes and words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from kraft.api.group_configs import group_config_problem
+from kraft.config import ROWS, parse_value
+from kraft.config_keys import NO_EFFECT, PER_LISTENER, Update
+from kraft.context import NodeContext
+from kraft.live_config import base_name
+from kraft.wire.bridge import Message
+from metadata_quorum.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET, CONFIG_SUBTRACT
+from metadata_quorum.errors import BrokerError, ErrorCode, FatalError
+from metadata_quorum.model import ResourceType
+from metadata_quorum.replies import ConfigResult
+from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS
+
+Judge = Callable[[Message], ConfigResult | None]
+"""Of a resource that is fine so far: its outcome, or None where the controller is to judge it."""
+
+_ALTERABLE: Final = frozenset(
+    {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS}
+)
+_OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
+
+
+def outcomes(
+    node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Judge | None = None
+) -> list[ConfigResult | None]:
+    """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    found: list[ConfigResult | None] = []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            if times[kind, name] > 1:
+                raise _invalid("Each resource must appear at most once.")
+            _check_form(resource, incremental=incremental)
+            if kind == ResourceType.BROKER_LOGGER and levels is not None:
+                found.append(levels(resource))
+                continue
+            if kind not in _ALTERABLE:
+                raise _invalid(f"Unknown resource type {kind}")
+            _check_values(node, kind, name, resource, incremental=incremental)
+            found.append(None)
+        except BrokerError as error:
+            found.append(ConfigResult(kind, name, error.code, error.message))
+    return found
+
+
+def _check_form(resource: Message, *, incremental: bool) -> None:
+    names = [each.name for each in resource.configs]
+    if len(set(names)) < len(names):
+        raise _invalid("Error due to duplicate config keys")
+    empty = [
+        each.name
+        for each in resource.configs
+        if each.value is None and not (incremental and each.config_operation == CONFIG_DELETE)
+    ]
+    if empty:
+        raise _invalid(f"Null value not supported for : {', '.join(empty)}")
+    for each in resource.configs if incremental else ():
+        if each.config_operation not in _OPERATIONS:
+            raise _invalid(f"Unknown operations type {each.config_operation}")
+
+
+def _check_values(node: NodeContext, kind: int, name: str, resource: Message, *, incremental: bool) -> None:
+    values = {
+        each.name: each.value
+        for each in resource.configs
+        if not (incremental and each.config_operation == CONFIG_DELETE)
+    }
+    if kind == ResourceType.BROKER:
+        check_broker_values(values, [each.name for each in resource.configs], per_broker=bool(name))
+    elif kind == ResourceType.GROUP:
+        if incremental:  # its values must fit together with those that it has
+            gone = {each.name for each in resource.configs} - values.keys()
+            present = node.image.config(ResourceType.GROUP, name)
+            values = {key: value for key, value in present.items() if key not in gone} | values
+        problem = group_config_problem(values, node.config)
+        if problem:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def check_broker_values(values: Mapping[str, str], names: Iterable[str], *, per_broker: bool) -> None:
+    """`names`: all that are changed, those that are deleted too. Raises INVALID_REQUEST, as Kafka does for
+    every kind of value that cannot be (KAFKA-13609)."""
+    fixed = [key for key in names if not _may_change(key)]
+    if fixed:
+        raise _invalid(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    bare = [key for key in values if key in PER_LISTENER]
+    if bare:
+        raise _invalid(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            + ", ".join(bare)
+        )
+    for key, value in values.items():
+        _check_value(key, value)
+    single = [key for key in values if _is_of_one_broker(key)]
+    if single and not per_broker:
+        raise _invalid(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            + ", ".join(single)
+        )
+
+
+def _may_change(key: str) -> bool:
+    """What nobody knows may be set to anything."""
+    if base_name(key) != key:
+        return True
+    row = ROWS.get(key)
+    if row is not None:
+        return row.rule.update is not Update.READ_ONLY
+    return key in DYNAMIC_BROKER_CONFIGS or key not in NO_EFFECT
+
+
+def _is_of_one_broker(key: str) -> bool:
+    row = ROWS.get(key)
+    return base_name(key) != key or (row is not None and row.rule.update is Update.PER_BROKER)
+
+
+def _check_value(key: str, value: str) -> None:
+    dynamic, row = DYNAMIC_BROKER_CONFIGS.get(key), ROWS.get(base_name(key))
+    problem = None if dynamic is None else dynamic.problem(value)
+    if problem:
+        raise _invalid(problem)
+    if row is not None:
+        try:
+            parse_value(row, value)
+        except FatalError as error:
+            raise _invalid(f"Invalid value {value} for configuration {key}: {error}") from None
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, message)
