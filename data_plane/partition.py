@@ -22,7 +22,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
-from data_plane.log.validation import Origin
+from data_plane.log.validation import Checked, Origin
 from data_plane.partition_host import MovingCopy, PartitionHost
 from data_plane.purgatory import OffsetWaits, Watchers
 from data_plane.replica import (
@@ -176,7 +176,7 @@ class Partition:
 
     def append_as_leader(
         self,
-        records: bytearray | memoryview,
+        records: bytearray | memoryview | Checked,
         *,
         acks: int,
         now: float,
@@ -189,7 +189,7 @@ class Partition:
         """
         leader = self.leader
         if leader is None:
-            self._refuse_as_not_leader()
+            self.refuse_as_not_leader()
         if acks == ALL_REPLICAS and leader.under_min_isr:
             raise BrokerError(
                 ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.tp}: ISR {list(leader.isr)} < {leader.min_isr}"
@@ -254,7 +254,7 @@ class Partition:
         """Note how far a follower has come; its offset has been checked (`check_fetch_offset`)."""
         leader = self.leader
         if leader is None:
-            self._refuse_as_not_leader()
+            self.refuse_as_not_leader()
         follower = leader.followers.get(follower_id)
         if follower is None:
             # It knows of an assignment that we have not heard of.
@@ -395,7 +395,7 @@ class Partition:
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
             raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
         if leader_only and self.leader is None:
-            self._refuse_as_not_leader()
+            self.refuse_as_not_leader()
 
     def check_fetch_offset(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the asker's log diverges from ours, as (epoch, end offset of that epoch here); None
@@ -475,7 +475,7 @@ class Partition:
         """Forget all records before `before_offset` (-1: the high watermark). Returns that offset;
         it holds on every replica once `low_waits` reach it."""
         if self.leader is None:
-            self._refuse_as_not_leader()
+            self.refuse_as_not_leader()
         offset = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= self.high_watermark:
             self._refuse_offset(offset)
@@ -522,7 +522,7 @@ class Partition:
         if self.removed:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(self.tp))
 
-    def _refuse_as_not_leader(self) -> NoReturn:
+    def refuse_as_not_leader(self) -> NoReturn:
         self._check_usable()
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from metadata_quorum.authorizer import Authorizer
     from metadata_quorum.image import MetadataImage
 
+_LONG_CHECKS: Final = 2
+"""At a time: what they unpack is memory that no budget counts."""
+
 JOIN_BELOW_BYTES: Final = 64 * 1024
 """A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
 
@@ -82,6 +85,8 @@ class NodeContext:
     transactions: TransactionService | None = None
     markers: MarkerWriter | None = None
     admission: Admission | None = None
+    long_checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LONG_CHECKS))
+    """Of records that producers sent, which other threads look at."""
     departures: Departures | None = None
     """Brokers that die or may have died, on a broker."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)

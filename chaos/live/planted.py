@@ -103,17 +103,17 @@ def misreport_offsets() -> None:
 @_named("refuse-what-is-kept", "what was refused is nowhere", "G1a")
 def refuse_what_is_kept() -> None:
     """Every second record is appended and then refused for good."""
-    append, count = produce._Produce._append, 0
+    append, count = Partition.append_as_leader, 0
 
-    def refused(self: Any, wanted: Any, acks: int, now: float, now_ms: int) -> tuple[Partition, AppendInfo]:
+    def refused(self: Partition, records: Any, **how: Any) -> AppendInfo:
         nonlocal count
-        done = append(self, wanted, acks, now, now_ms)
-        count += 1
-        if count % 2 == 0:
+        done = append(self, records, **how)
+        count += "origin" not in how  # a client's
+        if "origin" not in how and count % 2 == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "refused, though it is kept")
         return done
 
-    _exchange(produce._Produce, "_append", refused)
+    _exchange(Partition, "append_as_leader", refused)
 
 
 @_named("forget-producer-state", "a sequence number is appended once", "duplicate")

@@ -27,7 +27,7 @@ from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimestampedOffset
-from data_plane.log.validation import Batches, Checked, Effort, Origin, Writable
+from data_plane.log.validation import Batches, Checked, Origin, Writable
 from metadata_quorum.batch import (
     LOG_OVERHEAD,
     BatchHeader,
@@ -136,24 +136,19 @@ class Log:
 
     def append_as_leader(
         self,
-        records: Writable,
+        records: Writable | Checked,
         *,
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        effort: Effort | None = None,
     ) -> AppendInfo:
-        """Check, give offsets and epoch in place, write. Raises BrokerError, and TakesLong where checking is
-        more than `effort`; then nothing was written."""
-        checked = validation.check(records, self.config, now_ms, origin, effort or Effort())
-        return self.append_checked(checked, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
-
-    def append_checked(
-        self, checked: Checked, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
-    ) -> AppendInfo:
-        """What `validation.check` let pass, under this topic's config or, shortly before, another one."""
+        """Check what is not checked yet, give offsets and epoch in place, write. Raises BrokerError; then
+        nothing was written. What has been checked shortly before may have been so under another config."""
         config = self.config
-        records, batches = checked
+        if isinstance(records, Checked):
+            records, batches = records
+        else:
+            records, batches = validation.check(records, config, now_ms, origin)
         if origin is Origin.CLIENT:
             repeated = self._judge_producer(batches[0][1])
             if repeated is not None:

@@ -134,8 +134,12 @@ class Checked(NamedTuple):
     batches: Batches
 
 
-def check(records: Writable, config: LogConfig, now_ms: int, origin: Origin, effort: Effort) -> Checked:
+def check(
+    records: Writable, config: LogConfig, now_ms: int, origin: Origin, effort: Effort | None = None
+) -> Checked:
     """Raises BrokerError with the table's code; TakesLong, before anything was changed."""
+    if effort is None:
+        effort = Effort()
     effort.spend(len(records) // _CHECKED_BYTES_PER_STEP)
     batches = check_headers(records, config, now_ms, origin)
     codec = target_codec(config)

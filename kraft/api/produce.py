@@ -1,11 +1,12 @@
 """Produce: append to the partitions that this broker leads, answer when the acks asked for are there.
 
-frame -> fast_produce (records stay in the frame) -> partition.append_as_leader, synchronously
+frame -> fast_produce (records stay in the frame) -> validation.check -> partition.append_as_leader
 acks=0   no reply; an error ends the connection, which is all that such a producer can notice
 acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
 
-A transactional producer's may have to wait for its turn before it is appended (produce_turns.py).
+All records of a request are checked before the first is appended. Where that takes long, or its coordinator
+is to be asked, it waits for its turn before it is appended (produce_turns.py); otherwise all happens at once.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from functools import partial
 from typing import Final
 
 from data_plane.delayed_produce import await_replication
-from data_plane.log.log import AppendInfo
-from data_plane.log.validation import InvalidRecords
+from data_plane.log.config import LogConfig
+from data_plane.log.validation import (
+    AT_ONCE_STEPS,
+    Checked,
+    Effort,
+    InvalidRecords,
+    Origin,
+    TakesLong,
+    check,
+)
 from data_plane.partition import ALL_REPLICAS, Partition
 from kraft.api import replicas
 from kraft.api.metadata import INTERNAL_TOPICS
@@ -55,57 +64,110 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     request = read_produce_request(ctx.version, body)
     refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
-    if request.transactional_id is not None:
-        turn = Turn.take(node, ctx, request, refusals)
-        if turn is not None:
-            return awaited(node.loop, _in_turn(node, ctx, request, turn), "Produce")
-    return _append(node, ctx, request, refusals)
+    turn = Turn.take(node, ctx, request, refusals)
+    produce = _Produce(node, ctx, request)
+    if turn is None:
+        try:
+            produce.check(Effort(AT_ONCE_STEPS))
+        except TakesLong:
+            turn = Turn.begin(node, ctx, request, refusals)
+        else:
+            produce.append(refusals)
+            return produce.answer()
+    return awaited(node.loop, _in_turn(produce, turn), "Produce")
 
 
-async def _in_turn(node: NodeContext, ctx: RequestContext, request: ProduceRequest, turn: Turn) -> Buffers:
+async def _in_turn(produce: _Produce, turn: Turn) -> Buffers:
     try:
-        reply = _append(node, ctx, request, await turn.come())
+        await turn.come()
+        await produce.check_long()
+        produce.append(await turn.admitted())
     finally:
         turn.end()
+    del turn
+    reply = produce.answer()
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
-def _append(
-    node: NodeContext, ctx: RequestContext, request: ProduceRequest, refusals: Mapping[int, BrokerError]
-) -> Buffers | asyncio.Future[Buffers]:
-    produce = _Produce(node, ctx, request.transactional_id is not None)
-    produce.append_all(request, refusals)
-    if request.acks == NO_ACKS:
-        return produce.without_reply()
-    if request.acks == ALL_REPLICAS:
-        return produce.reply_when_replicated(max(request.timeout_ms, 0) / 1000)
-    if any(partition.flushes_each_append for partition, _ in produce.appended):
-        return produce.reply_when_flushed()
-    return produce.reply()
-
-
 class _Produce:
-    """One request on its way. It never keeps the records: they are in the log, and their frame would
+    """One request on its way. It does not keep the records when they are in the log: their frame would
     stay in memory for as long as the followers take."""
 
-    __slots__ = ("_ctx", "_has_transactional_id", "_node", "_places", "_results", "appended")
+    __slots__ = ("_checked", "_ctx", "_node", "_places", "_request", "_results", "appended")
 
-    def __init__(self, node: NodeContext, ctx: RequestContext, has_transactional_id: bool) -> None:
+    def __init__(self, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> None:
         self._node = node
         self._ctx = ctx
-        self._has_transactional_id = has_transactional_id
+        self._request = request
+        self._checked: list[Checked | BrokerError] = []  # of the request's partitions, those seen so far
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
         self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
 
-    def append_all(self, request: ProduceRequest, refusals: Mapping[int, BrokerError]) -> None:
-        """`refusals`: by place in the request, what is not to be appended."""
+    # --- before it is appended
+
+    def check(self, effort: Effort) -> None:
+        """Raises TakesLong at the first partition whose records are too much for it."""
+        now_ms = self._node.now_ms()
+        for wanted in self._request.partitions[len(self._checked) :]:
+            try:
+                records, config = self._of_leader(wanted)
+                self._checked.append(check(records, config, now_ms, Origin.CLIENT, effort))
+            except BrokerError as error:
+                self._checked.append(error)
+
+    async def check_long(self) -> None:
+        """Any number of records, those that take long in another thread."""
+        while True:
+            try:
+                self.check(Effort(AT_ONCE_STEPS))
+                return
+            except TakesLong:
+                records, config = self._of_leader(self._request.partitions[len(self._checked)])
+            async with self._node.long_checks:
+                job = partial(check, records, config, self._node.now_ms(), Origin.CLIENT)
+                try:
+                    self._checked.append(await self._node.loop.run_in_executor(None, job))
+                except BrokerError as error:
+                    self._checked.append(error)
+
+    def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, LogConfig]:
+        acks, version = self._request.acks, self._ctx.version
+        if not ALL_REPLICAS <= acks <= LEADER_ACKS:
+            raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+        if wanted.records is None:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
+        if version < _FIRST_WITH_ZSTD and codec_of(wanted.records) == Codec.ZSTD:
+            raise BrokerError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"Produce requests with version {version} are not allowed to use zstd",
+            )
+        if self._request.transactional_id is None and is_transactional(wanted.records):
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is told")
+        partition = self._find(wanted)
+        if partition.leader is None:
+            partition.refuse_as_not_leader()
+        return wanted.records, partition.log.config
+
+    def _find(self, wanted: ProducePartition) -> Partition:
+        partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
+        if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
+        return partition
+
+    # --- appending
+
+    def append(self, refusals: Mapping[int, BrokerError]) -> None:
+        """What has been checked. `refusals`: by place in the request, what is not to be appended."""
         now, now_ms = self._node.loop.time(), self._node.now_ms()
-        for place, wanted in enumerate(request.partitions):
+        for place, (wanted, checked) in enumerate(zip(self._request.partitions, self._checked, strict=True)):
             try:
                 if place in refusals:
                     raise refusals[place]
-                partition, info = self._append(wanted, request.acks, now, now_ms)
+                if isinstance(checked, BrokerError):
+                    raise checked
+                partition = self._find(wanted)
+                info = partition.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
             except BrokerError as error:
                 self._results.append(self._refused(wanted, error))
                 continue
@@ -122,25 +184,8 @@ class _Produce:
                     info.log_start_offset,
                 )
             )
-
-    def _append(
-        self, wanted: ProducePartition, acks: int, now: float, now_ms: int
-    ) -> tuple[Partition, AppendInfo]:
-        if not ALL_REPLICAS <= acks <= LEADER_ACKS:
-            raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
-        if wanted.records is None:
-            raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
-        if self._ctx.version < _FIRST_WITH_ZSTD and codec_of(wanted.records) == Codec.ZSTD:
-            raise BrokerError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"Produce requests with version {self._ctx.version} are not allowed to use zstd",
-            )
-        if not self._has_transactional_id and is_transactional(wanted.records):
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is told")
-        partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
-        if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
-            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
-        return partition, partition.append_as_leader(wanted.records, acks=acks, now=now, now_ms=now_ms)
+        self._checked.clear()
+        self._request = self._request._replace(partitions=[])
 
     def _refused(self, wanted: ProducePartition, error: BrokerError) -> ProducedPartition:
         result = self._failed(wanted, error.code, error.message)
@@ -163,6 +208,18 @@ class _Produce:
                 self._node, code, wanted.topic, wanted.topic_id, wanted.partition
             ),
         )
+
+    # --- answering
+
+    def answer(self) -> Buffers | asyncio.Future[Buffers]:
+        """By the acks asked for."""
+        if self._request.acks == NO_ACKS:
+            return self.without_reply()
+        if self._request.acks == ALL_REPLICAS:
+            return self.reply_when_replicated(max(self._request.timeout_ms, 0) / 1000)
+        if any(partition.flushes_each_append for partition, _ in self.appended):
+            return self.reply_when_flushed()
+        return self.reply()
 
     def reply(self) -> Buffers:
         hints = [result.current_leader for result in self._results]

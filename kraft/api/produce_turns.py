@@ -1,10 +1,15 @@
-"""Produces of transactional producers: admitted by the coordinator, and in the order in which they came.
+"""Produces that cannot be appended at once, in the order in which they came.
 
-    api/produce -> Turn.take --None----------------> appended at once: nothing to ask, nobody before it
-                       `--a turn--> after the one before it on its connection -> Admission.ask -> appended
+    api/produce -> Turn.take --None--> appended at once: nothing to ask, nobody before it; unless it takes
+                       |               long to check: then it takes a turn after all (Turn.begin)
+                       `--a turn--> `come`: after the one before it on its connection
+                                    (checked, by another thread if that takes long)
+                                    `admitted`: asked for, where it opens a transaction -> appended -> `end`
 
-Only the first batch of a transaction on a partition is asked for. What comes behind it on the same
-connection waits, or it would be appended first; the connection's other requests go on.
+What comes behind such a produce on the same connection waits, or it would be appended first: batches of an
+idempotent producer would be out of order. The connection's other requests go on.
+
+Only the first batch of a transaction on a partition is asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ FIRST_TO_ADD: Final = 12
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
-_LAST: Final = "last transactional produce"
+_LAST: Final = "last produce in turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +81,37 @@ class Turn:
         if before is not None and before.done():
             del state[_LAST]
             before = None
-        if before is None and not any(_to_ask(node, ctx.version, request, refused)):
+        if before is None and not (
+            request.transactional_id is not None and any(_to_ask(node, ctx.version, request, refused))
+        ):
             return None
+        return cls.begin(node, ctx, request, refused)
+
+    @classmethod
+    def begin(
+        cls,
+        node: NodeContext,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+    ) -> Turn:
+        """It must not be appended now. Nothing may have happened since `take`."""
         done: asyncio.Future[None] = node.loop.create_future()
-        state[_LAST] = done
+        before = ctx.connection.state.get(_LAST)
+        ctx.connection.state[_LAST] = done
         return cls(node, ctx.version, request, refused, before, done)
 
-    async def come(self) -> dict[int, BrokerError]:
-        """Wait for it. By the place of the partition in the request: why its batch must not be appended.
-        What is appended must be so before anything else happens; then `end`."""
+    async def come(self) -> None:
+        """Wait for what came before it on its connection."""
         if self._before is not None:
             await self._before
+
+    async def admitted(self) -> dict[int, BrokerError]:
+        """By the place of the partition in the request: why its batch must not be appended. What is appended
+        must be so before anything else happens; then `end`."""
         admission = self._node.admission
-        assert admission is not None
+        if admission is None or self._request.transactional_id is None:
+            return dict(self._refused)
         for place, partition, header in _to_ask(self._node, self._version, self._request, self._refused):
             guard = admission.guards.begin(partition.tp, header.producer_id)
             producer = Producer(header.producer_id, header.producer_epoch)

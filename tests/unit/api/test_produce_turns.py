@@ -15,7 +15,7 @@ from kraft.api.produce_turns import Turn
 from kraft.txn_leader import Guards
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.batch import Record, encode_batch, read_header
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -76,6 +76,11 @@ def run(test: Callable[[Leader], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+async def through(turn: Turn) -> dict[int, BrokerError]:
+    await turn.come()
+    return await turn.admitted()
+
+
 async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -87,7 +92,7 @@ def test_what_comes_behind_the_first_batch_waits_for_it_and_asks_nothing() -> No
         first, second = leader.take(0), leader.take(1)
         assert first is not None
         assert second is not None
-        coming = [asyncio.ensure_future(first.come()), asyncio.ensure_future(second.come())]
+        coming = [asyncio.ensure_future(through(first)), asyncio.ensure_future(through(second))]
         await settle()
         assert leader.admission.questions == [False]
         leader.admission.answer.set_result(ErrorCode.NONE)
@@ -102,7 +107,7 @@ def test_what_comes_behind_the_first_batch_waits_for_it_and_asks_nothing() -> No
         assert await coming[1] == {}
         leader.append(1)
         second.end()
-        assert await third.come() == {}
+        assert await through(third) == {}
         leader.append(2)
         third.end()
         assert leader.take(3) is None
@@ -117,7 +122,7 @@ def test_what_was_admitted_to_a_transaction_that_is_over_is_not_appended(between
     async def test(leader: Leader) -> None:
         turn = leader.take(0)
         assert turn is not None
-        coming = asyncio.ensure_future(turn.come())
+        coming = asyncio.ensure_future(through(turn))
         await settle()
         if between == "a marker":
             leader.admission.guards.marker_written(T0, PRODUCER.producer_id)
@@ -150,7 +155,7 @@ def test_refusals_are_told_in_the_words_of_the_version(
         turn = leader.take(0, version)
         assert turn is not None
         leader.admission.answer.set_result(said)
-        assert (await turn.come())[0].code is told
+        assert (await through(turn))[0].code is told
         turn.end()
         assert leader.admission.questions == [version >= 12]
 

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
-from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong
+from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong, check
 from metadata_quorum.batch import Record, check_crc, decode_batch, encode_batch, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, open_log, read_all
@@ -297,16 +297,17 @@ def test_too_much_for_at_once_changes_nothing(tmp_path, codec: int):
     before = bytes(sent)
     for steps in (0, 10, 1000, 1999):
         with pytest.raises(TakesLong):
-            log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(steps))
-        assert (bytes(sent), log.log_end_offset, log.size) == (before, 0, 0)
-    log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(100_000))
+            check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(steps))
+        assert bytes(sent) == before
+    checked = check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(100_000))
+    log.append_as_leader(checked, leader_epoch=0, now_ms=NOW_MS)
     assert len(read_all(log)) == 2000
 
 
 def test_headers_are_as_much_work_as_records(log: Log):
     sent = crafted(RECORD._replace(headers=(("", None),) * 5000))
     with pytest.raises(TakesLong):
-        log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS, effort=Effort(5000))
+        check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(5000))
 
 
 def test_a_follower_takes_no_marker_that_is_none(log: Log):

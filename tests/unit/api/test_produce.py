@@ -1,0 +1,224 @@
+"""Produce, from the request's bytes to the response's: what is refused, and what takes long to check."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.produce.v9.response import ProduceResponse as ResponseV9
+from kio.serial import entity_reader
+
+from data_plane.log.config import LogConfig
+from data_plane.log.validation import AT_ONCE_STEPS
+from data_plane.partition import Partition
+from kraft.api import produce
+from kraft.net.connection import ProtocolError
+from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import ZERO_UUID, PartitionRegistration, TopicPartition
+from tests.logs import NOW_MS, open_log, read_all
+
+MANY = AT_ONCE_STEPS + 1
+LEADER = PartitionRegistration((1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
+
+
+class Broker:
+    """Leads one partition, for one connection."""
+
+    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.executor = ThreadPoolExecutor(2)
+        self.go = threading.Event()
+        self.jobs = 0
+        host: Any = SimpleNamespace(
+            broker_id=1,
+            eligible={1: 1},
+            lag_time_max=30.0,
+            has_online_dir=lambda *_: True,
+            flush=lambda _: None,
+            ask_for_isr=lambda *_: None,
+            fault=lambda *_: None,
+        )
+        self.partition = Partition(TopicPartition("t", 0), ZERO_UUID, open_log(directory, config), host)
+        self.partition.become_leader(LEADER, 0.0)
+        self.node: Any = SimpleNamespace(
+            authorizer=None,
+            admission=None,
+            partitions=SimpleNamespace(get=lambda *_: self.partition),
+            image=SimpleNamespace(topic=lambda _: None),
+            loop=SimpleNamespace(
+                time=loop.time,
+                create_future=loop.create_future,
+                create_task=loop.create_task,
+                run_in_executor=self.run_in_executor,
+            ),
+            deadlines=SimpleNamespace(call_later=lambda *_: None),
+            now_ms=lambda: NOW_MS,
+            long_checks=asyncio.Semaphore(2),
+        )
+        self.connection = SimpleNamespace(state={}, listener="")
+
+    def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        self.jobs += 1
+
+        def when_told() -> Any:
+            assert self.go.wait(10)
+            return work()
+
+        return asyncio.get_running_loop().run_in_executor(self.executor, when_told)
+
+    def produce(self, *batches: bytes, acks: int = 1, version: int = 9) -> Any:
+        """The response, or a future of it; each batch is for the same partition."""
+        ctx: Any = SimpleNamespace(
+            version=version, connection=self.connection, client_id="c", work=None, framed=lambda body: body[0]
+        )
+        return produce.handle(self.node, ctx, memoryview(bytearray(request(version, batches, acks))))
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [value for _, value in read_all(self.partition.log)]
+
+
+def request(version: int, batches: Sequence[bytes], acks: int) -> bytes:
+    parts = [struct.pack(">hhii", -1, acks, 1000, 1), b"\0\1t", struct.pack(">i", len(batches))]
+    if version < 9:
+        parts += [struct.pack(">ii", 0, len(batch)) + batch for batch in batches]
+        return b"".join(parts)
+    head = b"\0" + struct.pack(">hi", acks, 1000) + b"\2" + b"\2t" + bytes((len(batches) + 1,))
+    return head + b"".join(b"\0\0\0\0" + uvarint(len(b) + 1) + b + b"\0" for b in batches) + b"\0\0"
+
+
+def uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def partitions(response: bytes) -> Any:
+    decoded, _ = entity_reader(ResponseV9)(response, 0)
+    return decoded.responses[0].partition_responses
+
+
+def batch(*values: bytes, **fields: Any) -> bytes:
+    return encode_batch([Record(-1, NOW_MS, None, value) for value in values], **fields)
+
+
+def idempotent(sequence: int, *values: bytes) -> bytes:
+    return batch(*values, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def run(directory: Path, test: Callable[[Broker], Awaitable[None]], config: LogConfig | None = None) -> None:
+    async def main() -> None:
+        broker = Broker(directory, config)
+        try:
+            await test(broker)
+        finally:
+            broker.go.set()
+            broker.executor.shutdown()
+
+    asyncio.run(main())
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_bad_records_are_named_in_the_answer(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        late = [Record(-1, NOW_MS + far, None, b"v") for far in (0, 2 * 3_600_000, 0, 3 * 3_600_000)]
+        refused, appended = partitions(broker.produce(encode_batch(late, compression=1), batch(b"good")))
+        assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert refused.error_message == "One or more records have been rejected due to invalid timestamp"
+        assert [error.batch_index for error in refused.record_errors] == [1, 3]
+        assert all("out of range" in error.batch_index_error_message for error in refused.record_errors)
+        assert (refused.base_offset, appended.error_code, appended.base_offset) == (-1, 0, 0)
+        assert broker.values == [b"good"]
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)]
+)
+def test_zstd_came_with_version_7(tmp_path: Path, version: int, code: ErrorCode) -> None:
+    async def test(broker: Broker) -> None:
+        response = broker.produce(batch(b"v", compression=4), version=version)
+        assert struct.unpack_from(">h", response, 4 + 3 + 4 + 4)[0] == code
+
+    run(tmp_path, test)
+
+
+def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        long = broker.produce(idempotent(0, *[b"long"] * MANY), acks=-1)
+        behind = [broker.produce(idempotent(MANY + i, b"behind")) for i in range(2)]
+        await settle()
+        assert (broker.jobs, broker.values) == (1, [])
+        broker.go.set()
+        answers = [partitions(await each)[0] for each in (long, *behind)]
+        assert [answer.error_code for answer in answers] == [0, 0, 0]
+        assert [answer.base_offset for answer in answers] == [0, MANY, MANY + 1]
+        assert broker.values[MANY - 1 :] == [b"long", b"behind", b"behind"]
+        assert partitions(broker.produce(batch(b"at once")))[0].base_offset == MANY + 2
+        assert broker.jobs == 1
+
+    run(tmp_path, test)
+
+
+def test_of_many_small_batches_the_rest_is_checked_elsewhere(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        batches = [batch(*[b"%d" % i] * (AT_ONCE_STEPS // 3)) for i in range(7)]
+        answers = partitions(await broker.produce(*batches))
+        assert [answer.base_offset for answer in answers] == [i * (AT_ONCE_STEPS // 3) for i in range(7)]
+        assert 0 < broker.jobs < 7
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_is_refused_after_a_long_check(tmp_path: Path, codec: int) -> None:
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        keyless = batch(*[b"v"] * MANY, compression=codec)
+        refused = partitions(await broker.produce(keyless))[0]
+        assert refused.error_code == ErrorCode.INVALID_RECORD
+        assert len(refused.record_errors) == 1000
+        assert broker.values == []
+
+    run(tmp_path, test, LogConfig(cleanup_policy=("compact",)))
+
+
+def test_leadership_is_lost_during_a_long_check(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        answer = broker.produce(batch(*[b"v"] * MANY))
+        await settle()
+        broker.partition.become_follower(
+            PartitionRegistration((1, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1)
+        )
+        broker.go.set()
+        assert partitions(await answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.values == []
+        assert broker.produce(batch(b"v"))  # the connection goes on
+
+    run(tmp_path, test)
+
+
+def test_nothing_is_told_of_acks_0_but_the_end(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        assert await broker.produce(batch(*[b"v"] * MANY), acks=0) == ()
+        with pytest.raises(ProtocolError):
+            await broker.produce(batch(*[b"v"] * MANY, control=True), batch(*[b"v"] * MANY), acks=0)
+
+    run(tmp_path, test)
