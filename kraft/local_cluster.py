@@ -9,6 +9,9 @@ A `LocalCluster` either owns its nodes (they end with this process, whatever end
 `detached`, leaves them running. `attach` finds a cluster of another process by its directory:
 that is how `kraft node kill 2` reaches the nodes of a `kraft up` in another terminal. Programs that
 serve the cluster from beside it (a proxy between its nodes) can be made known to it, and end with it.
+
+Settings may hold passwords, and node.log what a node says of them: every file is its owner's alone, whatever
+an earlier run or the umask left.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ import psutil
 from kraft.bootstrap import parse_user
 from kraft.config import Config, format_properties, parse_properties
 from kraft.storage import format_storage, random_uuid, uuid_text
-from metadata_quorum.disk import OsDisk
+from metadata_quorum.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
 from metadata_quorum.errors import ExitCode, FatalError
 
 HOST: Final = "127.0.0.1"
@@ -191,10 +194,7 @@ class LocalCluster:
             "companions": {name: asdict(each) for name, each in self.companions.items()},
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
-        path = self.directory / "cluster.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
-        temporary.replace(path)
+        _write_private(self.directory / "cluster.json", json.dumps(content, indent=2) + "\n")
 
     def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
         disk = OsDisk()
@@ -202,8 +202,9 @@ class LocalCluster:
             properties = {**self._properties(node), **settings}
             config = Config.from_properties(properties)
             try:
-                self.home(node.id).mkdir(parents=True, exist_ok=True)
-                (self.home(node.id) / "server.properties").write_text(format_properties(properties))
+                disk.make_dirs(str(self.home(node.id)))
+                self.home(node.id).chmod(PRIVATE_DIRECTORY)
+                _write_private(self.home(node.id) / "server.properties", format_properties(properties))
             except OSError as error:
                 raise FatalError(
                     ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
@@ -219,7 +220,7 @@ class LocalCluster:
         path = self.home(node_id) / "server.properties"
         properties = {**parse_properties(path.read_text()), **settings}
         Config.from_properties(properties)
-        path.write_text(format_properties(properties))
+        _write_private(path, format_properties(properties))
 
     def _properties(self, node: LocalNode) -> dict[str, str]:
         copies = str(min(3, len(self.nodes)))
@@ -385,7 +386,7 @@ class LocalCluster:
         """
         is_ours = self.owner == os.getpid()
         alone: dict[str, Any] = {"process_group": 0} if is_ours else {"start_new_session": True}
-        with open(output, "ab") as log:
+        with open(output, "ab", opener=_open_private) as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **alone)
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
@@ -432,6 +433,17 @@ class LocalCluster:
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """A new file in its place: none keeps the mode of an older one."""
+    OsDisk().write_atomic(str(path), text.encode())
+
+
+def _open_private(path: str, flags: int) -> int:
+    fd = os.open(path, flags, PRIVATE_FILE)
+    os.fchmod(fd, PRIVATE_FILE)
+    return fd
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
 from kraft.net.server import Peer, Server
 from kraft.roles import BrokerRole, ControllerRole
-from kraft.scram_users import DECOY_SECRET_BYTES, ScramUsers
+from kraft.scram_users import ScramUsers
 from kraft.storage import Storage
 from kraft.throttling import QuotaWatch, admitted
 from metadata_quorum.disk import Disk
@@ -88,7 +88,7 @@ class Node:
         self.context.logins = self.security.logins
         users = read_users(disk, config) if config.is_controller else ()
         self.context.authorizer = authorizer_of(config)
-        self.context.scram_users = ScramUsers(users, random.randbytes(DECOY_SECRET_BYTES))
+        self.context.scram_users = ScramUsers(users)
         self.controller_links = ControllerLinks(
             loop,
             {v.node_id: Address(v.host, v.port) for v in config.voters},

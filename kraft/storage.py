@@ -21,7 +21,7 @@ from uuid import UUID
 from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.bootstrap import write_users
 from kraft.config import Config
-from metadata_quorum.disk import Disk
+from metadata_quorum.disk import PRIVATE_FILE, Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
 from metadata_quorum.records import UserScramCredentialRecord
@@ -137,7 +137,7 @@ def lock_storage(config: Config) -> list[int]:
     held: list[int] = []
     for directory in _all_dirs(config):
         try:
-            fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
             held.append(fd)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -100,6 +100,8 @@ class ClaimLeadership(Command):
     bootstrap_min_insync_replicas: Int32 = 1
     bootstrap_users: Annotated[tuple[UserScramCredentialRecord, ...], Tag(0)] = ()
     """Who may log in before anybody could be asked to let them."""
+    decoy_secret: Annotated[String, Tag(1)] = ""
+    """Drawn by the proposer; the first one counts (scram.py)."""
 
 
 @_row(2)

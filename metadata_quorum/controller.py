@@ -56,6 +56,7 @@ from metadata_quorum.requests import (
     HeartbeatRequest,
     RegisterBrokerRequest,
 )
+from metadata_quorum.scram import DECOY_SECRET_BYTES
 from metadata_quorum.sessions import BrokerSessions
 from metadata_quorum.state_machine import MetadataStateMachine, decide
 
@@ -168,6 +169,7 @@ class Controller:
             ),
             bootstrap_min_insync_replicas=self.config.min_insync_replicas,
             bootstrap_users=self.config.bootstrap_users,
+            decoy_secret=self._random.randbytes(DECOY_SECRET_BYTES).hex(),
         )
         # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
         self._raft.propose(c.encode(c.Proposal(term, self._now_ms(), claim)), lambda applied: None)

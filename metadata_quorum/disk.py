@@ -9,6 +9,8 @@ loses unsynced pages, tears writes, fills up or fails an fsync. The rules that c
   retried (the kernel may have dropped the dirty pages); the caller takes the directory offline. What the
   process, and not the disk, is to blame for (`is_of_disk`) ends no more than the work that asked for it.
 * Paths are plain strings below a directory that the caller owns.
+* What is made here is the node's alone, files 0600 and directories 0700: they hold what users wrote, and what
+  lets users in.
 
 Lowest floor: used by the Raft journal (metadata_quorum/raft) and the partition log (data_plane/log).
 """
@@ -21,6 +23,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_DIRECTORY: Final = 0o700
 
 _NOT_OF_DISK: Final = frozenset(
     {
@@ -188,7 +193,7 @@ class OsDisk:
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return OsFile(os.open(path, flags, PRIVATE_FILE))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -200,7 +205,12 @@ class OsDisk:
             return []
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent:
+            self.make_dirs(parent)
+        os.mkdir(path, PRIVATE_DIRECTORY)
 
     def remove(self, path: str) -> None:
         try:

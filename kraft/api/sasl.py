@@ -56,7 +56,7 @@ def _begin(node: NodeContext, rules: LoginRules, mechanism: str) -> Exchange:
     users = node.scram_users
     assert users is not None
     nonce = base64.b64encode(node.random.randbytes(_NONCE_BYTES)).decode()
-    return ScramExchange(BY_SASL_NAME[mechanism], users.find, nonce, users.decoy_secret)
+    return ScramExchange(BY_SASL_NAME[mechanism], users.find, nonce, users.decoy)
 
 
 async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: Message) -> Response:

@@ -18,9 +18,10 @@ from typing import Final
 
 from kraft.net.security import AuthenticationFailed
 from metadata_quorum.records import UserScramCredentialRecord
-from metadata_quorum.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism
+from metadata_quorum.scram import ScramMechanism
 
 FindCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord | None]
+DecoyCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord]
 
 # Possessive: what has been taken is never given back, so that a message costs its length once.
 _FIRST: Final = re.compile(
@@ -38,15 +39,15 @@ class ScramExchange:
     """One login under way."""
 
     def __init__(
-        self, mechanism: ScramMechanism, find: FindCredential, nonce: str, decoy_secret: bytes
+        self, mechanism: ScramMechanism, find: FindCredential, nonce: str, decoy: DecoyCredential
     ) -> None:
-        """`nonce`: random, printable, without commas. `decoy_secret`: what salts of nobody are made from."""
+        """`nonce`: random, printable, without commas. `decoy`: what a name is shown that nobody has."""
         self.mechanism = mechanism.sasl_name
         self._numbered = mechanism
         self._hash = mechanism.hash_name
         self._find = find
         self._nonce = nonce
-        self._decoy_secret = decoy_secret
+        self._decoy = decoy
         self._name = ""
         self._known = False
         self._credential: UserScramCredentialRecord | None = None
@@ -73,7 +74,8 @@ class ScramExchange:
             )
         found = None if _BY_TOKEN in said["extensions"].lower() else self._find(self._name, self._numbered)
         self._known = found is not None
-        self._credential = found if found is not None else self._decoy()
+        nobodys = self._decoy(self._name, self._numbered)  # for everybody, that it takes the same time
+        self._credential = nobodys if found is None else found
         self._binding = base64.b64encode(said["binding"].encode()).decode()
         self._nonce = said["nonce"] + self._nonce
         salt = base64.b64encode(self._credential.salt).decode()
@@ -97,19 +99,6 @@ class ScramExchange:
             raise self._refusal()
         self.user = self._name
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))
-
-    def _decoy(self) -> UserScramCredentialRecord:
-        """Nobody's: the same for a name each time."""
-        made_up = hmac.digest(self._decoy_secret, f"{self._hash}:{self._name}".encode(), "sha512")
-        size = hashlib.new(self._hash).digest_size
-        return UserScramCredentialRecord(
-            name=self._name,
-            mechanism=int(self._numbered),
-            salt=made_up[:SALT_BYTES],
-            stored_key=made_up[:size],
-            server_key=made_up[:size],
-            iterations=MIN_ITERATIONS,
-        )
 
     def _refusal(self) -> AuthenticationFailed:
         return AuthenticationFailed(

@@ -35,6 +35,7 @@ from metadata_quorum.records import (
     UnregisterBrokerRecord,
 )
 from metadata_quorum.replies import BrokerRegistered, Claimed
+from metadata_quorum.scram import decoy_secret_of, decoy_secret_record
 
 FENCED, UNFENCED = 1, -1
 """BrokerRegistrationChangeRecord.fenced"""
@@ -43,10 +44,15 @@ FENCED, UNFENCED = 1, -1
 def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
     """A term begins. The very first one also finalizes the features, as Kafka's format tool does."""
     decision = Decision(reply=Claimed(command.leader_id))
+    if command.decoy_secret and not decoy_secret_of(image):
+        decision.records.append(decoy_secret_record(command.decoy_secret))
     if image.features:
         return decision
     levels = {f.name: f.level for f in command.bootstrap_features}
-    decision.records += [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    # Features first: readers judge all other records by them.
+    decision.records[:0] = [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
+    ]
     decision.records += command.bootstrap_users
     if levels.get(ELR_FEATURE, 0) >= 1:
         # ELR is judged by committed values only, so the cluster's default must be one.

@@ -3,6 +3,8 @@ wrong with it, pass the same suite."""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +34,22 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return f"{tmp_path}/file"
+
+
+def test_what_the_operating_system_keeps_is_its_owners_alone(tmp_path: Path) -> None:
+    os_disk = OsDisk()
+    before = os.umask(0)
+    try:
+        os_disk.make_dirs(f"{tmp_path}/a/b/c")
+        os_disk.make_dirs(f"{tmp_path}/a/b/c")
+        os_disk.open(f"{tmp_path}/a/b/c/f", create=True).close()
+        os_disk.write_atomic(f"{tmp_path}/a/g", b"x")
+        with pytest.raises(FileExistsError):
+            os_disk.make_dirs(f"{tmp_path}/a/g")
+    finally:
+        os.umask(before)
+    made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert made == {"a": 0o700, "b": 0o700, "c": 0o700, "f": 0o600, "g": 0o600}
 
 
 def test_appends_lie_one_after_another(disk: Disk, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 
@@ -32,6 +33,28 @@ def test_create_formats_every_node(tmp_path):
     assert found["bootstrap"] == cluster.bootstrap
     assert [n["id"] for n in found["nodes"]] == [1, 2, 3]
     assert {"pid", "client_port", "controller_port", "http_port"} <= found["nodes"][0].keys()
+
+
+def test_what_it_writes_is_its_owners_alone(tmp_path):
+    """A password in a setting, also where an earlier run or the umask lets everybody read."""
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required username=a password=b;"
+    settings = {"listener.name.plaintext.plain.sasl.jaas.config": jaas}
+    before = os.umask(0)
+    try:
+        for _ in range(2):
+            cluster = LocalCluster.create(tmp_path / "c", nodes=1, port=20_000, settings=settings)
+            home = cluster.home(1)
+            cluster.configure(1, {"num.partitions": "4"})
+            cluster._background(["true"], home / "node.log").wait()
+            made = [home, *home.iterdir(), *(home / "data").rglob("*"), tmp_path / "c" / "cluster.json"]
+            assert {path.name for path in made} >= {"server.properties", "node.log", "meta.properties"}
+            for path in made:
+                mode = stat.S_IMODE(path.stat().st_mode)
+                assert mode == (0o700 if path.is_dir() else 0o600), path
+            for name in (".", "server.properties", "node.log"):  # as an earlier version left them
+                (home / name).chmod(0o777)
+    finally:
+        os.umask(before)
 
 
 def test_a_directory_is_taken_up_again_with_other_ports(tmp_path):

@@ -39,7 +39,7 @@ class Connection:
             loop=self.loop,
             random=random.Random(1),
             logins={"IN": rules},
-            scram_users=ScramUsers([anna], b"secret"),
+            scram_users=ScramUsers([anna]),
         )
         self.peer = Peer("IN", "127.0.0.1", 1, authenticated=False)
 

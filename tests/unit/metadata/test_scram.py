@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_quorum.commands import AlterUserScram, ClaimLeadership, FeatureLevel, ScramDeletion
+from metadata_quorum.commands import (
+    AlterUserScram,
+    ClaimLeadership,
+    ConfigChange,
+    FeatureLevel,
+    IncrementalAlterConfigs,
+    ScramDeletion,
+)
 from metadata_quorum.decisions.brokers import claim
+from metadata_quorum.decisions.configs import incremental_alter_configs
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.scram import alter_user_scram
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.records import UserScramCredentialRecord
+from metadata_quorum.records import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_quorum.scram import decoy_secret_of
 
 pytestmark = pytest.mark.row("U4")
 
@@ -85,3 +94,24 @@ def test_only_the_first_claim_brings_the_bootstrap_users() -> None:
         begun, alter_user_scram(begun, AlterUserScram(deletions=(ScramDeletion(name="anna", mechanism=1),)))
     )
     assert claim(emptied, command).records == []
+
+
+def test_the_first_claim_gives_the_cluster_its_secret() -> None:
+    """Also a cluster that is older than the secret; and nobody can name what keeps it."""
+    first = ClaimLeadership(
+        leader_id=1, voters=(1,), bootstrap_features=(FeatureLevel(name="metadata.version", level=27),),
+        decoy_secret="one",
+    )  # fmt: skip
+    decision = claim(EMPTY_IMAGE, first)
+    assert decision.records[0] == FeatureLevelRecord(name="metadata.version", feature_level=27)
+    image = after(EMPTY_IMAGE, decision)
+    assert decoy_secret_of(image) == b"one"
+    second = ClaimLeadership(leader_id=2, voters=(1,), decoy_secret="two")
+    assert claim(image, second).records == []
+    assert decoy_secret_of(after(ANNA, claim(ANNA, second))) == b"two"
+    [(kind, name)] = [each for each in image.configs if "secret" in repr(image.configs[each])]
+    change = IncrementalAlterConfigs(
+        changes=(ConfigChange(resource_type=kind, resource_name=name, operations=()),)
+    )
+    [result] = incremental_alter_configs(image, change).reply  # type: ignore[attr-defined]
+    assert result.error is ErrorCode.INVALID_REQUEST

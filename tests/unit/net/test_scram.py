@@ -13,9 +13,11 @@ import pytest
 from kraft.bootstrap import parse_user
 from kraft.net.scram import ScramExchange
 from kraft.net.security import AuthenticationFailed, Login, Scram
+from kraft.scram_users import ScramUsers
 from metadata_quorum.errors import FatalError
-from metadata_quorum.records import UserScramCredentialRecord
-from metadata_quorum.scram import ScramMechanism, derive, salted
+from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.records import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_quorum.scram import Decoys, ScramMechanism, decoy_secret_record, derive, salted
 
 pytestmark = pytest.mark.row("U4")
 
@@ -30,7 +32,8 @@ def exchange(
     *known: UserScramCredentialRecord, mechanism: ScramMechanism = ScramMechanism.SHA_256, nonce: str = "ours"
 ) -> ScramExchange:
     by_name = {(each.name, each.mechanism): each for each in known}
-    return ScramExchange(mechanism, lambda user, kind: by_name.get((user, int(kind))), nonce, b"secret")
+    decoys = Decoys(b"secret", known)
+    return ScramExchange(mechanism, lambda user, kind: by_name.get((user, int(kind))), nonce, decoys.of)
 
 
 def test_the_exchange_of_the_rfc() -> None:
@@ -165,3 +168,41 @@ def test_users_that_are_refused_without_telling_the_password(argument: str) -> N
     with pytest.raises(FatalError) as refused:
         parse_user(argument, random.Random(1))
     assert "hidden" not in str(refused.value)
+
+
+def test_strangers_look_like_users_to_every_broker_and_after_every_restart() -> None:
+    """Neither iterations nor salts nor two brokers' answers nor a restart tells who exists."""
+    kinds = ((4096, b"0123456789abcdefghijklmnop"), (8192, bytes(range(32))))
+    users = [
+        derive(f"user-{n}", ScramMechanism.SHA_256, b"p" * 32, salt, iterations)
+        for n, (iterations, salt) in enumerate(kinds)
+    ]
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay(FeatureLevelRecord(name="metadata.version", feature_level=27))
+    delta.replay(decoy_secret_record("a secret of the cluster"))
+    for user in users:
+        delta.replay(user)
+    image = delta.apply()
+    brokers = [ScramUsers(bootstrap) for bootstrap in ([], users, users[:1])]
+    for broker in brokers:
+        broker.take(delta, image)
+    seen = set()
+    for n in range(40):
+        answers = [broker.decoy(f"stranger-{n}", ScramMechanism.SHA_256) for broker in brokers]
+        assert answers[1:] == answers[:-1]
+        seen.add((answers[0].iterations, len(answers[0].salt), answers[0].salt.isalnum()))
+    assert seen == {(4096, 26, True), (8192, 32, False)}
+    # A user of the same kind comes, and changes no stranger.
+    more = MetadataDelta(image)
+    more.replay(derive("late", ScramMechanism.SHA_256, b"p" * 32, bytes(range(32)), 8192))
+    brokers[0].take(more, more.apply())
+    for n in range(40):
+        before, after = (each.decoy(f"stranger-{n}", ScramMechanism.SHA_256) for each in brokers[:2])
+        assert before == after
+
+
+def test_before_the_first_metadata_a_restart_tells_nothing() -> None:
+    users = [derive("user", ScramMechanism.SHA_512, b"p" * 64, b"s" * 26, 5000)]
+    first, second = (ScramUsers(users).decoy("stranger", ScramMechanism.SHA_512) for _ in range(2))
+    assert first == second
+    assert first.iterations == 5000
