@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
+from uuid import UUID
 
 from spark_connector.errors import SourceError
 from spark_connector.offsets import TopicPartition
@@ -21,6 +22,10 @@ class TopicLookup(Protocol):
         """All partitions of those of the topics that exist."""
         ...
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """Of those whose partitions were asked for last; old brokers know none."""
+        ...
+
 
 def assigned_partitions(topics: Topics, lookup: TopicLookup) -> frozenset[TopicPartition]:
     """Those that exist."""
@@ -31,6 +36,10 @@ def assigned_partitions(topics: Topics, lookup: TopicLookup) -> frozenset[TopicP
         case Subscribe(names):
             return frozenset(lookup.partitions_of(names))
     return frozenset(lookup.partitions_of(name for name in lookup.topic_names() if topics.matches(name)))
+
+
+def ids_of(partitions: Iterable[TopicPartition], lookup: TopicLookup) -> dict[str, UUID]:
+    return lookup.topic_ids({each.topic for each in partitions})
 
 
 def require_all(topics: Topics, found: Iterable[TopicPartition]) -> None:

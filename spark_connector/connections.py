@@ -111,6 +111,7 @@ class Cluster:
         self._clients: dict[Address, PeerClient] = {}
         self._dialling: dict[Address, asyncio.Lock] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
         self._gone: set[str] = set()  # topics that were waited for in vain
         self._turn = 0  # whose turn it is to be asked for metadata
@@ -125,6 +126,10 @@ class Cluster:
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         """All partitions of those of the topics that exist. A topic that is missing is waited for once."""
         return self.run(self._partitions_of(sorted(set(topics))))
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """Of those whose partitions were asked for last; old brokers know none."""
+        return {name: self._topic_ids[name] for name in topics if name in self._topic_ids}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Partitions that do not exist are left out; here and below."""
@@ -224,6 +229,8 @@ class Cluster:
             code = ErrorCode(topic.error_code)
             if code not in RETRIABLE and code != ErrorCode.NONE:
                 raise SourceError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
+            if not topic.error_code and topic.topic_id != ZERO_UUID:
+                self._topic_ids[topic.name] = topic.topic_id
             for each in topic.partitions:
                 self._leaders[TopicPartition(topic.name, each.partition_index)] = Leader(
                     topic.topic_id, each.leader_id, each.leader_epoch

@@ -2,24 +2,30 @@
 
     {"flights": {"0": 23, "1": -1}}     in options: -1 is the latest offset, -2 the earliest one
     {"flights": {"0": 23, "1": 940}}    in checkpoints: the next offset to read, of every partition
+    {"flights@H4s...Qw": {}}            in checkpoints: the topic's id, so that one made anew is told from it
 
-The JSON is that of Spark's own Kafka source, so that a query can be moved with its checkpoint.
+The JSON is that of Spark's own Kafka source, so that a query can be moved with its checkpoint. To that source
+an id is a topic without partitions, which is nothing; no topic's name has an @ in it.
 `Bound` is what the options say; `resolve` asks the cluster what it means now.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from uuid import UUID
 
 from spark_connector.errors import DataLossError, SourceError
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 """Stand for an offset in options only."""
+_ID: Final = "@"
+"""Between a topic's name and its id in checkpoints."""
 NO_OFFSET: Final = -1
 """What a cluster answers where no record is as young as the time asked for."""
 
@@ -33,19 +39,43 @@ class TopicPartition(NamedTuple):
 
 
 Offsets: TypeAlias = dict[TopicPartition, int]
+TopicIds: TypeAlias = Mapping[str, UUID]
+"""By name, so far as they are known: checkpoints of Spark's own source and old brokers have none."""
 SparkOffset: TypeAlias = dict[str, dict[str, int]]
 """What goes into checkpoints, through Spark's own JSON."""
+
+
+class StreamOffset(NamedTuple):
+    """How far a query is, and in which topics."""
+
+    offsets: Offsets
+    topic_ids: TopicIds
+
+    def made_anew_since(self, before: StreamOffset) -> frozenset[str]:
+        """Topics that are others now, though they have their names."""
+        ids = before.topic_ids
+        return frozenset(name for name, each in self.topic_ids.items() if ids.get(name, each) != each)
+
+    def without(self, topics: Collection[str]) -> StreamOffset:
+        if not topics:
+            return self
+        return StreamOffset(
+            {each: offset for each, offset in self.offsets.items() if each.topic not in topics},
+            {name: each for name, each in self.topic_ids.items() if name not in topics},
+        )
 
 
 # ---- JSON ------------------------------------------------------------------------------------------
 
 
-def to_spark(offsets: Mapping[TopicPartition, int]) -> SparkOffset:
+def to_spark(offsets: Mapping[TopicPartition, int], topic_ids: TopicIds | None = None) -> SparkOffset:
     """Ordered by topic and partition: Spark compares offsets by their text."""
     document: SparkOffset = {}
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = offset
-    return document
+    return document | {
+        f"{topic}{_ID}{_text_of(each)}": {} for topic, each in sorted((topic_ids or {}).items())
+    }
 
 
 def from_spark(document: SparkOffset) -> Offsets:
@@ -55,6 +85,21 @@ def from_spark(document: SparkOffset) -> Offsets:
         for topic, offsets in document.items()
         for partition, offset in offsets.items()
     }
+
+
+def stream_offset_from_spark(document: SparkOffset) -> StreamOffset:
+    """From a checkpoint, whoever wrote it."""
+    named = (key.split(_ID) for key in document if _ID in key)
+    return StreamOffset(from_spark(document), {topic: _id_of(text) for topic, text in named})
+
+
+def _text_of(topic_id: UUID) -> str:
+    """As Kafka writes it."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _id_of(text: str) -> UUID:
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from kraft.wire.fast_fetch import FetchedPartition
 from metadata_quorum.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.errors import ErrorCode
+from metadata_quorum.model import ZERO_UUID
 from spark_connector.connections import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
@@ -63,9 +64,11 @@ def read_range(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
+    topic_id: UUID | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records with offsets from `start` up to, not including, `end`; those of open and aborted
-    transactions too, unless the properties say `isolation.level=read_committed`.
+    transactions too, unless the properties say `isolation.level=read_committed`. `topic_id`: of the topic
+    whose offsets these are; another one of its name has other records.
 
     Raises `DataLossError`, `CorruptBatchError`, and `SourceError` for all else.
     """
@@ -85,6 +88,7 @@ def read_range(
         end,
         fail_on_data_loss=fail_on_data_loss,
         timeout_s=timeout_s,
+        topic_id=topic_id,
     )
     try:
         for first, batches, aborted in answers:
@@ -113,6 +117,7 @@ class _Answers:
         *,
         fail_on_data_loss: bool,
         timeout_s: float,
+        topic_id: UUID | None,
     ) -> None:
         self._source = source
         self._partition = partition
@@ -123,7 +128,7 @@ class _Answers:
         self._largest_batch_bytes = 0  # of those that an answer was too small for
         self._fetch_bytes = self._needed_bytes(FIRST_RECORD_BYTES, FIRST_FETCH_BYTES)
         self._leader: Leader | None = None
-        self._topic_id: UUID | None = None  # of the first answer: what was known before may be old
+        self._topic_id = topic_id  # else of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
         self._failures = _Failures()
 
@@ -183,8 +188,8 @@ class _Answers:
         leader = self._source.leader_of(self._partition, anew=self._failures.count > 0)
         if leader is None:
             raise _Gone("there is no such partition")
-        if self._topic_id not in (None, leader.topic_id):
-            raise _Lost(self._end, "the topic was made anew")
+        if self._topic_id is not None and leader.topic_id not in (self._topic_id, ZERO_UUID):
+            raise _Gone("the topic was made anew")
         self._leader = leader
 
     def _batches(self, answer: FetchedPartition) -> list[Batch]:

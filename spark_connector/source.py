@@ -32,10 +32,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_connector.assignment import assigned_partitions, require_all
+from spark_connector.assignment import assigned_partitions, ids_of, require_all
 from spark_connector.errors import SinkError, SourceError
 from spark_connector.filters import Pushed, pushed
-from spark_connector.offsets import OffsetRange, SparkOffset, from_spark, resolve_end, resolve_start, to_spark
+from spark_connector.offsets import (
+    OffsetRange,
+    SparkOffset,
+    TopicIds,
+    resolve_end,
+    resolve_start,
+    stream_offset_from_spark,
+    to_spark,
+)
 from spark_connector.options import (
     SourceOptions,
     check_source_options,
@@ -122,8 +130,9 @@ class KraftDataSource(DataSource):
 class ReadTask(InputPartition):
     """A range for one task."""
 
-    def __init__(self, records: OffsetRange) -> None:
+    def __init__(self, records: OffsetRange, topic_ids: TopicIds) -> None:
         self.records = records
+        self.topic_id = topic_ids.get(records.partition.topic)
 
 
 class KraftBatchReader(DataSourceReader):
@@ -141,6 +150,7 @@ class KraftBatchReader(DataSourceReader):
             options.starting, assigned, cluster, latest_if_unmatched=options.latest_if_unmatched
         )
         end = resolve_end(options.ending, assigned, cluster)
+        topic_ids = ids_of(assigned, cluster)
         wanted = self._pushed.partitions(assigned)
         ranges = [OffsetRange(each, start[each], end[each]) for each in sorted(wanted)]
         for each in ranges:
@@ -151,7 +161,7 @@ class KraftBatchReader(DataSourceReader):
                 )
         ranges = self._pushed.ranges(ranges, cluster)
         return [
-            ReadTask(each)
+            ReadTask(each, topic_ids)
             for each in split(ranges, options.min_partitions, options.max_records_per_partition)
         ]
 
@@ -186,7 +196,7 @@ class KraftStreamReader(DataSourceStreamReader):
         return KraftStreamReader, (self._options,)
 
     def initialOffset(self) -> SparkOffset:
-        return to_spark(self._plan.initial_offset())
+        return to_spark(*self._plan.initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark asks for all there is where no limit is set. The numbers are ours to look up: Python cannot
@@ -200,25 +210,26 @@ class KraftStreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        known_start = None if start is None else from_spark(start)
+        known_start = None if start is None else stream_offset_from_spark(start)
         limited = type(limit).__name__ != "ReadAllAvailable"
-        return to_spark(self._plan.latest(known_start, limited=limited))
+        return to_spark(*self._plan.latest(known_start, limited=limited))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._plan.stop_at_what_is_there()
 
     def reportLatestOffset(self) -> SparkOffset | None:
         ends = self._plan.reported()
-        return to_spark(ends) if ends else None
+        return to_spark(*ends) if ends is not None else None
 
     def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
-        return [ReadTask(each) for each in self._plan.tasks(from_spark(start), from_spark(end))]
+        begin, finish = stream_offset_from_spark(start), stream_offset_from_spark(end)
+        return [ReadTask(each, finish.topic_ids) for each in self._plan.tasks(begin, finish)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
 
     def commit(self, end: SparkOffset) -> None:
-        self._plan.committed(from_spark(end))
+        self._plan.committed(stream_offset_from_spark(end))
 
     @property
     def _plan(self) -> StreamPlanner:
@@ -249,6 +260,7 @@ def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBat
             include_headers=options.include_headers,
             fail_on_data_loss=options.fail_on_data_loss,
             timeout_s=options.poll_timeout_ms / 1000,
+            topic_id=task.topic_id,
         )
 
 

@@ -5,20 +5,23 @@
 Spark asks for the latest offsets about every 15 ms while there is nothing to do. The leaders are asked every
 `ASK_INTERVAL_S` at most; a question that comes earlier is answered from what is known where that is news, and
 waits for its turn where it is not, which also keeps Spark from asking in vain.
+
+With the offsets go the topics' ids. One that was deleted and made anew is another topic: that is a data loss,
+and where the query does not mind, the new one is read from its first record.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Final, Protocol
 
-from spark_connector.assignment import TopicLookup, assigned_partitions, require_all
+from spark_connector.assignment import TopicLookup, assigned_partitions, ids_of, require_all
 from spark_connector.errors import DataLossError
 from spark_connector.offsets import (
     OffsetLookup,
     OffsetRange,
-    Offsets,
+    StreamOffset,
+    TopicIds,
     TopicPartition,
     depends_on_now,
     ranges_between,
@@ -56,19 +59,20 @@ class StreamPlanner:
             if options.min_offsets_per_trigger is not None
             else None
         )
-        self._initial: Offsets | None = None
+        self._initial: StreamOffset | None = None
         self._must_anchor = False
-        self._position: Offsets | None = None
-        self._target: Offsets | None = None
+        self._position: StreamOffset | None = None
+        self._target: StreamOffset | None = None
         self._until_available_now = False
 
-    def initial_offset(self) -> Offsets:
+    def initial_offset(self) -> StreamOffset:
         """Where a query without checkpoint begins."""
         if self._initial is None:
             partitions = assigned_partitions(self._options.topics, self._cluster)
             require_all(self._options.topics, partitions)
             matching = {"latest_if_unmatched": self._options.latest_if_unmatched}
-            self._initial = resolve_start(self._options.starting, partitions, self._cluster, **matching)
+            offsets = resolve_start(self._options.starting, partitions, self._cluster, **matching)
+            self._initial = StreamOffset(offsets, ids_of(offsets, self._cluster))
             self._must_anchor = depends_on_now(self._options.starting, **matching)
         return self._initial
 
@@ -76,7 +80,7 @@ class StreamPlanner:
         """`Trigger.AvailableNow`: no further than the logs reach when the first micro-batch is planned."""
         self._until_available_now = True
 
-    def latest(self, start: Offsets | None, *, limited: bool) -> Offsets:
+    def latest(self, start: StreamOffset | None, *, limited: bool) -> StreamOffset:
         """The end of the next micro-batch, which is `start` where there is none yet. Spark 4.1 does not say
         where it is (`start` is None). `limited`: by the options `maxOffsetsPerTrigger` and
         `minOffsetsPerTrigger`."""
@@ -87,34 +91,47 @@ class StreamPlanner:
             return start
         if not limited:
             return ends
+        begin = start.without(ends.made_anew_since(start)).offsets
         if self._delay is not None and not self._until_available_now:
             now_ms = round(self._cluster.now() * 1000)
-            if self._delay.holds_back(start, ends, now_ms):
+            if self._delay.holds_back(begin, ends.offsets, now_ms):
                 return start
         if self._options.max_offsets_per_trigger is None:
             return ends
-        new = self._cluster.earliest(ends.keys() - start.keys())
-        return rate_limited(self._options.max_offsets_per_trigger, new | start, ends)
+        new = self._cluster.earliest(ends.offsets.keys() - begin.keys())
+        most = rate_limited(self._options.max_offsets_per_trigger, new | begin, ends.offsets)
+        return ends._replace(offsets=most)
 
-    def reported(self) -> Offsets | None:
+    def reported(self) -> StreamOffset | None:
         """How far the logs reached when they were last asked."""
         return self._target if self._target is not None else self._ends.known
 
-    def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def tasks(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """What the micro-batch reads, a range for each task."""
         self._position = end
+        begin = self._without_topics_made_anew(start, end).offsets
         if start == self._initial and self._is_relative_to_now():
             # The first micro-batch, planned by an earlier run of the query, which began earlier: at its end.
-            start = {
-                partition: min(offset, end.get(partition, offset)) for partition, offset in start.items()
-            }
-        ranges = ranges_between(start, end, self._cluster, self._report)
+            begin = {each: min(offset, end.offsets.get(each, offset)) for each, offset in begin.items()}
+        ranges = ranges_between(begin, end.offsets, self._cluster, self._report)
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
-    def committed(self, end: Offsets) -> None:
+    def _without_topics_made_anew(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+        """Offsets of a topic say nothing about the next one of its name, which is read from its beginning."""
+        anew = end.made_anew_since(start)
+        if anew:
+            self._report(
+                DataLossError(
+                    "PARTITIONS_DELETED",
+                    f"{', '.join(sorted(anew))}: deleted and made anew; what was not read before is gone.",
+                )
+            )
+        return start.without(anew)
+
+    def committed(self, end: StreamOffset) -> None:
         self._position = end
 
-    def _ends_after(self, start: Offsets) -> Offsets:
+    def _ends_after(self, start: StreamOffset) -> StreamOffset:
         if not self._until_available_now:
             return self._ends.after(start)
         if self._target is None:
@@ -124,7 +141,7 @@ class StreamPlanner:
     def _is_relative_to_now(self) -> bool:
         return depends_on_now(self._options.starting, latest_if_unmatched=self._options.latest_if_unmatched)
 
-    def _anchors(self, start: Offsets) -> bool:
+    def _anchors(self, start: StreamOffset) -> bool:
         """Whether the micro-batch is to be the empty one that puts a start which depends on the time into the
         checkpoint. Without it a query that dies in its first micro-batch would begin later when it is started
         again, because Spark asks for the initial offset anew."""
@@ -143,35 +160,43 @@ class LogEnds:
         self._options = options
         self._cluster = cluster
         self._partitions: frozenset[TopicPartition] = frozenset()
+        self._topic_ids: TopicIds = {}
         self._looked_for_topics_at = float("-inf")
         self._asked_at = float("-inf")
-        self.known: Offsets | None = None
+        self.known: StreamOffset | None = None
 
-    def after(self, start: Mapping[TopicPartition, int]) -> Offsets:
+    def after(self, start: StreamOffset) -> StreamOffset:
         """Ends that were asked for just now, or those known where they differ from `start`."""
         wait_s = self._asked_at + ASK_INTERVAL_S - self._cluster.now()
         if wait_s > 0:
-            if self.known is not None and self.known != start:
+            if self.known is not None and self.known.offsets != start.offsets:
                 return self.known
             self._cluster.pause(wait_s)
         ends = self._ask()
         for _ in range(self._options.fetch_offset_retries - 1):
-            if not (behind := [each for each, end in ends.items() if end < start.get(each, 0)]):
+            if not (behind := _behind(start, ends)):
                 break
-            _log.warning("offsets of %s are lower than before; asking again", sorted(behind))
+            _log.warning("offsets of %s are lower than before; asking again", behind)
             self._cluster.pause(self._options.fetch_offset_retry_interval_ms / 1000)
             ends = self._ask()
         self.known = ends
         return ends
 
-    def _ask(self) -> Offsets:
+    def _ask(self) -> StreamOffset:
         now = self._cluster.now()
         if now - self._looked_for_topics_at >= TOPICS_INTERVAL_S:
             self._partitions = assigned_partitions(self._options.topics, self._cluster)
+            self._topic_ids = ids_of(self._partitions, self._cluster)
             self._looked_for_topics_at = now
         ends = self._cluster.latest(self._partitions)
         self._asked_at = self._cluster.now()
-        return ends
+        return StreamOffset(ends, self._topic_ids)
+
+
+def _behind(start: StreamOffset, ends: StreamOffset) -> list[TopicPartition]:
+    """Partitions that seem to be shorter than they were."""
+    before = start.without(ends.made_anew_since(start)).offsets
+    return sorted(each for each, end in ends.offsets.items() if end < before.get(each, 0))
 
 
 def report_data_loss(options: SourceOptions, error: DataLossError) -> None:

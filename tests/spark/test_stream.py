@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_connector.offsets import Offsets, TopicPartition, from_spark
 from spark_connector.progress import offsets_behind_latest
 from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
 from tests.waiting import wait_until
@@ -23,8 +24,8 @@ def source_of(query: StreamingQuery) -> dict:
     return json.loads(progress.json)["sources"][0]
 
 
-def ends(topic: str, *offsets: int) -> dict:
-    return {topic: {str(partition): offset for partition, offset in enumerate(offsets)}}
+def ends(topic: str, *offsets: int) -> Offsets:
+    return {TopicPartition(topic, partition): offset for partition, offset in enumerate(offsets)}
 
 
 @limited_steps
@@ -44,7 +45,7 @@ def test_available_now_in_limited_steps(spark: SparkSession, topics: Topics, che
         offsets_behind_latest(each.sources[0])["maxOffsetsBehindLatest"] for each in query.recentProgress
     ][:4] == [27, 14, 2, 0]
     told = source_of(query)
-    assert told["endOffset"] == told["latestOffset"] == ends(name, 40, 10, 10)
+    assert from_spark(told["endOffset"]) == from_spark(told["latestOffset"]) == ends(name, 40, 10, 10)
     # What comes later is for the next run.
     topics.fill(name, range(10, 12))
     later = Collected()
@@ -70,7 +71,10 @@ def test_a_query_that_begins_at_the_end_follows_what_comes(
         topics.fill(name, range(1), partitions=3)
         wait_until(lambda: len(got.records()) == 9, "the new partition's first record")
         told = ends(name, 9, 9, 1)
-        wait_until(lambda: source_of(query)["latestOffset"] == told, "progress that tells of the partition")
+        wait_until(
+            lambda: from_spark(source_of(query)["latestOffset"]) == told,
+            "progress that tells of the partition",
+        )
     finally:
         query.stop()
 
@@ -155,6 +159,22 @@ def test_a_topic_that_was_deleted(spark: SparkSession, topics: Topics, checkpoin
     got = Collected()
     stream(spark, {**options, "failOnDataLoss": "false"}, checkpoint, got).awaitTermination()
     assert got.records() == expected(range(3, 5), 1)
+
+
+@pytest.mark.row("S2")
+def test_a_topic_that_was_made_anew(spark: SparkSession, topics: Topics, checkpoint: str):
+    """Offsets of the old one mean nothing in it; its first records are not passed over in silence."""
+    name = topics.make(1)
+    topics.fill(name, range(3), partitions=1)
+    options = topics.options(name, startingOffsets="earliest")
+    stream(spark, options, checkpoint, Collected()).awaitTermination()
+    topics.make_anew(name, 1)
+    topics.fill(name, range(10, 15), partitions=1)
+    with pytest.raises(StreamingQueryException, match=rf"KAFKA_DATA_LOSS.*{name}: deleted and made anew"):
+        stream(spark, options, checkpoint, Collected()).awaitTermination()
+    got = Collected()
+    stream(spark, {**options, "failOnDataLoss": "false"}, checkpoint, got).awaitTermination()
+    assert [value for _, _, value in got.records()] == [b"0/%d" % each for each in range(10, 15)]
 
 
 @pytest.mark.row("S1")

@@ -39,8 +39,16 @@ class Topics:
 
     def make(self, partitions: int = 3, name: str = "topic", **config: str) -> str:
         topic = f"{name}-{next(_numbers)}"
-        self.admin.create_topics([NewTopic(topic, partitions, self._replicas, config=config)])[topic].result()
+        self._create(topic, partitions, config)
         return topic
+
+    def make_anew(self, topic: str, partitions: int) -> None:
+        """Another one of that name."""
+        self.delete(topic)
+        self._create(topic, partitions, {})
+
+    def _create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
+        self.admin.create_topics([NewTopic(topic, partitions, self._replicas, config=config)])[topic].result()
 
     def grow(self, topic: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()

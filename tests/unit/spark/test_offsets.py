@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from spark_connector.offsets import (
     AtTimes,
     Edge,
     OffsetRange,
+    StreamOffset,
     TopicPartition,
     depends_on_now,
     format_offsets,
@@ -25,6 +27,7 @@ from spark_connector.offsets import (
     ranges_between,
     resolve_end,
     resolve_start,
+    stream_offset_from_spark,
     to_spark,
 )
 
@@ -159,3 +162,15 @@ def test_the_error_says_how_to_go_on_without_the_records():
     error = DataLossError("PARTITIONS_DELETED", "a-0 no longer exist.")
     assert str(error).startswith("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] a-0")
     assert "'failOnDataLoss' to 'false'" in str(error)
+
+
+def test_ids_beside_offsets_mean_nothing_to_who_does_not_know_them():
+    """Spark's own source sees a topic without partitions."""
+    offset = StreamOffset({A0: 23, B0: 7}, {"a": UUID(int=5), "b": UUID(int=2**128 - 1)})
+    text = json.dumps(to_spark(*offset))
+    assert stream_offset_from_spark(json.loads(text)) == offset
+    assert from_spark(json.loads(text)) == offset.offsets
+    assert stream_offset_from_spark({"a": {"0": 23}}) == StreamOffset({A0: 23}, {})
+    assert json.loads(text) | {"a": {}, "b": {}} == {
+        "a": {}, "b": {}, "a@AAAAAAAAAAAAAAAAAAAABQ": {}, "b@_____________________w": {},
+    }  # fmt: skip

@@ -20,6 +20,7 @@ from spark_connector.reader import read_range
 from tests.unit.spark.scripted_broker import (
     HANG_UP,
     TOPIC,
+    TOPIC_ID,
     Partition,
     ScriptedBroker,
     Trouble,
@@ -42,9 +43,12 @@ def batch(base: int, *offsets: int, last: int | None = None, **fields: object) -
     return encode_batch(records, base_offset=base, last_offset=last, **fields)  # type: ignore[arg-type]
 
 
+READ_OPTIONS = ("timeout_s", "fail_on_data_loss", "topic_id")
+
+
 def offsets_read(broker: ScriptedBroker, start: int, end: int, **options: object) -> list[int]:
     properties = {"bootstrap.servers": broker.bootstrap}
-    for key in [each for each in options if "_" in each and each not in ("timeout_s", "fail_on_data_loss")]:
+    for key in [each for each in options if "_" in each and each not in READ_OPTIONS]:
         properties[key.replace("_", ".")] = str(options.pop(key))
     batches = read_range(properties, TOPIC, 0, start, end, **({"timeout_s": 10.0} | options))  # type: ignore[arg-type]
     return [offset for each in batches for offset in each["offset"].to_pylist()]
@@ -308,6 +312,20 @@ def test_a_topic_made_anew_between_two_ranges(broker: ScriptedBroker) -> None:
     assert offsets_read(broker, 0, 1) == [0]
     broker.partition = Partition([batch(0, 0, 1)], topic_id=UUID(int=8))
     assert offsets_read(broker, 1, 2) == [1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_made_anew_before_its_range_is_read(broker: ScriptedBroker, known: bool) -> None:
+    """The range was planned for the old one, of which the connection may know."""
+    broker.partition.batches = [batch(base, base) for base in range(5)]
+    if known:
+        assert offsets_read(broker, 0, 1) == [0]
+    broker.partition = Partition([batch(base, base) for base in range(9)], topic_id=UUID(int=8))
+    with pytest.raises(
+        DataLossError, match=r"\[3, 5\) of scripted-0: the(re is no such| topic was made anew)"
+    ):
+        offsets_read(broker, 3, 5, topic_id=TOPIC_ID)
+    assert offsets_read(broker, 3, 5, topic_id=UUID(int=8)) == [3, 4]
 
 
 def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> None:

@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import random
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connector.errors import DataLossError, SourceError
-from spark_connector.offsets import NO_OFFSET, Offsets, TopicPartition
+from spark_connector.offsets import NO_OFFSET, Offsets, StreamOffset, TopicPartition
 from spark_connector.options import source_options
 from spark_connector.stream import ASK_INTERVAL_S, TOPICS_INTERVAL_S, StreamPlanner
 
@@ -26,12 +27,16 @@ class World:
     logs: dict[TopicPartition, tuple[int, int]]
     time_s: float = 1000.0
     asked: list[float] = field(default_factory=list)
+    ids: dict[str, UUID] = field(default_factory=lambda: {"t": UUID(int=1)})
 
     def topic_names(self):
         return sorted({each.topic for each in self.logs})
 
     def partitions_of(self, topics):
         return {each for each in self.logs if each.topic in set(topics)}
+
+    def topic_ids(self, topics):
+        return {name: self.ids[name] for name in topics}
 
     def earliest(self, partitions):
         return {each: self.logs[each][0] for each in partitions if each in self.logs}
@@ -59,6 +64,11 @@ def planner(world: World, **options: str) -> StreamPlanner:
     return StreamPlanner(source_options(given, streaming=True), world)
 
 
+def at(offsets: Offsets, topic_id: int = 1) -> StreamOffset:
+    """Of the one topic that there is."""
+    return StreamOffset(offsets, {"t": UUID(int=topic_id)})
+
+
 # ---- asking the leaders
 
 
@@ -66,7 +76,7 @@ def test_leaders_are_asked_at_a_bounded_rate():
     world = World({A: (0, 5)})
     plan = planner(world)
     for _ in range(10):
-        assert plan.latest({A: 5}, limited=False) == {A: 5}
+        assert plan.latest(at({A: 5}), limited=False) == at({A: 5})
     gaps = [after - before for before, after in itertools.pairwise(world.asked)]
     assert gaps == pytest.approx([ASK_INTERVAL_S] * 9)
 
@@ -74,25 +84,25 @@ def test_leaders_are_asked_at_a_bounded_rate():
 def test_news_is_told_without_waiting():
     world = World({A: (0, 5)})
     plan = planner(world)
-    plan.latest({A: 0}, limited=False)
-    assert plan.latest({A: 0}, limited=False) == {A: 5}
+    plan.latest(at({A: 0}), limited=False)
+    assert plan.latest(at({A: 0}), limited=False) == at({A: 5})
     assert len(world.asked) == 1
 
 
 def test_new_partitions_are_found():
     world = World({A: (0, 5)})
     plan = planner(world)
-    plan.latest({A: 5}, limited=False)
+    plan.latest(at({A: 5}), limited=False)
     world.append(B, 1)
-    assert plan.latest({A: 5}, limited=False) == {A: 5}
+    assert plan.latest(at({A: 5}), limited=False) == at({A: 5})
     world.time_s += TOPICS_INTERVAL_S
-    assert plan.latest({A: 5}, limited=False) == {A: 5, B: 1}
+    assert plan.latest(at({A: 5}), limited=False) == at({A: 5, B: 1})
 
 
 def test_offsets_that_went_back_are_asked_for_again():
     world = World({A: (0, 5)})
     plan = planner(world, **{"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "250"})
-    assert plan.latest({A: 9}, limited=False) == {A: 5}
+    assert plan.latest(at({A: 9}), limited=False) == at({A: 5})
     assert [when - world.asked[0] for when in world.asked] == [0, 0.25, 0.5, 0.75]
 
 
@@ -102,34 +112,34 @@ def test_offsets_that_went_back_are_asked_for_again():
 def test_limits_hold_unless_spark_wants_everything():
     world = World({A: (0, 100), B: (3, 103)})
     plan = planner(world, maxOffsetsPerTrigger="10")
-    assert plan.latest({A: 0, B: 3}, limited=True) == {A: 5, B: 8}
-    assert plan.latest({A: 0}, limited=True) == {A: 5, B: 8}  # a new partition, from its earliest record
-    assert plan.latest({A: 0, B: 3}, limited=False) == {A: 100, B: 103}
-    assert plan.reported() == {A: 100, B: 103}
+    assert plan.latest(at({A: 0, B: 3}), limited=True) == at({A: 5, B: 8})
+    assert plan.latest(at({A: 0}), limited=True) == at({A: 5, B: 8})  # a new partition
+    assert plan.latest(at({A: 0, B: 3}), limited=False) == at({A: 100, B: 103})
+    assert plan.reported() == at({A: 100, B: 103})
 
 
 def test_a_micro_batch_that_would_be_small_waits():
     world = World({A: (0, 100)})
     plan = planner(world, minOffsetsPerTrigger="10", maxTriggerDelay="1m")
-    assert plan.latest({A: 0}, limited=True) == {A: 100}
+    assert plan.latest(at({A: 0}), limited=True) == at({A: 100})
     world.append(A, 9)
     world.time_s += 1
-    assert plan.latest({A: 100}, limited=True) == {A: 100}
+    assert plan.latest(at({A: 100}), limited=True) == at({A: 100})
     world.time_s += 60
-    assert plan.latest({A: 100}, limited=True) == {A: 109}
+    assert plan.latest(at({A: 100}), limited=True) == at({A: 109})
 
 
 def test_available_now_does_not_move_and_does_not_wait():
     world = World({A: (0, 7)})
     plan = planner(world, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5")
     plan.stop_at_what_is_there()
-    steps = [{A: 0}]
+    steps = [at({A: 0})]
     while steps[-1] != (step := plan.latest(steps[-1], limited=True)):
         steps.append(step)
         world.append(A, 100)
         world.time_s += 10
-    assert steps == [{A: 0}, {A: 5}, {A: 7}]
-    assert plan.reported() == {A: 7}
+    assert steps == [at({A: 0}), at({A: 5}), at({A: 7})]
+    assert plan.reported() == at({A: 7})
 
 
 def test_a_query_does_not_begin_with_topics_that_are_not_there():
@@ -140,9 +150,46 @@ def test_a_query_does_not_begin_with_topics_that_are_not_there():
 def test_a_deleted_partition_ends_the_query_or_is_passed_over():
     world = World({A: (0, 5)})
     with pytest.raises(DataLossError, match="PARTITIONS_DELETED"):
-        planner(world).tasks({A: 2, B: 4}, {A: 5})
-    (left,) = planner(world, failOnDataLoss="false").tasks({A: 2, B: 4}, {A: 5})
+        planner(world).tasks(at({A: 2, B: 4}), at({A: 5}))
+    (left,) = planner(world, failOnDataLoss="false").tasks(at({A: 2, B: 4}), at({A: 5}))
     assert (left.partition, left.start, left.end) == (A, 2, 5)
+
+
+# ---- topics made anew
+
+
+def made_anew(world: World, records: int) -> None:
+    world.logs, world.ids = {A: (0, records)}, {"t": UUID(int=2)}
+    world.time_s += TOPICS_INTERVAL_S
+
+
+@pytest.mark.parametrize("records", [3, 5, 9])
+def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_first_record(records: int):
+    """However many records it has: fewer than were read of the old one, as many, more."""
+    world = World({A: (0, 5)})
+    for_good, goes_on = planner(world), planner(world, failOnDataLoss="false", maxOffsetsPerTrigger="100")
+    start = at({A: 5})
+    for plan in (for_good, goes_on):
+        assert plan.latest(start, limited=True) == start
+    made_anew(world, records)
+    for plan in (for_good, goes_on):
+        assert plan.latest(start, limited=True) == at({A: records}, topic_id=2)
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t: deleted and made anew"):
+        for_good.tasks(start, at({A: records}, topic_id=2))
+    (whole,) = goes_on.tasks(start, at({A: records}, topic_id=2))
+    assert (whole.start, whole.end) == (0, records)
+    assert goes_on.latest(at({A: records}, topic_id=2), limited=True) == at({A: records}, topic_id=2)
+
+
+def test_a_checkpoint_without_ids_goes_on_where_it_was():
+    """That of Spark's own source."""
+    world = World({A: (0, 5)})
+    plan = planner(world)
+    bare = StreamOffset({A: 3}, {})
+    assert plan.latest(bare, limited=False) == at({A: 5})
+    (rest,) = plan.tasks(bare, at({A: 5}))
+    assert (rest.start, rest.end) == (3, 5)
+    assert plan.tasks(at({A: 3}), StreamOffset({A: 5}, {})) == [rest]
 
 
 # ---- as Spark runs it
@@ -160,7 +207,7 @@ class Spark:
     world: World
     knows_starts: bool
     options: dict[str, str]
-    offset_log: list[Offsets] = field(default_factory=list)
+    offset_log: list[StreamOffset] = field(default_factory=list)
     commits: int = 0
     output: dict[int, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
 
@@ -221,5 +268,5 @@ def test_every_record_comes_once_whenever_the_query_dies(seed, knows_starts, sta
     rows = sorted(row for batch in spark.output.values() for row in batch)
     assert len(rows) == sum(map(len, spark.output.values()))
     # A start that depends on the time is fixed by the first, empty micro-batch.
-    begun = spark.offset_log[0] if start == "latest" else {A: 0, B: 0}
+    begun = spark.offset_log[0].offsets if start == "latest" else {A: 0, B: 0}
     assert rows == [(each, offset) for each in (A, B) for offset in range(begun[each], world.logs[each][1])]
