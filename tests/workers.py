@@ -6,6 +6,8 @@ They are handed out in the order of ROOMS: long ones first, so that no worker ha
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -36,6 +38,16 @@ class Workers:
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadScopeScheduling:
         return InRooms(config, log)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """What is imported and collected stays to the end: the garbage collector need not look at it."""
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.freeze()
+            gc.enable()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
