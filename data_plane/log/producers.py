@@ -84,6 +84,17 @@ class ProducerState:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
 
+class Beginning(NamedTuple):
+    """A transaction of whose first batch here the coordinator is asked, until a batch of it is appended."""
+
+    epoch: int
+    lowest_sequence: int
+    """Of the batches that were asked for: one that could not be admitted is sent again, and belongs first."""
+    from_zero: bool
+    """Every transaction has an epoch of its own (transaction.version 2), and so its sequences begin at 0."""
+    asked_at_ms: int
+
+
 class ProducerStateManager:
     """See the module. `next_offset` is the offset up to which the state has taken in the log."""
 
@@ -93,23 +104,38 @@ class ProducerStateManager:
         self._ongoing: SortedDict[int, int] = SortedDict()  # first offset -> producer id
         # Ended, but their marker is not replicated yet: first offset -> offset of the marker.
         self._unreplicated: SortedDict[int, int] = SortedDict()
+        self._beginnings: dict[int, Beginning] = {}  # by producer id; known to the leader only
 
     # --- appending
+
+    def will_begin(self, header: BatchHeader, *, from_zero: bool, now_ms: int) -> None:
+        """The coordinator is asked about a transaction that `header` would open here."""
+        lowest = header.base_sequence
+        known = self._beginnings.get(header.producer_id)
+        if known is not None and known.epoch == header.producer_epoch:
+            lowest = min(lowest, known.lowest_sequence)
+        self._beginnings[header.producer_id] = Beginning(header.producer_epoch, lowest, from_zero, now_ms)
+
+    def will_not_begin(self, producer_id: int) -> None:
+        """The coordinator has refused it, for good."""
+        self._beginnings.pop(producer_id, None)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """Judge a client's idempotent batch before it is appended.
 
         Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH or
         OUT_OF_ORDER_SEQUENCE_NUMBER. A producer not known here (expired, or its records deleted)
-        may begin with any sequence.
+        may begin with any sequence, unless it begins a transaction (`will_begin`).
         """
         state = self.states.get(header.producer_id)
         if state is None or state.epoch == NO_EPOCH:
+            self._check_beginning(header, unknown=True)
             return None
         if header.producer_epoch == state.epoch:
             duplicate = state.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
+            self._check_beginning(header, unknown=not state.batches)
             self._check_sequence(header, state.last_sequence)
             if state.current_txn_first_offset is not None and not header.is_transactional:
                 raise BrokerError(
@@ -155,6 +181,18 @@ class ProducerStateManager:
         state = self.states.get(producer_id)
         return state is not None and state.current_txn_first_offset is not None and state.epoch == epoch
 
+    def _check_beginning(self, header: BatchHeader, *, unknown: bool) -> None:
+        beginning = self._beginnings.get(header.producer_id)
+        if beginning is None or beginning.epoch != header.producer_epoch:
+            return
+        first = 0 if beginning.from_zero and unknown else beginning.lowest_sequence
+        if header.base_sequence > first:
+            raise BrokerError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id}: "
+                f"{header.base_sequence} (incoming seq. number), its transaction begins at {first}",
+            )
+
     def _check_sequence(self, header: BatchHeader, last_sequence: int) -> None:
         expected = (last_sequence + 1) & MAX_SEQUENCE
         if header.base_sequence != expected:
@@ -182,6 +220,7 @@ class ProducerStateManager:
         if header.is_transactional and state.current_txn_first_offset is None:
             state.current_txn_first_offset = base_offset
             self._ongoing[base_offset] = header.producer_id
+            self._beginnings.pop(header.producer_id, None)
 
     def update_control(self, header: BatchHeader, marker: Record) -> AbortedTransaction | None:
         """Take in a control batch; returns the transaction that its marker aborted, if one was open."""
@@ -194,6 +233,7 @@ class ProducerStateManager:
         elif header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
+        self._beginnings.pop(header.producer_id, None)
         state.coordinator_epoch = coordinator_epoch(marker)
         state.last_timestamp = marker.timestamp
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, None
@@ -226,6 +266,9 @@ class ProducerStateManager:
         ]
         for producer_id in silent:
             del self.states[producer_id]
+        for producer_id, beginning in list(self._beginnings.items()):
+            if now_ms - beginning.asked_at_ms >= expiration_ms:
+                del self._beginnings[producer_id]
         return len(silent)
 
     def reset(self, next_offset: int, states: dict[int, ProducerState] | None = None) -> None:
@@ -234,6 +277,7 @@ class ProducerStateManager:
         self.next_offset = next_offset
         self._unreplicated.clear()
         self._ongoing.clear()
+        self._beginnings.clear()
         for producer_id, state in self.states.items():
             if state.current_txn_first_offset is not None:
                 self._ongoing[state.current_txn_first_offset] = producer_id

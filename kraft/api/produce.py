@@ -81,7 +81,7 @@ async def _in_turn(produce: _Produce, turn: Turn) -> Buffers:
     try:
         await turn.come()
         await produce.check_long()
-        produce.append(await turn.admitted())
+        produce.append(await turn.admitted(produce.invalid))
     finally:
         turn.end()
     del turn
@@ -130,6 +130,11 @@ class _Produce:
                     self._checked.append(await self._node.loop.run_in_executor(None, job))
                 except BrokerError as error:
                     self._checked.append(error)
+
+    @property
+    def invalid(self) -> dict[int, BrokerError]:
+        """By place in the request: what will not be appended."""
+        return {place: each for place, each in enumerate(self._checked) if isinstance(each, BrokerError)}
 
     def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, LogConfig]:
         acks, version = self._request.acks, self._ctx.version

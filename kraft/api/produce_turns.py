@@ -36,6 +36,9 @@ FIRST_TO_ADD: Final = 12
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
+_NOT_FINAL: Final = ASK_AGAIN | {ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS}
+"""After these the same batch may be appended, now or when it is sent again."""
+
 _LAST: Final = "last produce in turn"
 
 
@@ -106,15 +109,19 @@ class Turn:
         if self._before is not None:
             await self._before
 
-    async def admitted(self) -> dict[int, BrokerError]:
+    async def admitted(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
         """By the place of the partition in the request: why its batch must not be appended. What is appended
-        must be so before anything else happens; then `end`."""
+        must be so before anything else happens; then `end`. `invalid`: what was found out while it waited."""
+        self._refused = {**invalid, **self._refused}
         admission = self._node.admission
         if admission is None or self._request.transactional_id is None:
             return dict(self._refused)
         for place, partition, header in _to_ask(self._node, self._version, self._request, self._refused):
             guard = admission.guards.begin(partition.tp, header.producer_id)
             producer = Producer(header.producer_id, header.producer_epoch)
+            partition.log.producers.will_begin(
+                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._node.now_ms()
+            )
             self._asked.append(_Asked(place, partition, partition.leader_epoch, producer, guard))
         return {**await self._refusals(admission), **self._refused}
 
@@ -142,6 +149,8 @@ class Turn:
                 code = outcomes[asked.partition.tp]
                 if code is not ErrorCode.NONE:
                     refusals[asked.place] = _refusal(code, self._version)
+                if code not in _NOT_FINAL:
+                    asked.partition.log.producers.will_not_begin(producer.producer_id)
         for asked in self._asked:
             if asked.place not in refusals and not asked.still_holds:
                 message = "the transaction has ended, or the leader has changed"

@@ -49,7 +49,9 @@ class Leader:
         )
         partitions = SimpleNamespace(get=lambda topic, number: self.partition)
         loop = asyncio.get_running_loop()
-        self.node: Any = SimpleNamespace(admission=self.admission, partitions=partitions, loop=loop)
+        self.node: Any = SimpleNamespace(
+            admission=self.admission, partitions=partitions, loop=loop, now_ms=lambda: 0
+        )
         self.connection = SimpleNamespace(state={})
 
     def take(self, sequence: int, version: int = 11) -> Turn | None:
@@ -78,7 +80,7 @@ def run(test: Callable[[Leader], Awaitable[None]]) -> None:
 
 async def through(turn: Turn) -> dict[int, BrokerError]:
     await turn.come()
-    return await turn.admitted()
+    return await turn.admitted({})
 
 
 async def settle() -> None:
@@ -158,5 +160,68 @@ def test_refusals_are_told_in_the_words_of_the_version(
         assert (await through(turn))[0].code is told
         turn.end()
         assert leader.admission.questions == [version >= 12]
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("version", [11, 12])
+def test_what_could_not_be_admitted_comes_first_when_it_is_sent_again(version: int) -> None:
+    """Or the batch behind it would be appended, and the first one never: its sequence would be an old one."""
+
+    async def test(leader: Leader) -> None:
+        first, second = leader.take(0, version), leader.take(1, version)
+        assert first is not None
+        assert second is not None
+        coming = [asyncio.ensure_future(through(first)), asyncio.ensure_future(through(second))]
+        await settle()
+        leader.admission.answer.set_result(ErrorCode.NETWORK_EXCEPTION)
+        leader.admission.answer = asyncio.get_running_loop().create_future()
+        assert (await coming[0])[0].code is ErrorCode.NOT_ENOUGH_REPLICAS
+        first.end()
+        leader.admission.answer.set_result(ErrorCode.NONE)
+        assert await coming[1] == {}
+        with pytest.raises(BrokerError) as caught:
+            leader.producers.check(read_header(batch_of(1)))
+        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        second.end()
+        again = leader.take(0, version)
+        assert again is not None
+        assert await through(again) == {}
+        leader.append(0)
+        again.end()
+        assert leader.producers.check(read_header(batch_of(1))) is None
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize(("version", "taken"), [(11, True), (12, False)])
+def test_a_transaction_with_its_own_epoch_begins_at_zero(version: int, taken: bool) -> None:
+    async def test(leader: Leader) -> None:
+        turn = leader.take(10, version)
+        assert turn is not None
+        leader.admission.answer.set_result(ErrorCode.NONE)
+        assert await through(turn) == {}
+        if taken:
+            assert leader.producers.check(read_header(batch_of(10))) is None
+        else:
+            with pytest.raises(BrokerError) as caught:
+                leader.producers.check(read_header(batch_of(10)))
+            assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        turn.end()
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_what_the_coordinator_refuses_for_good_leaves_nothing_behind() -> None:
+    async def test(leader: Leader) -> None:
+        turn = leader.take(0, 12)
+        assert turn is not None
+        leader.admission.answer.set_result(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        assert (await through(turn))[0].code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        turn.end()
+        assert leader.producers.check(read_header(batch_of(10))) is None
 
     run(test)
