@@ -38,6 +38,8 @@ IMPLYING: Final[Mapping[int, frozenset[int]]] = {
 
 REMEMBERED: Final = 65_536
 """Answers; then all are forgotten, which costs no more than to be asked again."""
+LONGEST_REMEMBERED: Final = 256
+"""Characters of a name: strangers choose them. None that exists but of a group is longer than 249."""
 
 Question = tuple[str, str, int, int, str]
 Acls = tuple[AccessControlEntryRecord, ...]
@@ -101,6 +103,8 @@ class Authorizer:
         return Authorizer(self.super_users, self.allow_if_no_acl, AclIndex.of(acls))
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        if len(name) > LONGEST_REMEMBERED:
+            return self._judge(principal, host, operation, resource_type, name)
         question = (principal, host, operation, resource_type, name)
         answer = self._remembered.get(question)
         if answer is None:

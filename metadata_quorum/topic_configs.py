@@ -107,7 +107,8 @@ class ConfigKey:
         except ValueError:
             return f"Not a number of type {self.type.name}"
         bits = _INTEGER_BITS.get(self.type.name)
-        if not math.isfinite(number) or (bits is not None and not -(1 << bits - 1) <= number < 1 << bits - 1):
+        fits = math.isfinite(number) if bits is None else -(1 << bits - 1) <= number < 1 << bits - 1
+        if not fits:
             return f"Not a number of type {self.type.name}"
         if self.at_least is not None and number < self.at_least:
             return f"Value must be at least {self.at_least:g}"

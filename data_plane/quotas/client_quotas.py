@@ -8,6 +8,7 @@ A node has one while any quota is set. Pure: `now` is the loop's time.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,6 +20,9 @@ PERCENT: Final = 100.0
 
 SWEEP_FROM: Final = 1024
 """Meters that are kept before the idle ones are looked for."""
+
+LONGEST_NAME: Final = 256
+"""Characters of a client id in a key; strangers choose them, and a meter lives on for a while."""
 
 Key = tuple[Quota, str | None, str | None]
 
@@ -98,7 +102,7 @@ class ClientQuotas:
     # -- inside -----------------------------------------------------------------------------------
 
     def _rate(self, kind: Quota, limit: Limit, now: float) -> SampledRate:
-        key = (kind, *limit.shared_by)
+        key = _key(kind, limit)
         rate = self._rates.get(key)
         if rate is None:
             self._make_room(now)
@@ -106,7 +110,7 @@ class ClientQuotas:
         return rate
 
     def _bucket(self, limit: Limit, now: float) -> TokenBucket:
-        key = (Quota.MUTATIONS, *limit.shared_by)
+        key = _key(Quota.MUTATIONS, limit)
         bucket = self._buckets.get(key)
         if bucket is None:
             self._make_room(now)
@@ -120,3 +124,10 @@ class ClientQuotas:
         self._rates = {key: rate for key, rate in self._rates.items() if not rate.idle(now)}
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.idle(now)}
         self._sweep_at = max(SWEEP_FROM, 2 * (len(self._rates) + len(self._buckets)))
+
+
+def _key(kind: Quota, limit: Limit) -> Key:
+    user, client_id = limit.shared_by
+    if client_id is not None and len(client_id) > LONGEST_NAME:
+        client_id = hashlib.sha256(client_id.encode()).hexdigest()
+    return kind, user, client_id

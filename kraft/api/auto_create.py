@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.context import NodeContext
+from kraft.paced_log import paced
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
 
-log = logging.getLogger(__name__)
+log = paced(logging.getLogger(__name__))
 
 CREATE_TOPICS: Final = 19
 CREATE_TOPICS_VERSION: Final = 7

@@ -19,13 +19,14 @@ from uuid import UUID
 
 from kraft.api.row import Response
 from kraft.context import NodeContext, RequestContext
+from kraft.paced_log import paced
 from kraft.wire.bridge import Message
 from metadata_quorum.acls import CLUSTER_NAME, AclResource, Operation
 from metadata_quorum.authorizer import Authorizer
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID
 
-log = logging.getLogger("kraft.authorizer")
+log = paced(logging.getLogger("kraft.authorizer"))
 
 Item = TypeVar("Item")
 

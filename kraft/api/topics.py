@@ -151,7 +151,7 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
         "throttle_time_ms": mutations.throttle_time_ms,
         "responses": [
             {
-                "name": names[key] or result.name or None,
+                "name": result.name or None if names[key] is None else names[key],
                 "topic_id": key if isinstance(key, UUID) else result.topic_id,
                 "error_code": int(result.error),
                 "error_message": result.message or None,

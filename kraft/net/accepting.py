@@ -15,9 +15,10 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+from kraft.paced_log import paced
 from metadata_quorum.supervision import supervised
 
-log = logging.getLogger(__name__)
+log = paced(logging.getLogger(__name__))
 
 TLS_HANDSHAKE_S: Final = 10.0
 

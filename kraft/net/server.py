@@ -33,9 +33,10 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
+from kraft.paced_log import paced
 from metadata_quorum.supervision import tell
 
-log = logging.getLogger(__name__)
+log = paced(logging.getLogger(__name__))
 
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""

@@ -120,8 +120,8 @@ def _to_kio(field: FieldPlan, value: Any) -> Any:
         if struct is None or field.is_array or field.default is None:
             return field.kio_default if struct is None else field.default
         return _to_entity(struct, {})
-    if value is None:
-        return None
+    if value is None:  # a name that nobody gave, for one, and an old version that has no null
+        return "" if field.kafka_type == "string" and not field.nullable and not field.is_array else None
     if struct is not None:
         if field.is_array:
             return tuple([_to_entity(struct, each) for each in value])

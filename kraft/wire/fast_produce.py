@@ -35,6 +35,7 @@ from kraft.wire.primitives import (
     read_records,
     read_string,
     read_uuid,
+    shortened,
     skip_tags,
     string,
     tagged_field,
@@ -196,7 +197,7 @@ def write_produce_response(
             out += compact_array_length(len(each.record_errors))
             for index, message in each.record_errors:
                 out += INT32.pack(index) + compact_string(message) + b"\x00"
-            out += compact_string(each.error_message)
+            out += compact_string(each.error_message and shortened(each.error_message))
             out += leader_tag(0, each.current_leader if version >= 10 else None)
         out += b"\x00"
     out += INT32.pack(throttle_time_ms)
@@ -219,7 +220,7 @@ def _write_classic(version: int, topics: list[list[ProducedPartition]], throttle
                 out += array_length(len(each.record_errors))
                 for index, message in each.record_errors:
                     out += INT32.pack(index) + string(message)
-                out += string(each.error_message)
+                out += string(each.error_message and shortened(each.error_message))
     out += INT32.pack(throttle_time_ms)
     return bytes(out)
 

@@ -24,6 +24,8 @@ INT32: Final = struct.Struct(">i")
 UUID_BYTES: Final = 16
 MAX_STRING_BYTES: Final = 32_767
 """Also of compact strings, whose length could say more."""
+LONGEST_MESSAGE: Final = 8_000
+"""Characters of an error message. Each takes four bytes at most."""
 MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
@@ -161,6 +163,11 @@ def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], Non
         on_tag(tag, buf[pos:end])
         pos = end
     return pos
+
+
+def shortened(message: str) -> str:
+    """What people read may quote a name that is as long as strings can be."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
 
 
 def string(text: str | None) -> bytes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args
 from uuid import UUID
@@ -25,6 +25,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+from kraft.wire.primitives import shortened
 
 __all__ = [
     "REQUEST",
@@ -99,7 +101,7 @@ def plan_for(message: MessageId, version: int) -> StructPlan:
     return StructPlan(load(message.api_key, version), message, ())
 
 
-@cache
+@lru_cache(maxsize=1024)  # bounded: strangers ask for APIs that nobody has
 def versions_of(api_key: int) -> tuple[int, ...]:
     """All versions that kio can read and write, oldest first; empty for an unknown API."""
     name = api_key_map.get(api_key)
@@ -149,6 +151,8 @@ def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) ->
     if isinstance(kind, EntityField | EntityTupleField):
         struct = StructPlan(kind.type_, message, (*path, name))
     from_kio, to_kio = _CONVERSIONS.get(kafka_type, (None, None))
+    if name == "error_message":
+        to_kio = shortened
     if kind.is_array and to_kio is not None:
         to_kio = _each(to_kio, tuple)
     default = _default(field, kafka_type, struct, kind.is_array, from_kio)

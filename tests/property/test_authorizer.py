@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -103,6 +104,17 @@ def test_before_the_entries_are_known() -> None:
     early = Authorizer(frozenset({"User:root"}), allow_if_no_acl=True)
     assert early.allows("User:root", "h", READ, TOPIC, "flights")
     assert not early.allows("User:anna", "h", READ, TOPIC, "flights")
+
+
+def test_names_of_any_length_are_judged_and_short_ones_remembered() -> None:
+    strict = Authorizer().with_acls([entry("a", READ, pattern=PatternType.PREFIXED)])
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            assert strict.allows("User:anna", "h", READ, TOPIC, f"{'a' * 30_000}{number}")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # ---- against a naive model -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count
+from typing import Final
 
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
@@ -22,6 +23,9 @@ from data_plane.coordinator.groups.states import GroupState
 from data_plane.coordinator.machine import Instant
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
+
+LAST_MS: Final = 2**63 - 1
+"""The end of time, as a record has room for it."""
 
 _Place = tuple[str, TopicPartition]
 
@@ -135,7 +139,9 @@ def commit_records(
     """What an admitted commit stores, and the answer per partition."""
     records: list[OffsetRecord] = []
     errors: dict[TopicPartition, ErrorCode] = {}
-    expires_at = at.now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    expires_at = -1
+    if request.retention_time_ms >= 0:
+        expires_at = min(at.now_ms + request.retention_time_ms, LAST_MS)
     for wanted in request.offsets:
         metadata = wanted.metadata or ""
         if len(metadata.encode()) > max_metadata_bytes:

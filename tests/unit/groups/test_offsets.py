@@ -112,6 +112,12 @@ def test_an_old_client_may_ask_for_its_own_retention() -> None:
     assert kept(driver) == kept(driver.reloaded()) == {}
 
 
+def test_a_retention_beyond_the_end_of_time_ends_there() -> None:
+    driver = TableDriver()
+    commit(driver, OffsetToCommit(ORDERS_0, 1), retention_time_ms=2**63 - 1)
+    assert kept(driver) == kept(driver.reloaded()) == {ORDERS_0: 1}
+
+
 def test_offsets_of_a_group_age_from_when_its_last_member_left_then_the_group_goes_too() -> None:
     driver = stable_group()
     commit(driver, OffsetToCommit(ORDERS_0, 1), member_id="m1", generation=1)

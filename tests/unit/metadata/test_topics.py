@@ -11,7 +11,7 @@ from metadata_quorum import commands as c
 from metadata_quorum.decisions.placement import place
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import BrokerRegistration, ResourceType
-from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS
+from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigType
 from tests.metadata_machine import Machine, entries
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
@@ -237,3 +237,10 @@ def test_every_default_is_a_legal_value() -> None:
     for key in (*TOPIC_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values()):
         if key.default is not None:
             assert key.problem(key.default) is None, key.name
+
+
+def test_a_number_of_any_length_is_judged() -> None:
+    for key in (*TOPIC_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values()):
+        if key.type in (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE):
+            assert key.problem("9" * 400) is not None, key.name
+            assert key.problem("9" * 5_000) is not None, key.name

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kraft.wire.bridge import (
     MalformedMessage,
     Meter,
+    UnencodableMessage,
     decode_request,
     decode_response,
     encode_request,
@@ -109,6 +110,25 @@ def test_what_is_decoded_is_counted_before_it_is_made():
         assert tracemalloc.get_traced_memory()[1] < 2 * MIB
     finally:
         tracemalloc.stop()
+
+
+def test_an_error_message_is_cut_to_what_a_string_can_say():
+    answer = encode_response(CREATE_TOPICS, 4, {"topics": [{"error_message": "\U0001f9e8" * 40_000}]})
+    message = decode_response(CREATE_TOPICS, 4, answer).topics[0].error_message
+    assert message.endswith("...")
+    assert len(message.encode()) < MAX_STRING_BYTES
+
+
+def test_a_name_that_nobody_gave_is_empty_where_the_version_has_no_null():
+    fields = {"topics": [{"name": None}]}
+    assert decode_response(METADATA, 11, encode_response(METADATA, 11, fields)).topics[0].name == ""
+    assert decode_response(METADATA, 12, encode_response(METADATA, 12, fields)).topics[0].name is None
+
+
+def test_what_cannot_be_said_is_one_error():
+    for fields in ({"topics": [{"name": "a" * 40_000}]}, {"throttle_time_ms": 2**40}):
+        with pytest.raises(UnencodableMessage):
+            encode_response(CREATE_TOPICS, 4, fields)
 
 
 SMALLEST: Final = {"string": "", "bytes": b"", "uuid": UUID(int=1)}
