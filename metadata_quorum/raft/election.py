@@ -6,6 +6,9 @@ a living leader refuses to depose it (stickiness). A leader whose process died i
 connections: after a short grace the pre-vote starts early, and those whose own link to the
 leader broke as well do not stick to it.
 
+Silence is counted in time that this voter has lived: while it stood still (a busy machine, a long turn of
+its loop) it could not have heard anybody.
+
 Pure: `now` and randomness come in. Times are float seconds of the loop's clock.
 """
 
@@ -72,6 +75,12 @@ class Elections:
         self._heard_at = float("-inf")
         self._attempts = 0
         self.due_at = min(self.due_at, now + self._pause())
+
+    def stood_still(self, seconds: float) -> None:
+        """That time does not count as anybody's silence."""
+        self._heard_at += seconds
+        self._silence_due_at += seconds
+        self.due_at += seconds
 
     def voted(self, now: float) -> None:
         """Gave a vote, or lost leadership: leave the candidate time to win."""

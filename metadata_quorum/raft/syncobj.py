@@ -225,6 +225,12 @@ class Core(_upstream.SyncObj):
     def answered(self, peer: int, now: float) -> None:
         self._SyncObj__lastResponseTime[self._nodes[peer]] = now
 
+    def stood_still(self, seconds: float) -> None:
+        """Answers may lie unread since before: that time is nobody's silence."""
+        answered = self._SyncObj__lastResponseTime
+        for node in answered:
+            answered[node] += seconds
+
     def matched(self, peer: int, index: int) -> None:
         """`peer` holds the leader's log up to `index`; PySyncObj counts it at the next tick."""
         counted = self._SyncObj__raftMatchIndex

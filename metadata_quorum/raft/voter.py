@@ -92,6 +92,7 @@ class SyncObjRaft(Raft):
         self._led_term = -1
         self._ask_at = now()
         self._work = True
+        self._alive_at = now()
 
         identity = read_identity(disk, directory, cluster_id, node_id)
         self._journal = RaftJournal(disk, directory)
@@ -217,7 +218,8 @@ class SyncObjRaft(Raft):
             due = min(due, self._leading.heartbeat_at)
         else:
             due = min(due, self._ask_at if self._admission.mute else self._elections.due_at)
-        return max(0.0, due - self._now())
+        # At least once in so long, to know that it lives.
+        return min(max(0.0, due - self._now()), self._config.heartbeat_ms * _MS)
 
     def close(self) -> None:
         """Open proposals end; nothing is sent any more."""
@@ -407,6 +409,14 @@ class SyncObjRaft(Raft):
         self._proposals.deliver()
         self._machine.lost_leadership(self._led_term)
 
+    def _notice_stall(self, now: float) -> None:
+        """A voter that is alive is called at every heartbeat interval, if only by its own timer."""
+        lived = 2 * self._config.heartbeat_ms * _MS
+        lost, self._alive_at = now - self._alive_at - lived, now
+        if lost > 0.0:
+            self._elections.stood_still(lost)
+            self._core.stood_still(lost)
+
     # -- failure -----------------------------------------------------------------------------------
 
     @contextmanager
@@ -415,7 +425,9 @@ class SyncObjRaft(Raft):
         if self._failure is not None:
             raise self._failure
         self._work = True
-        self._core.read_clock(self._now())
+        now = self._now()
+        self._core.read_clock(now)
+        self._notice_stall(now)
         try:
             yield
         except MalformedFrame:

@@ -298,3 +298,34 @@ def test_the_first_message_of_a_leader_brings_its_first_entry() -> None:
     (entry,) = decode(first).message.entries
     assert entry[1] == rig.rafts[2]._journal.last_index
     assert [decode(f).message.ack for f in rig.messages(3, 2, AppendReply)] == [Ack.MATCHED] * 2
+
+
+@pytest.mark.parametrize("first", ["timers", "sockets"])
+@pytest.mark.parametrize("stall_s", [1.5, 2.2, 20.0])
+def test_to_stand_still_together_deposes_nobody(stall_s: float, first: str) -> None:
+    """A busy machine, a large snapshot at the same entry: silence is what was lived through."""
+    rig = _free()
+    (leader,) = rig.leaders()
+    term = rig.rafts[leader].term
+    for _ in range(3):
+        rig.run(0.7, 0.02)
+        rig.tick(leader, seconds=0.16)  # a heartbeat is on its way
+        rig.now += stall_s
+        if first == "timers":
+            rig.tick(*rig.ids)
+        rig.run(1.0, 0.02)
+        assert rig.leaders() == [leader]
+        assert {raft.term for raft in rig.rafts.values()} == {term}
+
+
+def test_a_leader_that_died_while_all_stood_still_is_replaced() -> None:
+    rig = _free()
+    (leader,) = rig.leaders()
+    rig.run(0.5, 0.02)
+    rig.cut_between((leader,), tuple(i for i in rig.ids if i != leader))  # nothing tells them
+    rig.now += 5.0
+    rig.run(2.5, 0.02)
+    (new,) = (i for i in rig.leaders() if i != leader)
+    ends = rig.propose(new, b"x")
+    rig.run(0.1, 0.02)
+    assert rig.committed(ends)
