@@ -18,6 +18,7 @@ import base64
 import posixpath
 import re
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
@@ -43,6 +44,28 @@ class SnapshotId(NamedTuple):
     @property
     def file_name(self) -> str:
         return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A snapshot's file. Reading waits for the disk, and may be done beside the loop."""
+
+    disk: Disk
+    path: str
+
+    def piece(self, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """The file's size, and what lies at `position`, for FetchSnapshot; no more of it is read."""
+        try:
+            file = self.disk.open(self.path)
+        except FileNotFoundError:
+            raise BrokerError(ErrorCode.SNAPSHOT_NOT_FOUND, self.path) from None
+        try:
+            size = file.size()
+            if not 0 <= position < max(size, 1):
+                raise BrokerError(ErrorCode.POSITION_OUT_OF_RANGE, f"position {position} of {size}")
+            return size, file.read(position, min(max_bytes, size - position))
+        finally:
+            file.close()
 
 
 class _Segment:
@@ -190,16 +213,11 @@ class MetadataLog:
         if len(self.checkpoints) == CHECKPOINTS_KEPT:
             self._delete_segments_below(self.checkpoints[0].end_offset)
 
-    def checkpoint_size(self, snapshot_id: SnapshotId) -> int:
-        """Bytes of a checkpoint. SNAPSHOT_NOT_FOUND where it is gone."""
-        return len(self._checkpoint_bytes(snapshot_id))
-
-    def read_checkpoint(self, snapshot_id: SnapshotId, position: int = 0, max_bytes: int = 1 << 62) -> bytes:
-        """A piece of a checkpoint, for FetchSnapshot."""
-        data = self._checkpoint_bytes(snapshot_id)
-        if not 0 <= position < max(len(data), 1):
-            raise BrokerError(ErrorCode.POSITION_OUT_OF_RANGE, f"position {position} of {len(data)}")
-        return data[position : position + max_bytes]
+    def checkpoint(self, snapshot_id: SnapshotId) -> Checkpoint:
+        """One that is kept, to be read. SNAPSHOT_NOT_FOUND where it is gone."""
+        if snapshot_id not in self.checkpoints:
+            raise BrokerError(ErrorCode.SNAPSHOT_NOT_FOUND, snapshot_id.file_name)
+        return Checkpoint(self._disk, self._path(snapshot_id.file_name))
 
     def close(self) -> None:
         for segment in self._segments:
@@ -209,11 +227,6 @@ class MetadataLog:
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._directory, name)
-
-    def _checkpoint_bytes(self, snapshot_id: SnapshotId) -> bytes:
-        if snapshot_id not in self.checkpoints:
-            raise BrokerError(ErrorCode.SNAPSHOT_NOT_FOUND, snapshot_id.file_name)
-        return self._disk.read_bytes(self._path(snapshot_id.file_name))
 
     def _remove_checkpoint(self, snapshot_id: SnapshotId) -> None:
         self._disk.remove(self._path(snapshot_id.file_name))

@@ -121,7 +121,9 @@ class SimFile:
 
     def read(self, offset: int, length: int) -> bytes:
         self._check("read")
-        return bytes(self._inode.cache[offset : offset + length])
+        data = bytes(self._inode.cache[offset : offset + length])
+        self._disk.bytes_read += len(data)
+        return data
 
     def read_cached(self, offset: int, length: int) -> bytes | None:
         return self.read(offset, length)
@@ -171,6 +173,7 @@ class SimDisk:
         """Grows with every kill; handles of an older one are severed."""
         self.syncs = 0
         """How many fsyncs there were; tests of batching read it."""
+        self.bytes_read = 0
         self.operations = 0
         """How many changes of the disk were begun: `kill_before` counts the same."""
         self._names: dict[str, _Inode] = {}

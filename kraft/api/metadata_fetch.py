@@ -165,21 +165,19 @@ def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buf
     return ctx.framed((encode_response(FETCH, ctx.version, {"responses": topics}),))
 
 
-def handle_snapshot(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    topics = [
-        {
-            "name": topic.name,
-            "partitions": [
-                _snapshot_piece(node, topic.name, partition, request.max_bytes)
-                for partition in topic.partitions
-            ],
-        }
-        for topic in request.topics
-    ]
+async def handle_snapshot(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    left = min(request.max_bytes, MAX_BYTES)  # for all pieces of the answer
+    topics = []
+    for topic in request.topics:
+        pieces = []
+        for wanted in topic.partitions:
+            pieces.append(await _snapshot_piece(node, topic.name, wanted, left))
+            left -= len(pieces[-1]["unaligned_records"])
+        topics.append({"name": topic.name, "partitions": pieces})
     return {"error_code": 0, "topics": topics}
 
 
-def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_bytes: int) -> dict[str, Any]:
+async def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_bytes: int) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "index": wanted.partition,
         "snapshot_id": wanted.snapshot_id,
@@ -189,13 +187,11 @@ def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_bytes: i
     }
     if node.metadata_reader is None or topic != METADATA_TOPIC or wanted.partition != 0:
         return {**answer, "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
-    log = node.metadata_reader.log
-    snapshot_id = SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
     try:
-        size = log.checkpoint_size(snapshot_id)
-        if not 0 <= wanted.position < size:
-            raise BrokerError(ErrorCode.POSITION_OUT_OF_RANGE)
-        data = log.read_checkpoint(snapshot_id, wanted.position, min(max_bytes, MAX_BYTES))
+        found = node.metadata_reader.log.checkpoint(
+            SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
+        )
+        size, data = await node.loop.run_in_executor(None, found.piece, wanted.position, max(max_bytes, 0))
     except BrokerError as error:
         return {**answer, "error_code": int(error.code)}
     return {**answer, "size": size, "unaligned_records": data}

@@ -127,9 +127,33 @@ def test_checkpoints_bound_the_log() -> None:
     assert log.end_offset == 60
     assert len(files(disk, ".log")) == 2
     assert log.latest_checkpoint == SnapshotId(50, 1)
-    assert log.read_checkpoint(SnapshotId(50, 1), 4, 3) == b"kpo"
     with pytest.raises(BrokerError) as e:
-        log.read_checkpoint(SnapshotId(30, 1))
+        log.checkpoint(SnapshotId(30, 1))
+    assert e.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_of_a_checkpoint_no_more_is_read_than_asked_for() -> None:
+    disk = SimDisk()
+    log = filled(disk, 10)
+    data = bytes(range(250)) * 400
+    log.write_checkpoint(SnapshotId(10, 1), data)
+    checkpoint = log.checkpoint(SnapshotId(10, 1))
+    before = disk.bytes_read
+    pieces = []
+    while sum(map(len, pieces)) < len(data):
+        size, piece = checkpoint.piece(sum(map(len, pieces)), 4096)
+        assert size == len(data)
+        pieces.append(piece)
+    assert b"".join(pieces) == data
+    assert disk.bytes_read - before == len(data)
+    for position in (-1, len(data)):
+        with pytest.raises(BrokerError) as e:
+            checkpoint.piece(position, 1)
+        assert e.value.code is ErrorCode.POSITION_OUT_OF_RANGE
+    for n in (20, 30):
+        log.write_checkpoint(SnapshotId(n, 1), b"later")
+    with pytest.raises(BrokerError) as e:
+        checkpoint.piece(0, 1)  # removed while it was being read
     assert e.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
