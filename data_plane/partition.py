@@ -33,6 +33,7 @@ from data_plane.replica import (
     IsrOutcome,
     LeaderState,
 )
+from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
@@ -425,6 +426,8 @@ class Partition:
             piece = self.log.read(offset, max_bytes, upper_offset=end, at_least_one_batch=at_least_one_batch)
         except OSError as e:
             self._storage_failed(e)
+        except CorruptBatchError as e:
+            self._refuse_as_corrupt(e)
         return piece if piece.length > 0 else None
 
     @property
@@ -463,6 +466,8 @@ class Partition:
             found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
         except OSError as e:
             self._storage_failed(e)
+        except CorruptBatchError as e:
+            self._refuse_as_corrupt(e)
         if found is not None and found.offset < last:
             return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
         if not known:
@@ -532,6 +537,11 @@ class Partition:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
         )
+
+    def _refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
+        """What is there already stays: another replica may be whole, and what lies beside it is."""
+        self._host.fault(f"reading {self.tp}", error)
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
     def _storage_failed(self, error: OSError, *, in_doubt: bool = False) -> NoReturn:
         self._host.storage_failed(self, error, in_doubt=in_doubt)

@@ -8,11 +8,11 @@ Beside the data's way: api/list_offsets -> partition -> log -> here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from data_plane.log.segment import Segment
-from metadata_quorum.batch import BatchHeader, Record, decode_batch
+from metadata_quorum.batch import BatchHeader, Record, iter_records
 
 
 class TimestampedOffset(NamedTuple):
@@ -53,5 +53,5 @@ def greatest(segments: Iterable[Segment]) -> TimestampedOffset | None:
     return None
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
-    return decode_batch(segment.file.read(position, header.size))
+def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+    return iter_records(segment.file.read(position, header.size))

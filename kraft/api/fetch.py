@@ -111,12 +111,11 @@ class _Fetch:
         if done.cancelled():
             return
         for each, error in done.result():
-            each.error = ErrorCode.KAFKA_STORAGE_ERROR
-            if not isinstance(error, OSError | CorruptBatchError):
+            corrupt = isinstance(error, CorruptBatchError)
+            each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
+            if not isinstance(error, OSError):
                 tell(self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error)
-            elif (
-                isinstance(error, OSError) and error.errno != errno.EBADF
-            ):  # not just closed: its log was cut
+            elif error.errno != errno.EBADF:  # not just closed: its log was cut
                 self._disk_failed(each, error)
         self._reply(response)
 

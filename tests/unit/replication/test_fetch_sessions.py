@@ -9,7 +9,7 @@ import pytest
 
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from metadata_quorum.batch import decode_batch, iter_headers
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.unit.replication.cluster import Cluster, batch, until
 from tests.unit.replication.test_following import in_loop
 
@@ -283,3 +283,26 @@ async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions():
         third = Consumer(cluster)
         assert (await third.fetch(want(topic_id))).session_id != 0
         assert len(sessions) == 2
+
+
+@in_loop
+async def test_a_batch_that_is_none_is_told_of_its_partition_alone():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 2)
+        for number in range(2):
+            for value in (b"a", b"b", b"c"):
+                cluster.produce(value, number=number)
+        log = cluster.leader("t", 0).log
+        segment = log.segments[-1]
+        segment.seal()  # what it remembers of its batches' places is gone
+        segment.file.write_at(segment.size // 3 + 8, b"\xff\xff\xff\xf0")  # the second batch's length
+        fetched = FetchRequest([want(topic_id, n, 2) for n in range(2)], max_wait_ms=0)
+        response = await cluster.fetch(1, fetched)
+        assert [part.error for part in response.partitions] == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+        assert records_of(response.partitions[1]) == [b"c"]
+        segment.file.write_at(61, b"\xff")  # the first batch's first record
+        with pytest.raises(BrokerError) as caught:
+            cluster.leader("t", 0).list_offset(0, replica=False, committed_only=False)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+        cluster.produce(b"d", number=0)
+        assert cluster.leader("t", 0).log.log_end_offset == 4
