@@ -89,9 +89,16 @@ class FoundLogs:
         """Whether every log that was found can be served."""
         return not self._offline
 
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._logs
+
     def __iter__(self) -> Iterator[TopicPartition]:
         """Those that nothing has claimed yet."""
         return iter(list(self._logs))
+
+    def put(self, tp: TopicPartition, found: FoundLog) -> None:
+        """A log that was made for a partition that is about to be claimed."""
+        self._logs[tp] = found
 
     def take(self, tp: TopicPartition) -> FoundLog | None:
         """It is claimed, or given up."""

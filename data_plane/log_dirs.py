@@ -214,10 +214,10 @@ class LogDir:
         self.cleaned_to.pop(tp, None)
 
     def set_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str:
-        """Rename a replica's directory (its log must be closed); returns the new path."""
+        """Rename a replica's directory (its log must be closed); returns the new path. Durable after a
+        `sync_dir` of the log directory."""
         behind = f"-{tp.partition}.{tag.hex}-{suffix}"
         path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
         self.disk.rename(self.partition_path(tp), path)
-        self.disk.sync_dir(self.path)
         self.forget(tp)
         return path

@@ -15,14 +15,16 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.cleaning import LogCleaner
 from data_plane.directory_reports import DirectoryChannel, DirectoryReports, ReplicaPlace
-from data_plane.found_logs import FoundLogs
+from data_plane.found_logs import FoundLog, FoundLogs
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import LogConfig
@@ -44,6 +46,9 @@ from metadata_quorum.model import BrokerRegistration, PartitionRegistration, Top
 from metadata_quorum.supervision import bounded, supervised, tell
 
 logger = logging.getLogger(__name__)
+
+MADE_IN_A_TURN: Final = 8
+"""Logs that the loop makes by itself; more are made outside it."""
 
 Blocking = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a blocking function outside the loop."""
@@ -117,6 +122,8 @@ class Partitions:
         self._flushing: set[Partition] = set()
         self._checkpointing = asyncio.Lock()
         self._checkpoints_stale = False  # they tell of logs that are gone
+        self._unsettled: dict[LogDir, list[Log]] = {}  # where something was made or renamed; what is new
+        self._settling = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -309,7 +316,7 @@ class Partitions:
             self._reports.tell(
                 ReplicaPlace(partition.topic_id, partition.tp.partition, directory.directory_id)
             )
-        self._renew_stale_checkpoints()
+        self._settle_soon()
         self.flush(partition)
 
     def _resume_move(self, partition: Partition) -> None:
@@ -411,7 +418,7 @@ class Partitions:
             now = self._loop.time()
             for partition in self:
                 bounded(self._loop, f"the ISR of {partition.tp}", partition.reconsider_isr, now)
-        self._renew_stale_checkpoints()
+        self._settle_soon()
         return changes
 
     def _configure(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -430,6 +437,31 @@ class Partitions:
             tell(self._loop, f"the making of {tp}, which stays offline,", error)
             self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}")
 
+    def many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
+        """The logs of so many new partitions that `apply` would hold up the loop: to be made before it."""
+        made: list[NewLog] = []
+        held = Counter(self._dir_of.values())
+        for topic_id, partitions in delta.changed_partitions.items():
+            topic = image.topics_by_id[topic_id].name
+            config = self._configs.of(image, topic)
+            for number, registration in partitions.items():
+                tp = TopicPartition(topic, number)
+                if self.broker_id not in registration.replicas or tp in self._by_name or tp in self._found:
+                    continue
+                self._found.suspect(tp, registration)
+                directory = self._directory_for(tp, held)
+                if directory is not None and not self._found.is_offline(tp, topic_id):
+                    held[directory] += 1
+                    made.append(NewLog(tp, topic_id, config, directory))
+        return MadeLogs(made, self._now_ms()) if len(made) > MADE_IN_A_TURN else None
+
+    def take_made(self, made: MadeLogs) -> None:
+        """They lie ready for `apply` to claim them."""
+        for new, log in made.logs:
+            if new.directory.online:
+                self._found.put(new.tp, FoundLog(log, new.topic_id, new.directory))
+                self._unsettled.setdefault(new.directory, []).append(log)
+
     def drop_strays(self, image: MetadataImage) -> None:
         """Set aside what lies on disk though the metadata, now complete, does not place it here."""
         for tp in self._found:
@@ -442,7 +474,7 @@ class Partitions:
                 self._run_blocking(
                     directory, partial(directory.disk.remove_tree, directory.unfinished.pop(tp))
                 )
-        self._renew_stale_checkpoints()
+        self._settle_soon()
 
     def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
         registration = image.partition(tp)
@@ -513,6 +545,8 @@ class Partitions:
             log, directory = made
         else:
             return None
+        if log.unidentified:
+            self._unsettled.setdefault(directory, []).append(log)
         partition = Partition(tp, topic_id, log, self, high_watermark)
         self._by_name[tp] = partition
         self._by_id[topic_id, tp.partition] = partition
@@ -524,11 +558,7 @@ class Partitions:
     def _make_log(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> tuple[Log, LogDir] | None:
         """A new log in the directory that was chosen for it, or else in the one with the fewest partitions,
         of those that work."""
-        while online := [d for d in self._dirs if d.online]:
-            chosen = self._chosen_dirs.get(tp)
-            directory = min(online, key=lambda d: sum(1 for used in self._dir_of.values() if used is d))
-            if chosen is not None and chosen.online:
-                directory = chosen
+        while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
             try:
                 return directory.open_log(tp, topic_id, config, self._now_ms()), directory
             except OSError as e:
@@ -539,6 +569,13 @@ class Partitions:
                 logger.error("%s cannot be opened: %s", tp, e)
                 return None
         return None
+
+    def _directory_for(self, tp: TopicPartition, held: Mapping[LogDir, int]) -> LogDir | None:
+        chosen = self._chosen_dirs.get(tp)
+        if chosen is not None and chosen.online:
+            return chosen
+        online = [each for each in self._dirs if each.online]
+        return min(online, key=lambda each: held.get(each, 0), default=None)
 
     def _remove(
         self,
@@ -574,6 +611,7 @@ class Partitions:
             self.dir_error(directory, e)
             return
         self._checkpoints_stale = True
+        self._unsettled.setdefault(directory, [])
         if suffix == "delete":
             remove = partial(directory.disk.remove_tree, path)
             self._timer.call_later(delay_ms / 1000, partial(self._run_blocking, directory, remove))
@@ -651,11 +689,26 @@ class Partitions:
                 hws[partition.tp] = partition.high_watermark
         return logs, hws
 
-    def _renew_stale_checkpoints(self) -> None:
-        """A new topic may get the name of a removed one: it must not begin with that one's offsets."""
-        if self._checkpoints_stale and not self._closed:
+    def _settle_soon(self) -> None:
+        """What was made and renamed becomes durable. And a new topic may get the name of a removed one: the
+        checkpoints must not let it begin with that one's offsets."""
+        if self._closed:
+            return
+        if self._unsettled:
+            unsettled, self._unsettled = self._unsettled, {}
+            self._spawn(self._settle(unsettled))
+        if self._checkpoints_stale:
             self._checkpoints_stale = False
             self._checkpoint_all_soon()
+
+    async def _settle(self, unsettled: Mapping[LogDir, Sequence[Log]]) -> None:
+        # One at a time: a path may have been one topic's before and be another's now.
+        async with self._settling:
+            for directory, new in unsettled.items():
+                try:
+                    await self._blocking(partial(_settle_in, directory, new))
+                except OSError as e:
+                    self.dir_error(directory, e)
 
     def _checkpoint_soon(self) -> None:
         self._spawn(self.checkpoint())
@@ -677,6 +730,36 @@ class Partitions:
         task = supervised(self._loop, work, "work of the partitions")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+class NewLog(NamedTuple):
+    """The log of a partition that is new here, and where it is to lie."""
+
+    tp: TopicPartition
+    topic_id: UUID
+    config: LogConfig
+    directory: LogDir
+
+
+class MadeLogs:
+    """Work for the executor. What cannot be made here is tried, and judged, again by `apply`."""
+
+    def __init__(self, new: Sequence[NewLog], now_ms: int) -> None:
+        self._new = new
+        self._now_ms = now_ms
+        self.logs: list[tuple[NewLog, Log]] = []
+
+    def run(self) -> None:
+        for new in self._new:
+            with contextlib.suppress(OSError, BrokerError, LogCorruptError):
+                log = new.directory.open_log(new.tp, new.topic_id, new.config, self._now_ms)
+                self.logs.append((new, log))
+
+
+def _settle_in(directory: LogDir, new: Sequence[Log]) -> None:
+    for log in new:
+        log.identify()
+    directory.disk.sync_dir(directory.path)
 
 
 def _recovery_points_and_starts(

@@ -188,6 +188,7 @@ class ReplicaMoves:
     async def _run(self, move: ReplicaMove) -> None:
         partition = move.partition
         try:
+            await self._blocking(move.log.identify)
             while not await self._step(move):
                 pass
         except OSError as e:

@@ -1,6 +1,7 @@
 """Committed metadata put into action on a broker: the one place where image changes become roles.
 
     state_machine or metadata_follower -> publish(delta, image)
+        -> executor               make the logs of many new partitions; what is published waits for it
         -> node.image             what handlers answer from
         -> partitions.apply       become leader, become follower, create, delete, configure
         -> fetchers               follow, unfollow
@@ -18,19 +19,20 @@ what metadata then says of this broker is said of that process, so the node stop
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
 from data_plane.partition import Partition
-from data_plane.partitions import Partitions
+from data_plane.partitions import Blocking, MadeLogs, Partitions
 from fetch.fetchers import Fetchers
 from kraft.context import NodeContext
 from kraft.departures import Departures
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.supervision import bounded
+from metadata_quorum.supervision import bounded, supervised, tell
 
 
 class Publisher:
@@ -49,6 +51,7 @@ class Publisher:
         broker_epoch: Callable[[], int],
         on_published: Callable[[], None],
         on_fatal: Callable[[BaseException], None],
+        blocking: Blocking,
     ) -> None:
         self._node = node
         self._partitions = partitions
@@ -65,14 +68,15 @@ class Publisher:
         self._on_fatal = on_fatal
         self._newest = EMPTY_IMAGE
         self._closed = False
+        self._blocking = blocking
+        self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._making: asyncio.Task[None] | None = None
+        self.begun = False
+        """Metadata has been put into action, or is about to be."""
         self.published_offset = -1
         """Of the last record that was put into action."""
         self.started = asyncio.Event()
         """Set when metadata is put into action for the first time."""
-
-    @property
-    def begun(self) -> bool:
-        return self.published_offset >= 0
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take the next image. Called in the order of the metadata log."""
@@ -88,7 +92,7 @@ class Publisher:
             reason = f"another process has registered as node {self._node.node_id}, so this one stops"
             self._on_fatal(FatalError(ExitCode.BAD_CONFIG, reason))
             return
-        self._act(delta, image)
+        self._put_into_action(delta, image)
 
     def begin(self) -> None:
         """Start with everything known so far, if our registration is in it. Called again once the
@@ -97,12 +101,41 @@ class Publisher:
         ours = image.brokers.get(self._node.node_id)
         if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
             return
-        self._act(MetadataDelta.between(EMPTY_IMAGE, image), image)
-        self._partitions.drop_strays(image)
+        self.begun = True
+        self._put_into_action(MetadataDelta.between(EMPTY_IMAGE, image), image)
 
     def close(self) -> None:
         """The broker stops: what it would act with is being closed."""
         self._closed = True
+        if self._making is not None:
+            self._making.cancel()
+
+    def _put_into_action(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """At once, unless many logs have to be made for it first; in order in any case."""
+        self._waiting.append((delta, image))
+        if self._making is None:
+            self._act_on_waiting()
+
+    def _act_on_waiting(self) -> None:
+        while self._waiting and not self._closed:
+            delta, image = self._waiting[0]
+            made = self._partitions.many_to_make(delta, image)
+            if made is not None:
+                self._making = supervised(self._node.loop, self._make(made), "making logs")
+                return
+            self._waiting.popleft()
+            self._act(delta, image)
+
+    async def _make(self, made: MadeLogs) -> None:
+        try:
+            await self._blocking(made.run)
+            self._partitions.take_made(made)
+        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
+            tell(self._node.loop, "making logs", error)
+        delta, image = self._waiting.popleft()
+        self._act(delta, image)
+        self._making = None
+        self._act_on_waiting()
 
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Each part of the change for itself: a bug in one leaves the others done."""
@@ -124,6 +157,8 @@ class Publisher:
         for partition in changes.following:
             bounded(loop, f"the following of {partition.tp}", self._follow, partition)
         bounded(loop, "departures", self._departures.take, delta, image)
+        if self.published_offset < 0:
+            bounded(loop, "strays", self._partitions.drop_strays, image)
         self.published_offset = image.offset
         self.started.set()
         self._on_published()

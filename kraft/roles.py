@@ -277,6 +277,7 @@ class BrokerRole:
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             on_published=self.lifecycle.metadata_published,
             on_fatal=node.fatal,
+            blocking=node.blocking,
         )
         self.lifecycle.on_registered = self._registered
 

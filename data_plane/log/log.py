@@ -69,6 +69,7 @@ class Log:
         self.directory = directory
         self.config = config
         self.topic_id = topic_id
+        self.unidentified = False
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -102,11 +103,8 @@ class Log:
         BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
         """
         disk.make_dirs(directory)
-        metadata_path = f"{directory}/{files.PARTITION_METADATA}"
-        stored_id = checkpoints.read_partition_metadata(disk, metadata_path)
-        if topic_id is not None and stored_id is None:
-            checkpoints.write_partition_metadata(disk, metadata_path, topic_id)
-        elif topic_id is not None and stored_id != topic_id:
+        stored_id = checkpoints.read_partition_metadata(disk, f"{directory}/{files.PARTITION_METADATA}")
+        if topic_id is not None and stored_id is not None and stored_id != topic_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{directory} belongs to topic id {stored_id}, not {topic_id}",
@@ -120,7 +118,20 @@ class Log:
             clean=clean,
             now_ms=now_ms,
         )
-        return cls(disk, directory, config, loaded, topic_id or stored_id)
+        log = cls(disk, directory, config, loaded, topic_id or stored_id)
+        log.unidentified = topic_id is not None and stored_id is None
+        return log
+
+    def identify(self) -> None:
+        """Write down whose log it is; blocks. To be done soon after it was made: a directory that does not
+        say so belongs to whatever topic has its name."""
+        if self.unidentified and self.topic_id is not None:
+            path = f"{self.directory}/{files.PARTITION_METADATA}"
+            try:
+                checkpoints.write_partition_metadata(self.disk, path, self.topic_id)
+            except FileNotFoundError:  # renamed or removed meanwhile
+                return
+            self.unidentified = False
 
     @property
     def size(self) -> int:
@@ -609,6 +620,7 @@ class Log:
 
     def close_clean(self) -> None:
         """Flush all (blocks), write the producers' state, close: the next start need not recover."""
+        self.identify()
         self._active.seal()
         self._write_producer_snapshot()
         work = self.prepare_flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -14,6 +15,10 @@ from metadata_quorum.records import RegisterBrokerRecord
 
 NODE_ID = 1
 OURS, THEIRS = UUID(int=1), UUID(int=2)
+
+
+async def _not_asked(work: Callable[[], None]) -> None:
+    raise AssertionError
 
 
 class _Broker:
@@ -29,7 +34,9 @@ class _Broker:
             self.offsets.append(image.offset)
             return changes
 
-        partitions: Any = SimpleNamespace(apply=apply, drop_strays=lambda image: None)
+        partitions: Any = SimpleNamespace(
+            apply=apply, drop_strays=lambda image: None, many_to_make=lambda delta, image: None
+        )
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
         groups: Any = SimpleNamespace(view=unused)
         self.faults: list[BaseException] = []
@@ -48,6 +55,7 @@ class _Broker:
             broker_epoch=lambda: self.epoch,
             on_published=lambda: None,
             on_fatal=self.deaths.append,
+            blocking=_not_asked,
         )
         self.image = EMPTY_IMAGE
 

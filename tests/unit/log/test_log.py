@@ -252,7 +252,9 @@ def test_nothing_to_flush(tmp_path):
 
 def test_topic_id_is_kept(tmp_path):
     one, other = UUID(int=1), UUID(int=2)
-    open_log(tmp_path, topic_id=one).close()
+    made = open_log(tmp_path, topic_id=one)
+    made.identify()
+    made.close()
     assert open_log(tmp_path).topic_id == one
     with pytest.raises(BrokerError) as caught:
         open_log(tmp_path, topic_id=other)

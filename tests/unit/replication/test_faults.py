@@ -3,6 +3,7 @@ and not the disk, is to blame for."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.partition import Partition
+from data_plane.partitions import RoleChanges
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
@@ -259,3 +262,62 @@ async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
         cluster.create_topic("t", [[1]])
         cluster.brokers[1].partitions.sweep_isr()
         assert [type(error) for error in deaths] == [InvariantViolation]
+
+
+# ---- what is made and renamed becomes durable outside the loop
+
+
+@in_loop
+async def test_making_and_removing_partitions_never_waits_for_the_device_on_the_loop():
+    async with Cluster(1) as cluster:
+        disk = cluster.disks[1]
+        waited: list[str] = []
+        inside = [False]
+
+        async def blocking(work: Any) -> None:
+            await asyncio.sleep(0)
+            inside[0] = True
+            work()
+            inside[0] = False
+
+        cluster.brokers[1].partitions._blocking = blocking
+        for name in ("sync_dir", "write_atomic"):
+            kept = getattr(disk, name)
+
+            def noted(*args: Any, kept: Any = kept, name: str = name) -> Any:
+                if not inside[0]:
+                    waited.append(name)
+                return kept(*args)
+
+            setattr(disk, name, noted)
+        topic_id = cluster.create_topic("t", [[1]] * 20)
+        await until(lambda: disk.exists("/data/t-19/partition.metadata"))
+        cluster.delete_topic(topic_id)
+        await until(lambda: not cluster.brokers[1].partitions._background)
+        assert waited == []
+        assert not disk.durable_clone().exists("/data/t-0")
+
+
+@in_loop
+async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
+    async with Cluster(1) as cluster:
+        partitions = cluster.brokers[1].partitions
+        seen: list[int] = []
+        kept = partitions.apply
+
+        def ahead(delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
+            made = partitions.many_to_make(delta, image)
+            if made is not None:
+                made.run()
+                seen.append(len(made.logs))
+                partitions.take_made(made)
+            return kept(delta, image)
+
+        partitions.apply = ahead  # type: ignore[method-assign]
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-7/")  # that one is made by `apply`
+        cluster.create_topic("t", [[1]] * 20)
+        cluster.create_topic("few", [[1]])
+        assert seen == [19]
+        for number in range(20):
+            cluster.produce(b"x", number=number)
+        await until(lambda: cluster.disks[1].exists("/data/t-19/partition.metadata"))

@@ -204,6 +204,7 @@ async def test_checkpoints_are_written_one_after_another():
     async with cluster:
         cluster.create_topic("t", [[1]])
         partitions = cluster.brokers[1].partitions
+        await until(lambda: most == 1 and running == 0, "the new directory is settled")
         await asyncio.gather(partitions.checkpoint(), partitions.checkpoint(everything=True))
         assert most == 1
 
