@@ -121,6 +121,7 @@ class Effort:
 AT_ONCE_STEPS: Final = 10_000
 """About 5 ms, what one request may take of the loop's time."""
 
+_STEPS_PER_BATCH: Final = 20
 _CHECKED_BYTES_PER_STEP: Final = 2048  # CRC and a copy
 _OPENED_BYTES_PER_STEP: Final = 128  # gzip, the slowest
 _NAMING_STEPS_PER_RECORD: Final = 4
@@ -140,7 +141,7 @@ def check(
     """Raises BrokerError with the table's code; TakesLong, before anything was changed."""
     if effort is None:
         effort = Effort()
-    effort.spend(len(records) // _CHECKED_BYTES_PER_STEP)
+    effort.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
     batches = check_headers(records, config, now_ms, origin)
     codec = target_codec(config)
     out = bytearray()

@@ -119,18 +119,22 @@ class ProducedPartition(NamedTuple):
     current_leader: LeaderHint | None = None
 
 
-def read_produce_request(version: int, body: memoryview) -> ProduceRequest:
-    """Records are slices of `body`. Raises `MalformedMessage`."""
+def read_produce_request(version: int, body: memoryview, max_partitions: int) -> ProduceRequest:
+    """Records are slices of `body`. Raises `MalformedMessage`, also for more partitions than there can be: a
+    few bytes name one, and each is some work."""
     try:
-        return _read_flexible(version, body) if version >= FIRST_FLEXIBLE else _read_classic(body)
+        if version >= FIRST_FLEXIBLE:
+            return _read_flexible(version, body, max_partitions)
+        return _read_classic(body, max_partitions)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedMessage(f"not a ProduceRequest of version {version}: {error}") from None
 
 
-def _read_flexible(version: int, body: memoryview) -> ProduceRequest:
+def _read_flexible(version: int, body: memoryview, max_partitions: int) -> ProduceRequest:
     transactional_id, pos = read_compact_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, pos)
     topics, pos = read_compact_array_length(body, pos + _ACKS_AND_TIMEOUT.size)
+    _check_count(topics, max_partitions)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
         name: str | None = ""
@@ -142,6 +146,7 @@ def _read_flexible(version: int, body: memoryview) -> ProduceRequest:
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_compact_array_length(body, pos)
+        _check_count(len(partitions) + count, max_partitions)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             records, pos = read_compact_records(body, pos + 4)
@@ -152,21 +157,28 @@ def _read_flexible(version: int, body: memoryview) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _read_classic(body: memoryview) -> ProduceRequest:
+def _read_classic(body: memoryview, max_partitions: int) -> ProduceRequest:
     transactional_id, pos = read_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, pos)
     topics, pos = read_array_length(body, pos + _ACKS_AND_TIMEOUT.size)
+    _check_count(topics, max_partitions)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
         name, pos = read_string(body, pos)
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_array_length(body, pos)
+        _check_count(len(partitions) + count, max_partitions)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             records, pos = read_records(body, pos + 4)
             partitions.append(ProducePartition(name, ZERO_UUID, index, records))
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise ValueError(f"more than {most} topics or partitions")
 
 
 def write_produce_response(

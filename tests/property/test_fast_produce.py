@@ -63,7 +63,7 @@ def test_requests(version, transactional_id, acks, topics):
         version,
         {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 5, "topic_data": topics},
     )
-    request = read_produce_request(version, memoryview(bytearray(body)))
+    request = read_produce_request(version, memoryview(bytearray(body)), 1000)
     assert (request.transactional_id, request.acks, request.timeout_ms) == (transactional_id, acks, 5)
     wanted = [
         (
@@ -88,7 +88,7 @@ def test_a_damaged_request_is_refused_or_read_but_nothing_else(version, topics, 
         body[place] = value
     cut = data.draw(st.integers(0, len(body)))
     try:
-        read_produce_request(version, memoryview(body)[:cut])
+        read_produce_request(version, memoryview(body)[:cut], 1000)
     except MalformedMessage:
         pass
 
@@ -140,4 +140,4 @@ def test_a_count_that_cannot_be_is_refused_at_once():
     body = bytearray(encode_request(PRODUCE, 3, {}))
     body[8:12] = (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(MalformedMessage):
-        read_produce_request(3, memoryview(body))
+        read_produce_request(3, memoryview(body), 1000)

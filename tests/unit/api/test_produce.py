@@ -20,6 +20,7 @@ from data_plane.log.validation import AT_ONCE_STEPS
 from data_plane.partition import Partition
 from kraft.api import produce
 from kraft.net.connection import ProtocolError
+from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID, PartitionRegistration, TopicPartition
@@ -27,6 +28,11 @@ from tests.logs import NOW_MS, open_log, read_all
 
 MANY = AT_ONCE_STEPS + 1
 LEADER = PartitionRegistration((1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
+
+
+class Partitions(list[Partition]):
+    def get(self, topic: str, number: int) -> Partition:
+        return self[0]
 
 
 class Broker:
@@ -51,7 +57,7 @@ class Broker:
         self.node: Any = SimpleNamespace(
             authorizer=None,
             admission=None,
-            partitions=SimpleNamespace(get=lambda *_: self.partition),
+            partitions=Partitions([self.partition]),
             image=SimpleNamespace(topic=lambda _: None),
             loop=SimpleNamespace(
                 time=loop.time,
@@ -91,7 +97,7 @@ def request(version: int, batches: Sequence[bytes], acks: int) -> bytes:
     if version < 9:
         parts += [struct.pack(">ii", 0, len(batch)) + batch for batch in batches]
         return b"".join(parts)
-    head = b"\0" + struct.pack(">hi", acks, 1000) + b"\2" + b"\2t" + bytes((len(batches) + 1,))
+    head = b"\0" + struct.pack(">hi", acks, 1000) + b"\2" + b"\2t" + uvarint(len(batches) + 1)
     return head + b"".join(b"\0\0\0\0" + uvarint(len(b) + 1) + b + b"\0" for b in batches) + b"\0\0"
 
 
@@ -220,5 +226,28 @@ def test_nothing_is_told_of_acks_0_but_the_end(tmp_path: Path) -> None:
         assert await broker.produce(batch(*[b"v"] * MANY), acks=0) == ()
         with pytest.raises(ProtocolError):
             await broker.produce(batch(*[b"v"] * MANY, control=True), batch(*[b"v"] * MANY), acks=0)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_no_request_names_more_partitions_than_there_can_be(tmp_path: Path, version: int) -> None:
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        most = 1001
+        answer = broker.produce(*[b""] * 100)
+        assert len(partitions(answer)) == 100
+        with pytest.raises(MalformedMessage, match="more than 1001"):
+            broker.produce(*[b""] * (most + 1), version=version)
+
+    run(tmp_path, test)
+
+
+def test_many_small_batches_leave_the_loop_in_between(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        answers = partitions(await broker.produce(*[batch(b"v")] * 1000))
+        assert [answer.base_offset for answer in answers] == list(range(1000))
+        assert broker.jobs == 1
 
     run(tmp_path, test)
