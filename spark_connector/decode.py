@@ -29,15 +29,21 @@ from metadata_quorum.batch import (
     CorruptBatchError,
     control_type,
     decode_batch,
+    open_body,
     read_header,
 )
-from metadata_quorum.compression import decompress
-from spark_connector.record_walk import Run, record_ends
+from metadata_quorum.compression import MAX_DECOMPRESSED_BYTES
+from spark_connector.record_walk import SHORTEST_RECORD_BYTES, Run, record_ends
 from spark_connector.varints import Bytes, Positions, read_varints
 
 MAX_ROWS: Final = 64 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of one Arrow batch: Spark's executor holds it whole."""
+MAX_HEADERS_OF_A_RECORD: Final = 100_000
+MAX_HEADERS_AT_ONCE: Final = 16_000_000
+"""Two bytes are enough for a header: a batch of a MiB may claim tens of millions."""
+_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
+_END_OF_OFFSETS: Final = 2**63 - 1
 
 _MICROSECONDS_PER_MS: Final = 1000
 
@@ -92,9 +98,20 @@ def whole_batches(records: memoryview) -> list[Batch]:
             raise CorruptBatchError(f"batch at offset {header.base_offset} is shorter than its header")
         if position + header.size > size:
             break
+        if not _is_plausible(header):
+            raise CorruptBatchError(
+                f"batch at offset {header.base_offset} claims {header.record_count} records"
+                f" up to offset {header.last_offset} in {header.size} bytes"
+            )
         batches.append(Batch(header, records, position))
         position += header.size
     return batches
+
+
+def _is_plausible(header: BatchHeader) -> bool:
+    """Whether reading goes on behind the batch, and it has an offset for every record."""
+    base, last = header.base_offset, header.last_offset_delta
+    return base >= 0 and last >= 0 and base + last < _END_OF_OFFSETS and 0 <= header.record_count <= last + 1
 
 
 class _Opened(NamedTuple):
@@ -152,26 +169,38 @@ class Decoder:
         begin, end = batch.position + BATCH_OVERHEAD, batch.position + header.size
         if self._check_crc and crc32c(batch.records[batch.position + CRC_START : end]) != header.crc:
             raise CorruptBatchError(f"{self._name}: CRC of the batch at offset {header.base_offset} is wrong")
-        if not header.compression:
-            return _Opened(header, batch.records, begin, end)
-        try:
-            records = memoryview(decompress(header.compression, batch.body))
-        except ValueError as error:
-            raise CorruptBatchError(f"{self._name}: batch at offset {header.base_offset}: {error}") from error
-        return _Opened(header, records, 0, len(records))
+        opened = _Opened(header, batch.records, begin, end)
+        if header.compression:
+            try:
+                records = memoryview(open_body(batch.records, batch.position, header, MAX_DECOMPRESSED_BYTES))
+            except CorruptBatchError as error:
+                raise CorruptBatchError(f"{self._name}: {error}") from error
+            opened = _Opened(header, records, 0, len(records))
+        if header.record_count * SHORTEST_RECORD_BYTES > opened.end - opened.begin:
+            raise CorruptBatchError(
+                f"{self._name}: batch at offset {header.base_offset} claims {header.record_count} records"
+                f" in {opened.end - opened.begin} bytes"
+            )
+        return opened
 
     def _arrow(self, opened: Sequence[_Opened], start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The batches as one, cut only where a single batch alone is larger than it should be."""
         try:
-            records = _read_records(opened, start, end)
-            whole = self._columns(records)
+            found = _Found(opened)
+            for first in range(0, found.count, self._max_rows):
+                records = found.read(first, first + self._max_rows).within(start, end)
+                if len(records.offsets):
+                    yield from self._cut(self._columns(records))
         except (IndexError, CorruptBatchError) as error:
-            first = opened[0].header.base_offset
-            raise CorruptBatchError(f"{self._name}: batches from offset {first} on: {error}") from error
+            offset = opened[0].header.base_offset
+            raise CorruptBatchError(f"{self._name}: batches from offset {offset} on: {error}") from error
+
+    def _cut(self, whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Where its rows are large; a little more than wanted is better than a small rest."""
         rows = whole.num_rows
-        at_once = min(self._max_rows, max(1, rows * self._max_bytes // max(1, whole.nbytes)))
-        if rows <= self._max_rows and whole.nbytes <= 2 * self._max_bytes:
-            at_once = rows
+        at_once = rows
+        if whole.nbytes > 2 * self._max_bytes:
+            at_once = min(rows, max(1, rows * self._max_bytes // whole.nbytes))
         for first in range(0, rows, max(1, at_once)):
             yield whole.slice(first, at_once)
 
@@ -248,49 +277,90 @@ class _Records(NamedTuple):
     values: _Slices
     ends: Positions
 
+    def within(self, start: int, end: int) -> _Records:
+        """Those with offsets from `start` up to, not including, `end`."""
+        if self.offsets[0] >= start and self.offsets[-1] < end:
+            return self
+        inside = slice(*np.searchsorted(self.offsets, [start, end]))
+        return _Records(
+            self.data,
+            self.offsets[inside],
+            self.timestamps[inside],
+            self.timestamp_types[inside] if self.timestamp_types is not None else None,
+            _Slices(self.keys.at[inside], self.keys.lengths[inside]),
+            _Slices(self.values.at[inside], self.values.lengths[inside]),
+            self.ends[inside],
+        )
 
-def _read_records(opened: Sequence[_Opened], start: int, end: int) -> _Records:
-    buffer, runs = _in_one_buffer(opened)
-    data = np.frombuffer(buffer, np.uint8)
-    ends = record_ends(data, runs)
-    counts = np.array([run.rows for run in runs])
-    begins = np.empty_like(ends)
-    begins[1:] = ends[:-1]
-    begins[np.cumsum(counts) - counts] = [run.begin for run in runs]
 
-    sizes, at = read_varints(data, begins)
-    if (sizes <= 0).any() or (at + sizes != ends).any():
-        raise CorruptBatchError("the records' lengths contradict the batch")
-    timestamps, at = read_varints(data, at + 1)  # after the attributes, none of which is defined
-    offsets, at = read_varints(data, at)
-    keys = _read_slices(data, at, ends)
-    values = _read_slices(data, keys.ends, ends)
+class _Found:
+    """Where the records of some batches lie. Their fields are read a piece at a time: as numbers they take
+    many times the bytes they have, and a batch of a MiB may hold millions."""
 
-    headers = [each.header for each in opened]
-    offsets += np.repeat([header.base_offset for header in headers], counts)
-    timestamp_types = None
-    if any(header.timestamp_type for header in headers):
-        appended = np.repeat([header.timestamp_type == 1 for header in headers], counts)
-        timestamps[appended] = 0
-        timestamp_types = appended.astype(np.int32)
-    timestamps += np.repeat(
-        [h.max_timestamp if h.timestamp_type else h.base_timestamp for h in headers], counts
-    )
-    timestamps *= _MICROSECONDS_PER_MS
+    def __init__(self, opened: Sequence[_Opened]) -> None:
+        self._buffer, runs = _in_one_buffer(opened)
+        self._data = np.frombuffer(self._buffer, np.uint8)
+        self._headers = [each.header for each in opened]
+        self._firsts = np.cumsum([0, *(run.rows for run in runs)])  # of each batch, and the end
+        self._begins = np.array([run.begin for run in runs])
+        self._ends = record_ends(self._data, runs)
 
-    records = _Records(buffer, offsets, timestamps, timestamp_types, keys, values, ends)
-    if offsets[0] >= start and offsets[-1] < end:
-        return records
-    inside = slice(*np.searchsorted(offsets, [start, end]))
-    return _Records(
-        buffer,
-        offsets[inside],
-        timestamps[inside],
-        timestamp_types[inside] if timestamp_types is not None else None,
-        _Slices(keys.at[inside], keys.lengths[inside]),
-        _Slices(values.at[inside], values.lengths[inside]),
-        ends[inside],
-    )
+    @property
+    def count(self) -> int:
+        return len(self._ends)
+
+    def read(self, first: int, end: int) -> _Records:
+        """The records of those numbers."""
+        ends = self._ends[first:end]
+        bounds = np.clip(self._firsts, first, first + len(ends)) - first
+        counts = np.diff(bounds)  # of each batch
+        begins = np.empty_like(ends)
+        begins[1:] = ends[:-1]
+        begins[0] = self._ends[first - 1] if first else 0
+        whole = (self._firsts[:-1] >= first) & (counts > 0)
+        begins[bounds[:-1][whole]] = self._begins[whole]
+        data = self._data
+        sizes, at = read_varints(data, begins)
+        if (sizes <= 0).any() or (at + sizes != ends).any():
+            raise CorruptBatchError("the records' lengths contradict the batch")
+        timestamps, at = read_varints(data, at + 1)  # after the attributes, none of which is defined
+        deltas, at = read_varints(data, at)
+        keys = _read_slices(data, at, ends)
+        values = _read_slices(data, keys.ends, ends)
+        timestamps, types = self._timestamps(timestamps, counts)
+        offsets = self._offsets(deltas, counts)
+        return _Records(self._buffer, offsets, timestamps, types, keys, values, ends)
+
+    def _offsets(self, deltas: Positions, counts: Positions) -> Positions:
+        """Ascending, for ranges are cut by them, and inside what the batch's header says."""
+        last = np.repeat(np.array([each.last_offset_delta for each in self._headers], np.uint64), counts)
+        if (deltas.view(np.uint64) > last).any():  # or below 0
+            raise CorruptBatchError("an offset lies outside its batch")
+        deltas += np.repeat([header.base_offset for header in self._headers], counts)
+        if (deltas[1:] <= deltas[:-1]).any():
+            raise CorruptBatchError("offsets do not ascend")
+        return deltas
+
+    def _timestamps(
+        self, deltas: Positions, counts: Positions
+    ) -> tuple[Positions, npt.NDArray[np.int32] | None]:
+        """In microseconds, and of which type where that is not the producers' for all."""
+        types = None
+        if any(header.timestamp_type for header in self._headers):
+            appended = np.repeat([header.timestamp_type == 1 for header in self._headers], counts)
+            deltas[appended] = 0
+            types = appended.astype(np.int32)
+        _check_times(deltas)
+        bases = [h.max_timestamp if h.timestamp_type else h.base_timestamp for h in self._headers]
+        deltas += np.repeat(bases, counts)
+        _check_times(deltas)
+        deltas *= _MICROSECONDS_PER_MS
+        return deltas, types
+
+
+def _check_times(milliseconds: Positions) -> None:
+    if milliseconds.min() < -_MAX_TIMESTAMP_MS or milliseconds.max() > _MAX_TIMESTAMP_MS:
+        raise CorruptBatchError("a timestamp is beyond those that Spark has")
 
 
 def _in_one_buffer(opened: Sequence[_Opened]) -> tuple[memoryview, list[Run]]:
@@ -325,6 +395,8 @@ def _read_headers(records: _Records) -> pa.Array:
     counts, at = read_varints(data, records.values.ends)
     if (counts < 0).any() or (counts > records.ends - at).any():
         raise CorruptBatchError("a record's count of headers is impossible")
+    if counts.max() > MAX_HEADERS_OF_A_RECORD or counts.sum() > MAX_HEADERS_AT_ONCE:
+        raise CorruptBatchError(f"{counts.max()} headers of one record, {counts.sum()} of {len(counts)}")
     if not counts.any():
         if (at != records.ends).any():
             raise CorruptBatchError("a record goes on after its last field")

@@ -209,6 +209,8 @@ class _Answers:
         records = answer.records if answer.records is not None else memoryview(b"")
         batches = whole_batches(records)
         if batches:
+            if batches[-1].header.next_offset <= self._position:
+                raise Retry(f"all of the answer lies before offset {self._position}")
             return batches
         if len(records) < BATCH_OVERHEAD:
             raise self._nothing_there()

@@ -27,8 +27,8 @@ LONGEST_TO_CUT_BYTES: Final = 256
 FEWEST_LANES: Final = 64
 """Fewer side by side are slower than one after the other."""
 
-_SHORTEST_RECORD_BYTES: Final = 6
-"""After the length: attributes, two deltas, two lengths, the count of headers."""
+SHORTEST_RECORD_BYTES: Final = 7
+"""The length, attributes, two deltas, two lengths, the count of headers."""
 _FIELDS_BYTES: Final = 32
 """What the fields before the key take at most: 1 + 10 + 5, after a length of 5."""
 
@@ -167,7 +167,7 @@ def _records_behind(data: Bytes, guesses: Positions, window: int) -> tuple[Posit
     at = guesses[which] + column
     size, body, _ = read_if_varints(data, at)
     follower = body + size
-    likely = (size >= _SHORTEST_RECORD_BYTES) & (follower > at) & (follower < len(data) - _FIELDS_BYTES)
+    likely = (size >= SHORTEST_RECORD_BYTES - 1) & (follower > at) & (follower < len(data) - _FIELDS_BYTES)
     which, at, body, follower = which[likely], at[likely], body[likely], follower[likely]
     follower = read_if_varints(data, follower)[1]
     number = _offset_delta(data, body)

@@ -130,6 +130,16 @@ def test_a_batch_that_stays_cut_off(broker: ScriptedBroker) -> None:
     assert len(broker.fetches) < 20
 
 
+def test_an_answer_that_leads_nowhere(broker: ScriptedBroker) -> None:
+    """Batches that end before what was asked for would be asked for again without end."""
+    answer = broker._records
+    broker.partition.batches = [batch(0, 0), batch(1, 1)]
+    broker._records = lambda _, *limits: answer(0, len(batch(0, 0)), *limits[1:])  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match=r"TIMEOUT.*all of the answer lies before offset 1"):
+        offsets_read(broker, 1, 2, timeout_s=0.5)
+    assert len(broker.fetches) < 20
+
+
 def test_a_replica_in_the_same_rack(broker: ScriptedBroker) -> None:
     """Read from where the leader says; asked again there, when it has failed."""
     broker.partition.batches = [batch(0, 0, 1)]
