@@ -36,6 +36,7 @@ from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
 from kraft.wire.primitives import (
     INT32,
     array_length,
+    bounded,
     compact_array_length,
     compact_string,
     read_array_length,
@@ -373,6 +374,7 @@ def _read_request(version: int, body: memoryview) -> FetchRequest:
     for _ in range(topics):
         name, topic_id, pos = _read_topic(version, body, pos)
         count, pos = read_length(body, pos)
+        bounded(len(request.partitions) + count)
         for _ in range(count):
             wanted, pos = _read_wanted(version, body, pos, name, topic_id)
             request.partitions.append(wanted)
@@ -420,6 +422,7 @@ def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequ
     for _ in range(topics):
         name, topic_id, pos = _read_topic(version, body, pos)
         count, pos = read_length(body, pos)
+        bounded(len(request.forgotten) + count)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             pos += INT32.size

@@ -29,6 +29,9 @@ LONGEST_MESSAGE: Final = 8_000
 MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
+MAX_PARTITIONS: Final = 200_000
+"""Of one Fetch request; some 50 MB of objects."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -98,6 +101,12 @@ def _plausible(buf: memoryview, pos: int, length: int) -> tuple[int, int]:
     if not -1 <= length <= len(buf) - pos:
         raise ValueError("an array that cannot fit")
     return length, pos
+
+
+def bounded(partitions: int) -> None:
+    """Held against what a request names in all: what it does not carry in bytes it takes in objects."""
+    if partitions > MAX_PARTITIONS:
+        raise ValueError(f"more than {MAX_PARTITIONS} partitions")
 
 
 def read_records(buf: memoryview, pos: int) -> tuple[memoryview | None, int]:
