@@ -112,6 +112,9 @@ class LogDir:
                 corrupt[tp] = str(e)
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path)
+        else:  # recovery has fallen back behind some, and written anew what they vouched for
+            points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
+            self.checkpoint(recovery_points={**self._recovery_points, **points})
         self.clean = False  # logs that are opened from now on are new
         return logs, corrupt
 

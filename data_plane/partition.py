@@ -134,6 +134,8 @@ class Partition:
         )
         self._took_role(registration)
         self._isr_committed(self.leader, now)
+        if self.flushes_each_append and self.log.unflushed_records:
+            self._host.flush(self)  # what an earlier process has written counts once it is synced anew
         return True
 
     def become_follower(self, registration: PartitionRegistration) -> bool:
@@ -360,28 +362,33 @@ class Partition:
         log = self.log
         if self.move is not None:
             self.move.cut(offset)
+        point = log.recovery_point
         try:
             if not log.truncate_to(offset):
                 # Nothing to cut but an epoch that was opened here and never written in.
                 log.epochs.truncate_from_end(log.log_end_offset)
         except OSError as e:
             self._storage_failed(e, in_doubt=True)
-        self._delete_files()
+        self._was_cut(point)
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins beyond ours."""
         if self.move is not None:
             self.move.cut(0)
+        point = self.log.recovery_point
         try:
             self.log.truncate_fully_and_start_at(offset)
         except OSError as e:
             self._storage_failed(e, in_doubt=True)
-        self._delete_files()
+        self._was_cut(point)
         self.high_watermark = offset
         self.watchers.role_changed()
 
-    def _delete_files(self) -> None:
+    def _was_cut(self, recovery_point: int) -> None:
+        """`recovery_point` is what it was before."""
+        if self.log.recovery_point < recovery_point:
+            self._host.recovery_point_fell(self)
         deletions = self.log.take_deletions()
         if deletions:
             self._host.delete_files(self, deletions)

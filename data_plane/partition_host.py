@@ -46,6 +46,9 @@ class PartitionHost(Protocol):
     def flush(self, partition: Partition) -> None:
         """Make its log durable soon; `flushed` is called then."""
 
+    def recovery_point_fell(self, partition: Partition) -> None:
+        """Its log was cut, and the cut is not durable: the checkpoint must not say otherwise for long."""
+
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""
 

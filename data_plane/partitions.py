@@ -121,7 +121,7 @@ class Partitions:
         self._deadlines: dict[str, Deadline] = {}
         self._flushing: set[Partition] = set()
         self._checkpointing = asyncio.Lock()
-        self._checkpoints_stale = False  # they tell of logs that are gone
+        self._checkpoints_stale = False  # they tell of logs that are gone, or say too much
         self._unsettled: dict[LogDir, list[Log]] = {}  # where something was made or renamed; what is new
         self._settling = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
@@ -232,6 +232,11 @@ class Partitions:
             self.give_up(partition, "the flush", e)
         finally:
             self._flushing.discard(partition)
+
+    def recovery_point_fell(self, partition: Partition) -> None:
+        if not self._checkpoints_stale:
+            self._checkpoints_stale = True
+            self._loop.call_soon(self._settle_soon)
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         directory = self._dir_of.get(partition)
@@ -691,7 +696,8 @@ class Partitions:
 
     def _settle_soon(self) -> None:
         """What was made and renamed becomes durable. And a new topic may get the name of a removed one: the
-        checkpoints must not let it begin with that one's offsets."""
+        checkpoints must not let it begin with that one's offsets; nor let a start trust in a log that was cut
+        more than is durable."""
         if self._closed:
             return
         if self._unsettled:

@@ -7,7 +7,14 @@ from typing import Any
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.batch import (
+    CONTROL_ABORT,
+    Record,
+    control_type,
+    decode_batch,
+    encode_batch,
+    iter_headers,
+)
 from metadata_quorum.disk import Disk, OsDisk
 
 NOW_MS = 1_700_000_000_000
@@ -51,3 +58,33 @@ def read_all(log: Log, start: int | None = None) -> list[tuple[int, bytes | None
 def raw_bytes(log: Log) -> bytes:
     """The log's files, one after another."""
     return b"".join(Path(segment.path).read_bytes() for segment in log.segments)
+
+
+def read_committed(
+    log: Log, start: int | None = None, *, max_bytes: int = 600
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of what a read_committed consumer shows from `start` on, fetch by fetch. What is
+    aborted it leaves out by the list that comes with a fetch, as the clients do, from a transaction's first
+    offset to its marker."""
+    offset = log.log_start_offset if start is None else start
+    unstable = log.first_unstable_offset(log.log_end_offset)
+    stable = log.log_end_offset if unstable is None else unstable
+    shown: list[tuple[int, bytes | None, bytes | None]] = []
+    while offset < stable:
+        piece = log.read(offset, max_bytes, upper_offset=stable, at_least_one_batch=True)
+        told = sorted(log.aborted_in(piece), key=lambda entry: entry[1])
+        data = piece.read()
+        aborting: set[int] = set()
+        batches = list(iter_headers(data))
+        assert batches, f"nothing to read at {offset} below {stable}"
+        for position, header in batches:
+            while told and told[0][1] <= header.last_offset:
+                aborting.add(told.pop(0)[0])
+            records = decode_batch(data, position)
+            if header.is_control:
+                if records and control_type(records[0]) == CONTROL_ABORT:
+                    aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
+                shown += [(r.offset, r.key, r.value) for r in records if r.offset >= offset]
+            offset = header.next_offset
+    return shown

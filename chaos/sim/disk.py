@@ -284,11 +284,13 @@ class SimDisk:
         """The process dies before the `operation`-th (from 0) change of the disk from now on: `Killed`."""
         self._kill_in = operation
 
-    def power_loss(self, random: Random) -> None:
-        """The machine died. What was not synced is kept, dropped or torn, page by page."""
+    def power_loss(self, random: Random, *, names_in_order: bool = False) -> None:
+        """The machine died. What was not synced is kept, dropped or torn, page by page; of changed names
+        any, or the first so many where the file system keeps a journal of them."""
         self.kill()
-        for change in self._unsynced:
-            if random.random() < 0.5:
+        kept = random.randrange(len(self._unsynced) + 1) if names_in_order else 0
+        for place, change in enumerate(self._unsynced):
+            if place < kept if names_in_order else random.random() < 0.5:
                 self._make_durable(change)
         self._unsynced.clear()
         self._names = dict(self._durable_names)

@@ -101,6 +101,9 @@ class Broker:
     def flush(self, partition: Partition) -> None:
         """Nothing here loses its page cache."""
 
+    def recovery_point_fell(self, partition: Partition) -> None:
+        pass
+
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:
             deletion.run()

@@ -11,7 +11,6 @@ Way of the data: api/produce or fetcher -> partition -> here -> segment -> disk,
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -42,7 +41,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
-_HELD_FILES: Final = 16  # of segments that are sealed and not durable yet
+_HELD_FILES: Final = 16  # of segments that were sealed since the last flush
 
 __all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
 
@@ -82,7 +81,7 @@ class Log:
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
-        self._not_durable: deque[Segment] = deque()  # sealed, and held open until they are
+        self._just_sealed: list[Segment] = []  # since the last flush; held open for the next one
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
 
@@ -119,6 +118,9 @@ class Log:
             now_ms=now_ms,
         )
         log = cls(disk, directory, config, loaded, topic_id or stored_id)
+        if not clean:  # the segment that ends at the recovery point may have been sealed since
+            behind = loaded.segments.bisect_right(loaded.recovery_point)
+            log._just_sealed = log.segments[max(behind - 2, 0) : behind - 1]
         log.unidentified = topic_id is not None and stored_id is None
         return log
 
@@ -297,9 +299,9 @@ class Log:
         if self._active.base_offset == base and self._active.size == 0:
             return self._active
         self._active.seal()
-        self._not_durable.append(self._active)
-        if len(self._not_durable) > _HELD_FILES:
-            self._not_durable.popleft().let_go()
+        self._just_sealed.append(self._active)
+        if len(self._just_sealed) > _HELD_FILES:
+            self._just_sealed[-_HELD_FILES - 1].let_go()
         for suffix in files.SEGMENT_SUFFIXES:  # left by a truncation
             self.disk.remove(files.path_of(self.directory, base, suffix))
         self._write_producer_snapshot()
@@ -405,7 +407,8 @@ class Log:
         if offset < self._segments.peekitem(0)[0]:
             self.truncate_fully_and_start_at(offset)
             return True
-        for base in list(self._segments)[self._segments.bisect_right(offset) :]:
+        for base in reversed(list(self._segments)[self._segments.bisect_right(offset) :]):
+            # The newest first: whoever dies here leaves no hole.
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
         self._active = self._segments.peekitem(-1)[1]
         self._end_at(self._active.truncate_to(offset, self.epochs.epoch_at(offset - 1)))
@@ -429,14 +432,16 @@ class Log:
 
     def _end_at(self, offset: int) -> None:
         self._truncations += 1
-        self._not_durable = deque(s for s in self._not_durable if s.base_offset < self._active.base_offset)
+        self._just_sealed = [s for s in self._just_sealed if s.base_offset < self._active.base_offset]
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        # The cut itself is to be synced, or what it took away comes back: under later segments, in the end.
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
         self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
         self.aborted.truncate_from_end(offset, self._active.base_offset)
-        self._write_epochs()
+        if self.epochs.dirty:  # and it stays so until a flush has made the file durable
+            self._write_epochs()
         recovery.rebuild_producers(
             self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset
         )
@@ -495,6 +500,8 @@ class Log:
 
     def _set_aside(self, segment: Segment, due_ms: int) -> None:
         segment.rename(files.DELETED)
+        if segment in self._just_sealed:
+            self._just_sealed.remove(segment)
         self._new_files = True
         self._deletions.append(Deletion(self.disk, segment.paths, due_ms, segment.size))
 
@@ -582,10 +589,15 @@ class Log:
         Run it in an executor, then tell `flush_done`.
         """
         behind = self.recovery_point < self.log_end_offset or self.epochs.dirty
-        if not (behind or self._new_files or self._pending_snapshots):
+        if not (behind or self._new_files or self._pending_snapshots or self._just_sealed):
             return None
         first = max(self._segments.bisect_right(self.recovery_point) - 1, 0)
-        unsynced = [f for segment in self.segments[first:] for f in segment.files_to_sync()]
+        # Sealing wrote into the indexes: also of one that was durable up to its end before.
+        segments = dict.fromkeys([*self._just_sealed, *self.segments[first:]])
+        unsynced = [f for segment in segments for f in segment.files_to_sync()]
+        for segment in self._just_sealed:
+            segment.let_go()
+        self._just_sealed = []
         unsynced += self.aborted.take_unsynced()
         epochs = checkpoints.encode_epochs(self.epochs.entries) if self.epochs.dirty else None
         work = FlushWork(
@@ -608,8 +620,6 @@ class Log:
         """`work.run()` has returned: its records are durable."""
         if work.generation == self._truncations and work.offset > self.recovery_point:
             self.recovery_point = work.offset
-            while self._not_durable and self._not_durable[0].base_offset < work.offset:
-                self._not_durable.popleft().let_go()
 
     # --- ending
 

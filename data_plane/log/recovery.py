@@ -20,6 +20,8 @@
     the last segment is empty, and the batches before it end   an empty batch closes the gap (segment.py)
     before it begins
     leader-epoch-checkpoint missing or unreadable              made again from all batches
+    recovery point, not after a clean shutdown                 no later than the last segment's beginning: all
+                                                               of it is synced anew
     leader-epoch-checkpoint, not after a clean shutdown        taken, and written anew by the next flush: it
                                                                may be in the page cache only
     no segment at all                                          an empty one at the log start offset
@@ -127,6 +129,8 @@ def load(
         remove_snapshots(disk, directory)
         epochs.clear()
     recovery_point = min(recovery_point, end, _close_gap(segments, epochs))
+    if not clean:  # the last one may have been cut without a sync
+        recovery_point = min(recovery_point, segments.peekitem(-1)[0])
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager()
@@ -191,7 +195,9 @@ def _remove_segment(disk: Disk, segment: Segment) -> None:
 def _read_epochs(disk: Disk, directory: str) -> EpochCache | None:
     path = f"{directory}/{files.LEADER_EPOCHS}"
     try:
-        return EpochCache(checkpoints.read_epochs(disk, path)) if disk.exists(path) else None
+        if not disk.exists(path) or not disk.read_bytes(path):  # its contents were not durable yet
+            return None
+        return EpochCache(checkpoints.read_epochs(disk, path))
     except checkpoints.CheckpointError:
         return None
 

@@ -64,6 +64,7 @@ def clean(log: Log, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     work = log.plan_cleaning(log.dirt(log.log_end_offset, now_ms), now_ms, **arguments)
     work.run()
     assert log.replace(work, now_ms)
+    log.disk.sync_dir(log.directory)
     log.finish_replacing(work)
     for deletion in log.take_deletions():
         deletion.run()

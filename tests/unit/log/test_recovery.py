@@ -168,7 +168,7 @@ def test_a_storm_of_small_segments_opens_no_more_than_a_few_files(tmp_path):
     work.run()
     log.flush_done(work)
     del work
-    assert len(open_files(tmp_path)) == 2
+    assert len(open_files(tmp_path)) == 2, "the last segment's, and the slice's"
     log.truncate_fully_and_start_at(0)
     for deletion in log.take_deletions():
         deletion.run()

@@ -1,0 +1,394 @@
+"""A log against a list of records: whatever is put, transacted, rolled, cleaned, cut, killed, in any order.
+
+A history is a list of moves drawn from a seed, so that one that goes wrong can be made smaller: what the
+failure shows is the shortest story found that still goes wrong. The disk is simulated; a step and all that is
+asked of the log after it take about a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.config import LogConfig
+from data_plane.log.log import Log, Origin
+from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
+from tests.logs import NOW_MS, open_log, read_committed
+
+KEYS: Final = (b"a", b"b", b"c")
+PRODUCERS: Final = (1, 2, 3)
+RETENTION_MS: Final = 1_000
+PATH: Final = "/d/t-0"
+
+DELETED: Final = LogConfig(segment_bytes=400, index_interval_bytes=100)
+COMPACTED: Final = replace(
+    DELETED,
+    cleanup_policy=("compact",),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=RETENTION_MS,
+)
+
+Shown = tuple[int, bytes | None, bytes | None]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A batch as it was acknowledged. A marker has no records."""
+
+    base: int
+    records: tuple[tuple[bytes, bytes | None], ...]
+    epoch: int
+    producer: int = -1
+    sequence: int = -1
+    transactional: bool = False
+    commits: bool | None = None
+
+    @property
+    def last(self) -> int:
+        return self.base + max(len(self.records), 1) - 1
+
+
+@dataclass(frozen=True)
+class Move:
+    """One step: what, and the numbers that it draws upon."""
+
+    what: str
+    numbers: tuple[int, ...]
+    later_ms: int
+
+
+WEIGHTS: Final = {
+    "put": 30, "transact": 25, "end_some": 15, "roll": 8, "clean": 12, "cut": 4, "kill": 8, "restart": 2,
+    "power_loss": 3, "flush": 4, "delete_records": 3, "retire": 2, "elect": 4, "begin_anew": 1, "expire": 2,
+}  # fmt: skip
+
+
+def draw(seed: int) -> list[Move]:
+    random = Random(seed)
+    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    return [
+        Move(
+            random.choices(kinds, weights)[0],
+            tuple(random.randrange(1 << 16) for _ in range(4)),
+            random.choice((0, 1, 50, 700, 3_000)),
+        )
+        for _ in range(random.randint(10, 60))
+    ]
+
+
+class History:
+    """The log, and what it must say."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self.disk = SimDisk()
+        self.disk.make_dirs("/d")
+        self.config = config
+        self.now_ms = NOW_MS
+        self.batches: list[Written] = []
+        self.start = self.end = self.epoch = 0
+        self.point = 0  # the recovery point that a checkpoint would have
+        self.values = 0
+        self.replicated = 0
+        self.story: list[str] = []
+        self.log = self.open()
+
+    def open(self, *, clean: bool = False) -> Log:
+        log = open_log(
+            PATH, self.config, disk=self.disk, now_ms=self.now_ms, clean=clean,
+            recovery_point=self.point, log_start_offset=self.start,
+        )  # fmt: skip
+        self.point = min(self.point, log.recovery_point)  # a start checkpoints where it had to fall back
+        return log
+
+    # --- moves
+
+    def make(self, move: Move) -> None:
+        self.now_ms += move.later_ms
+        self.story.append(f"{move.what} at {self.end}")
+        getattr(self, move.what)(*move.numbers)
+
+    def write(self, count: int, key: int, time: int, producer: int) -> None:
+        sequence = -1
+        if producer >= 0:
+            known = [b for b in self.batches if b.producer == producer and b.sequence >= 0]
+            sequence = known[-1].sequence + len(known[-1].records) if known else 0
+            state = self.log.producers.states.get(producer)
+            if state is None or not state.batches:
+                sequence = 0  # forgotten, or deleted but for a marker: it begins anew
+        records: list[tuple[bytes, bytes | None]] = []
+        for i in range(1 + count % 3):
+            self.values += 1
+            empty = count % 7 == 0 and producer < 0
+            records.append((KEYS[(key + i) % len(KEYS)], None if empty else b"%d" % self.values + b"." * 20))
+        data = encode_batch(
+            [Record(-1, NOW_MS + time % 1_000, key, value) for key, value in records],
+            producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence,
+            transactional=producer >= 0,
+        )  # fmt: skip
+        info = self.log.append_as_leader(bytearray(data), leader_epoch=self.epoch, now_ms=self.now_ms)
+        assert info.first_offset == self.end
+        self.wrote(Written(self.end, tuple(records), self.epoch, producer, sequence, producer >= 0))
+
+    def wrote(self, batch: Written) -> None:
+        self.batches.append(batch)
+        self.end = batch.last + 1
+
+    def put(self, count: int, key: int, time: int, _: int) -> None:
+        self.write(count, key, time, -1)
+
+    def transact(self, count: int, key: int, time: int, producer: int) -> None:
+        self.write(count, key, time, PRODUCERS[producer % len(PRODUCERS)])
+
+    def end_some(self, which: int, commit: int, *_: int) -> None:
+        opened = sorted(self.opened())
+        if not opened:
+            return
+        producer = opened[which % len(opened)]
+        marker = encode_end_txn_marker(
+            commit=bool(commit % 2),
+            coordinator_epoch=1,
+            producer_id=producer,
+            producer_epoch=0,
+            timestamp=self.now_ms,
+        )
+        self.log.append_as_leader(
+            bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=Origin.COORDINATOR
+        )
+        self.story[-1] += f" {producer} {'commits' if commit % 2 else 'aborts'}"
+        self.wrote(Written(self.end, (), self.epoch, producer, commits=bool(commit % 2)))
+
+    def roll(self, *_: int) -> None:
+        self.log.roll(self.now_ms)
+
+    def clean(self, memory: int, *_: int) -> None:
+        unstable = self.log.first_unstable_offset(self.end)
+        dirt = self.log.dirt(self.end if unstable is None else unstable, self.now_ms)
+        if not self.config.compact or not dirt.is_due(self.config):
+            return
+        work = self.log.plan_cleaning(dirt, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
+        work.run()
+        assert self.log.replace(work, self.now_ms)
+        self.story[-1] += f" up to {work.cleaned_to}"
+        self.replicated = self.end
+        if memory % 3 == 0:
+            self.story[-1] += ", killed in between"
+            self.kill(memory)
+            return
+        self.disk.sync_dir(PATH)
+        self.log.finish_replacing(work)
+        for deletion in self.log.take_deletions():
+            deletion.run()
+
+    def cut(self, offset: int, *_: int) -> None:
+        """As a follower does: never below the high watermark that a cleaning went by."""
+        low = max(self.start, self.replicated, self.log.segments[0].base_offset)
+        offset = low + offset % (self.end - low + 1)
+        self.log.truncate_to(offset)
+        self.story[-1] += f" to {offset}"
+        self.batches = [b for b in self.batches if b.last < offset]
+        straddled = self.log.log_end_offset
+        assert straddled <= offset
+        self.end = straddled
+        self.start = min(self.start, self.end)
+        self.point = min(self.point, self.log.recovery_point)
+
+    def begin_anew(self, ahead: int, *_: int) -> None:
+        self.start = self.end = self.end + ahead % 100
+        self.log.truncate_fully_and_start_at(self.start)
+        self.batches.clear()
+        self.point = min(self.point, self.log.recovery_point)
+
+    def delete_records(self, offset: int, *_: int) -> None:
+        self.start += offset % (self.end - self.start + 1)
+        self.log.advance_log_start(self.start)
+        self.story[-1] += f" below {self.start}"
+
+    def retire(self, *_: int) -> None:
+        for deletion in self.log.delete_old_segments(self.now_ms, self.end):
+            deletion.run()
+        self.start = self.log.log_start_offset
+
+    def elect(self, *_: int) -> None:
+        self.epoch += 1
+        self.log.assign_epoch(self.epoch)
+
+    def expire(self, *_: int) -> None:
+        self.log.producers.expire(self.now_ms, 10_000)
+
+    def flush(self, *_: int) -> None:
+        work = self.log.prepare_flush()
+        if work is not None:
+            work.run()
+            self.log.flush_done(work)
+        self.point = self.log.recovery_point
+
+    def kill(self, checkpointed: int, *_: int) -> None:
+        """The page cache stays; the checkpoint may be older than what was flushed."""
+        if checkpointed % 3 == 0:
+            self.point = 0
+        self.disk.kill()
+        self.log = self.open()
+
+    def restart(self, *_: int) -> None:
+        self.log.close_clean()
+        self.point = self.log.recovery_point
+        self.disk.kill()
+        self.log = self.open(clean=True)
+
+    def power_loss(self, seed: int, *_: int) -> None:
+        """Whatever was flushed is there."""
+        self.flush()
+        self.disk.power_loss(Random(seed))
+        self.log = self.open()
+
+    # --- what must hold
+
+    def opened(self) -> dict[int, int]:
+        """Open transactions: producer, first offset."""
+        opened: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.commits is not None:
+                opened.pop(batch.producer, None)
+            elif batch.transactional:
+                opened.setdefault(batch.producer, batch.base)
+        return opened
+
+    def committed(self, stable: int) -> list[Shown]:
+        shown: list[Shown] = []
+        pending: dict[int, list[Shown]] = {}
+        for batch in self.batches:
+            records = [(batch.base + i, key, value) for i, (key, value) in enumerate(batch.records)]
+            if batch.commits is not None:
+                ended = pending.pop(batch.producer, [])
+                shown += ended if batch.commits else []
+            elif batch.transactional:
+                pending.setdefault(batch.producer, []).extend(records)
+            else:
+                shown += records
+        return sorted(r for r in shown if self.start <= r[0] < stable)
+
+    def check(self) -> None:
+        log = self.log
+        assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
+        opened = self.opened()
+        unstable = log.first_unstable_offset(self.end)
+        if all(first >= self.start for first in opened.values()):
+            assert unstable == min(opened.values(), default=None)
+        elif unstable is not None:  # of deleted records a restart does not know any more
+            assert unstable >= self.start
+        stable = self.end if unstable is None else unstable
+        for start in {self.start, (self.start + stable) // 2, max(stable - 1, self.start)}:
+            shown = read_committed(log, start)
+            expected = [r for r in self.committed(stable) if r[0] >= start]
+            if not self.config.compact:
+                assert shown == expected
+            else:
+                assert set(shown) <= set(expected), "what was never committed, or is gone"
+                assert newest(shown) == newest(expected)
+        for segment in log.segments:
+            for _, header in segment.headers(0, segment.size):
+                if header.last_offset >= self.start:
+                    known = log.epochs.epoch_at(max(header.base_offset, self.start))
+                    assert known == header.partition_leader_epoch
+        self.check_producers()
+        self.check_times()
+
+    def check_producers(self) -> None:
+        for producer in PRODUCERS:
+            data = [b for b in self.batches if b.producer == producer and b.sequence >= 0]
+            state = self.log.producers.states.get(producer)
+            if data and data[-1].base >= self.start and state is not None and state.batches:
+                assert state.last_sequence == data[-1].sequence + len(data[-1].records) - 1
+
+    def check_times(self) -> None:
+        """Against all records that are there, committed or not."""
+        stored = [(r.timestamp, -r.offset) for r in all_records(self.log)]
+        found = self.log.max_timestamp()
+        assert (found and (found.timestamp, -found.offset)) == max(stored, default=None)
+        middle = NOW_MS + 500
+        first = [-offset for time, offset in stored if time >= middle and -offset >= self.start]
+        at = self.log.offset_for_timestamp(middle)
+        assert (at and at.offset) == min(first, default=None)
+
+    def check_copy(self) -> None:
+        """A new follower comes to the end, and has the same."""
+        copy = open_log("/d/copy-0", replace(self.config, segment_bytes=1_000), disk=self.disk)
+        copy.truncate_fully_and_start_at(self.start)
+        while copy.log_end_offset < self.end:
+            piece = self.log.read(copy.log_end_offset, 300, at_least_one_batch=True)
+            assert copy.append_as_follower(piece.read()) is not None, f"stuck at {copy.log_end_offset}"
+        shown = read_committed(self.log)
+        # Of a transaction whose first records are deleted it may not know that it is open.
+        assert [r for r in read_committed(copy, self.start) if r in shown] == shown
+
+
+def newest(shown: list[Shown]) -> dict[bytes | None, Shown]:
+    """By key, without those whose newest is a tombstone."""
+    last = {key: (offset, key, value) for offset, key, value in shown}
+    return {key: record for key, record in last.items() if record[2] is not None}
+
+
+def all_records(log: Log) -> list[Record]:
+    found: list[Record] = []
+    for segment in log.segments:
+        data = segment.file.read(0, segment.size)
+        for position, _ in iter_headers(data):
+            found += decode_batch(data, position)  # markers too have their time, as in Kafka
+    return found
+
+
+def play(config: LogConfig, moves: list[Move]) -> tuple[list[str], AssertionError | None]:
+    history = History(config)
+    try:
+        for move in moves:
+            history.make(move)
+            history.check()
+        history.check_copy()
+    except Exception as e:  # noqa: BLE001 - whatever goes wrong is to be made smaller
+        return history.story, AssertionError(f"{type(e).__name__}: {e}")
+    return history.story, None
+
+
+def shrunk(fails: Callable[[list[Move]], bool], moves: list[Move]) -> list[Move]:
+    """Leave out what can be left out."""
+    size = len(moves) // 2
+    while size:
+        start = 0
+        while start < len(moves):
+            fewer = moves[:start] + moves[start + size :]
+            if fails(fewer):
+                moves = fewer
+            else:
+                start += size
+        size //= 2
+    return moves
+
+
+def run_seeds(config: LogConfig, seeds: range) -> None:
+    for seed in seeds:
+        moves = draw(seed)
+        if play(config, moves)[1] is not None:
+            moves = shrunk(lambda fewer: play(config, fewer)[1] is not None, moves)
+            story, error = play(config, moves)
+            pytest.fail(f"seed {seed}: {error}\n  " + "\n  ".join(story))
+
+
+CONFIGS: Final = {"compacted": COMPACTED, "deleted": DELETED}
+
+
+@pytest.mark.row("L1", "L4", "L7")
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_log_is_what_was_written(config: str) -> None:
+    run_seeds(CONFIGS[config], range(40))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("start", range(1_000, 41_000, 5_000))
+def test_a_log_is_what_was_written_in_thousands_of_histories(config: str, start: int) -> None:
+    run_seeds(CONFIGS[config], range(start, start + 5_000))
