@@ -220,9 +220,10 @@ class Groups(RuleBasedStateMachine):
             assert max(loads) - min(loads) <= 1
 
     def _reads(self, client: ConsumerClient | ClassicClient) -> set[str]:
-        names = set(client.topics) & self.topics.view.topic_names()
+        there = self.topics.view.image.topics_by_name
+        names = set(client.topics) & there.keys()
         if isinstance(client, ConsumerClient) and client.regex:
-            names |= {n for n in self.topics.view.topic_names() if n in client.regex}  # one letter each
+            names |= {n for n in there if n in client.regex}  # one letter each
         return names
 
 

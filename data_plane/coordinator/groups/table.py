@@ -139,7 +139,8 @@ class GroupTable:
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group.patterns_to_look_up(request, at)
-        return {request.subscribed_topic_regex} if request.subscribed_topic_regex else set()
+        regex = request.subscribed_topic_regex
+        return {regex} if regex and not request.subscribed_topic_names else set()
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
         """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""

@@ -155,6 +155,34 @@ def test_patterns_follow_topics_and_what_the_member_may_see(driver: TableDriver,
     assert {topics.view.topic_name(topic_id) for topic_id in assigned} == {"ac"}
 
 
+def names(topics: Topics, client: ConsumerClient) -> set[str | None]:
+    """Of the topics that a client has partitions of."""
+    return {topics.view.topic_name(topic_id) for topic_id, _ in client.owned}
+
+
+def test_who_names_topics_has_those_before_what_its_pattern_stands_for(
+    driver: TableDriver, topics: Topics
+) -> None:
+    """As librdkafka's own test 0045 has it of Apache Kafka."""
+    topics.create("b", 4)
+    topics.create("ba", 1)
+    member = ConsumerClient("m", ("a",), regex="b.*")
+    assert member.beat(driver) is None
+    assert names(topics, member) == {"a"}
+    epoch = member.epoch
+    settle(driver, member)
+    assert names(topics, member) == {"a", "b", "ba"}
+    assert member.epoch > epoch
+
+
+def test_a_pattern_for_what_others_read_already_is_a_change_too(driver: TableDriver, topics: Topics) -> None:
+    """All topics of the group stay the same, but who reads them does not."""
+    topics.create("b", 4)
+    first, second = ConsumerClient("m", ("a", "b")), ConsumerClient("n", ("a",), regex="b")
+    settle(driver, first, second)
+    assert "b" in names(topics, second)
+
+
 def test_sessions_end_and_a_group_has_its_own(driver: TableDriver, topics: Topics) -> None:
     topics.set_group(GROUP, consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000")
     silent, talking = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))

@@ -122,7 +122,10 @@ class ConsumerGroup:
     def patterns_to_look_up(self, request: ConsumerHeartbeat, at: Instant) -> set[str]:
         """What a heartbeat of this group will need to know; nothing, most of the time."""
         used = patterns_in_use(self.state)
-        if request.subscribed_topic_regex:
+        names = request.subscribed_topic_names
+        if names is None and (member := self.state.members.get(request.member_id)) is not None:
+            names = member.metadata.subscribed_topic_names
+        if request.subscribed_topic_regex and not names:
             used.add(request.subscribed_topic_regex)
         if used <= self.state.regexes.keys() and not (
             request.is_full

@@ -15,7 +15,13 @@ from dataclasses import replace
 from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment, is_within
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, forget_patterns, reconcile
+from data_plane.coordinator.groups.consumer.rebalance import (
+    Setting,
+    follow,
+    forget_patterns,
+    pattern_for_later,
+    reconcile,
+)
 from data_plane.coordinator.groups.consumer.records import MemberMetadata
 from data_plane.coordinator.groups.consumer.state import (
     JOINING,
@@ -35,7 +41,8 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, setting: Setting) -> Con
     if metadata.subscribed_topic_regex:
         compiled(metadata.subscribed_topic_regex)
     changed = write_metadata(draft, before, metadata)
-    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0)
+    later = pattern_for_later(draft.state, metadata) if changed else None
+    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
     after = reconcile(draft, draft.state.members[request.member_id], request.owned)
     tells = request.is_full or after.assigned != before.assigned
     return ConsumerHeartbeatReply(

@@ -19,7 +19,7 @@ from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, Assigned
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.reconciliation import reconciled
-from data_plane.coordinator.groups.consumer.records import ResolvedRegex
+from data_plane.coordinator.groups.consumer.records import MemberMetadata, ResolvedRegex
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
 from data_plane.coordinator.machine import Instant
@@ -39,14 +39,14 @@ class Setting:
     """Of a member that asks: which topics its patterns may stand for."""
 
 
-def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool) -> None:
-    """See that epoch and target are those of the present subscriptions and topics."""
+def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool, later: str | None = None) -> None:
+    """See that epoch and target are those of the present subscriptions and topics. `later`: a pattern that
+    is left to the next heartbeat."""
     if subscriptions_changed or setting.topics_changed or _must_look_again(draft, setting):
         forget_patterns(draft)
-        if setting.may_see is not None:
-            _resolve_patterns(draft, setting, setting.may_see)
+        others = setting.may_see is not None and _resolve_patterns(draft, setting, setting.may_see, later)
         metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
-        if subscriptions_changed or metadata_hash != draft.state.metadata_hash:
+        if subscriptions_changed or others or metadata_hash != draft.state.metadata_hash:
             draft.write_group(draft.state.epoch + 1, metadata_hash)
     if draft.state.epoch > draft.state.target_epoch:
         _make_target(draft, setting)
@@ -67,19 +67,37 @@ def patterns_in_use(state: ConsumerGroupState) -> set[str]:
     return {regex for m in state.members.values() if (regex := m.metadata.subscribed_topic_regex)}
 
 
+def unresolved_patterns(state: ConsumerGroupState) -> set[str]:
+    """Those of which nobody has looked yet what they stand for."""
+    return patterns_in_use(state) - state.regexes.keys()
+
+
+def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> str | None:
+    """A member that names topics too has those at once, and what its new pattern stands for with its next
+    heartbeat: as with Kafka, which takes its time for patterns. Who has but a pattern waits for it."""
+    regex = metadata.subscribed_topic_regex
+    return regex if regex and metadata.subscribed_topic_names and regex not in state.regexes else None
+
+
 def _must_look_again(draft: Draft, setting: Setting) -> bool:
-    return patterns_are_old(draft.state, setting.rules, setting.at)
+    return bool(unresolved_patterns(draft.state)) or patterns_are_old(draft.state, setting.rules, setting.at)
 
 
-def _resolve_patterns(draft: Draft, setting: Setting, may_see: Callable[[str], bool]) -> None:
-    """Every pattern stands for the topics that match now and that the asker may know of."""
-    old = _must_look_again(draft, setting)
-    for regex in sorted(patterns_in_use(draft.state)):
+def _resolve_patterns(
+    draft: Draft, setting: Setting, may_see: Callable[[str], bool], later: str | None
+) -> bool:
+    """Every pattern stands for the topics that match now and that the asker may know of. Whether some stand
+    for others than before."""
+    old = patterns_are_old(draft.state, setting.rules, setting.at)
+    others = False
+    for regex in sorted(patterns_in_use(draft.state) - {later}):
         topics = tuple(name for name in setting.view.matches.matching(regex) if may_see(name))
         known = draft.state.regexes.get(regex)
         if known is None or known.topics != topics or old:
+            others |= known is None or known.topics != topics
             resolved = ResolvedRegex(topics, setting.view.image.offset, setting.at.now_ms)
             draft.write_regex(regex, resolved)
+    return others
 
 
 def reconcile(draft: Draft, member: Member, owned: Assignment | None) -> Member:
