@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ import hypothesis
 import psutil
 import pytest
 
+from chaos.ports import Ports
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
 from tests.forks import forked_nodes
@@ -62,36 +62,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def free_ports() -> Callable[[int], list[int]]:
-    """Ask for n ports of the loopback that nobody listens on, below the kernel's ephemeral range
-    (a client's outgoing connection must not take one before the server binds it)."""
+def free_ports() -> Iterator[Callable[[int], list[int]]]:
+    """Ask for n ports of the loopback that nobody listens on. They stay this worker's to the end: a node that
+    was killed finds its own again."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    # Workers search in bands of their own, and a run starts where its pid says.
-    band = range(12_000 + worker % 8 * 2_500, 12_000 + (worker % 8 + 1) * 2_500)
-    cursor = os.getpid() * 37 % len(band)
-
-    def take(count: int) -> list[int]:
-        nonlocal cursor
-        found: list[int] = []
-        for _ in range(len(band)):
-            port = band[cursor % len(band)]
-            cursor += 1
-            if _is_free(port):
-                found.append(port)
-                if len(found) == count:
-                    return found
-        raise RuntimeError(f"no {count} free ports in {band}")
-
-    return take
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    with Ports(worker) as ports:
+        yield ports
 
 
 @pytest.fixture(scope="session")
