@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -256,7 +256,7 @@ class LocalCluster:
         for node in self.nodes.values():
             self._spawn(node)
         self.save()
-        self.wait_ready(patience_s)
+        self.wait_ready(patience_s, self.nodes)
 
     def start_node(self, node_id: int, *, patience_s: float = START_PATIENCE_S, wait: bool = True) -> None:
         """Start one node that is not running; `wait` until the others see it."""
@@ -266,16 +266,17 @@ class LocalCluster:
         self._spawn(node)
         self.save()
         if wait:
-            self.wait_ready(patience_s)
+            self.wait_ready(patience_s, (node_id,))
 
-    def wait_ready(self, patience_s: float = START_PATIENCE_S) -> None:
-        """Until every running node knows every running node as a live broker."""
+    def wait_ready(self, patience_s: float = START_PATIENCE_S, started: Collection[int] = ()) -> None:
+        """Until every running node knows every running node as a live broker. Raises FatalError where one
+        ends meanwhile; those in `started` may have ended already."""
         with signals_wait():
             # The codec takes a while to import: nodes start meanwhile.
             from kraft.cluster_state import live_brokers
 
         deadline = time.monotonic() + patience_s
-        running = [node for node in self.nodes.values() if node.process() is not None]
+        running = [n for n in self.nodes.values() if n.id in started or n.process() is not None]
         wanted = {node.id for node in running}
         waiting = list(running)
         while waiting:

@@ -35,7 +35,6 @@ _NOT_OF_DISK: Final = frozenset(
         errno.ENAMETOOLONG,
         errno.EINVAL,
         errno.EBADF,  # closed already
-        errno.EFBIG,
         errno.EOVERFLOW,
     }
 )

@@ -13,12 +13,16 @@ from metadata_quorum.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
 
 
+def never(what: str, error: Exception) -> None:
+    raise AssertionError(what) from error
+
+
 class WaitsMachine(RuleBasedStateMachine):
     waits = Bundle("waits")
 
     def __init__(self) -> None:
         super().__init__()
-        self.under_test = OffsetWaits()
+        self.under_test = OffsetWaits(never)
         self.model: list[tuple[int, int]] = []  # (offset, name), in the order of adding
         self.told: list[tuple[int, ErrorCode]] = []
         self.names = 0
@@ -61,7 +65,7 @@ TestWaits.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
-    waits = OffsetWaits()
+    waits = OffsetWaits(never)
     told: list[str] = []
     later: list[Wait] = []
 
@@ -82,7 +86,7 @@ def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
 def test_a_joint_wait_is_done_when_its_last_partition_is():
     loop = FakeLoop()
     done: list[list[ErrorCode]] = []
-    a, b = OffsetWaits(), OffsetWaits()
+    a, b = OffsetWaits(never), OffsetWaits(never)
     wait = JointWait(lambda outcomes: done.append(list(outcomes)))
     wait.add(a, 5)
     wait.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -100,7 +104,7 @@ def test_a_joint_wait_is_done_when_its_last_partition_is():
 def test_a_joint_wait_that_times_out_says_which_partition_was_late():
     loop = FakeLoop()
     done: list[list[ErrorCode]] = []
-    a, b = OffsetWaits(), OffsetWaits()
+    a, b = OffsetWaits(never), OffsetWaits(never)
     wait = JointWait(lambda outcomes: done.append(list(outcomes)))
     wait.add(a, 5)
     wait.add(b, 7)
