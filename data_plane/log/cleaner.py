@@ -118,6 +118,8 @@ class CleanWork:
     replacements: list[Replacement] = field(default_factory=list)
     cleaned_to: int = 0
     """The first offset that is dirty now."""
+    last_removed_marker: int = -1
+    """A snapshot from before it may tell of a transaction whose end the log does not show any more."""
 
     def run(self) -> None:
         """Read and write; on return the new segments are durable under their `.swap` names. Raises OSError,
@@ -135,6 +137,7 @@ class CleanWork:
         end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
             self._rewrite(group, group_end, cleaning)
+        self.last_removed_marker = max(cleaning.removed_markers, default=-1)
         for replacement in self.replacements:
             replacement.new.rename(files.SWAP, before_log=self._sync_names)
             self._sync_names()

@@ -96,6 +96,7 @@ class Pass:
     transactions: Transactions
     needed_markers: set[int] = field(default_factory=set)
     """Offsets of markers that still stand for records of theirs."""
+    removed_markers: set[int] = field(default_factory=set)
 
     def clean(self, data: Buffer, header: BatchHeader) -> Buffer | None:
         """What becomes of one whole batch: itself, a smaller one, or None."""
@@ -115,6 +116,8 @@ class Pass:
         else:
             kept = [record for record in records if self._stays(record, due)]
             awaits_horizon = horizon is None and any(record.value is None for record in kept)
+        if header.is_control and records and not kept:
+            self.removed_markers.add(header.last_offset)
         if awaits_horizon:
             horizon = self.now_ms + self.delete_retention_ms
         elif len(kept) == len(records) > 0:

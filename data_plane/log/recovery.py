@@ -126,7 +126,7 @@ def load(
         segments = SortedDict()
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
         end = log_start_offset
-        remove_snapshots(disk, directory)
+        remove_snapshots(disk, directory, MAX_OFFSET)
         epochs.clear()
     recovery_point = min(recovery_point, end, _close_gap(segments, epochs))
     if not clean:  # the last one may have been cut without a sync
@@ -166,6 +166,9 @@ def _complete_swaps(disk: Disk, directory: str) -> None:
             if base < old < end:
                 for suffix in files.SEGMENT_SUFFIXES:
                     disk.remove(files.path_of(directory, old, suffix))
+        remove_snapshots(
+            disk, directory, end - 1
+        )  # it may have lost the end of a transaction that they tell of
         disk.sync_dir(directory)  # before the name goes that says so
         for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
             path = files.path_of(directory, base, suffix)
@@ -377,10 +380,13 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 # --- producers ---------------------------------------------------------------------------------
 
 
-def remove_snapshots(disk: Disk, directory: str) -> None:
-    """All of them: the log begins anew."""
+def remove_snapshots(disk: Disk, directory: str, up_to: int) -> None:
+    """They hold no longer: the log begins anew, or compaction has taken markers up to there."""
+    if up_to < 0:
+        return
     for offset in _offsets(disk, directory, files.SNAPSHOT):
-        disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
+        if offset <= up_to:
+            disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
 
 
 def _remove_stray_snapshots(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> None:
