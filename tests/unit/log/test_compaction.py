@@ -268,6 +268,22 @@ def test_records_of_an_aborted_transaction_go_and_its_marker_once_it_is_not_need
     assert cleaned(NOW_MS + 2000) == [1, 4]  # the commit marker's data is still there
 
 
+def test_a_transaction_whose_marker_is_gone_does_not_come_back_from_an_old_snapshot(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    put(log, (b"a", b"x"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(NOW_MS)  # with a snapshot that knows it as open
+    marker(log, 1, commit=False)
+    log.producers.states.clear()  # expired
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2000):
+        put(log, (b"fill", b"x" * 300))
+        log.roll(NOW_MS)
+        clean(log, now_ms=now_ms)
+    assert [h.base_offset for _, h in batches_of(log.segments[0]) if h.is_control] == []
+    log.close()
+    again = open_log(tmp_path, COMPACT)
+    assert again.first_unstable_offset(again.log_end_offset) is None
+
+
 def test_lag_and_ratio_decide_when(tmp_path):
     log = filled(tmp_path)
     assert log.dirt(log.log_end_offset, NOW_MS).is_due(COMPACT)

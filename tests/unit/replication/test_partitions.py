@@ -84,6 +84,35 @@ async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
 
 
 @in_loop
+async def test_where_a_log_was_cut_the_checkpoint_says_at_once_that_it_is_not_durable():
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]])
+        for _ in range(3):
+            await produce_outcome(cluster, b"x")
+        broker, follower = cluster.brokers[2], cluster.replica(2)
+        broker.partitions.flush(follower)
+        await until(lambda: follower.log.recovery_point == 3)
+        await broker.partitions.checkpoint(everything=True)
+        path = "/data/recovery-point-offset-checkpoint"
+        assert cluster.disks[2].read_bytes(path).decode().splitlines()[2] == "t 0 3"
+        follower.truncate_to(2)
+        await until(lambda: cluster.disks[2].read_bytes(path).decode().splitlines()[2] == "t 0 0")
+
+
+@in_loop
+async def test_what_an_earlier_process_wrote_is_synced_anew_before_flush_messages_one_counts_it():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]], flush_messages="1")
+        for _ in range(3):
+            assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
+        await cluster.crash(1)
+        cluster.start(1)
+        partition = cluster.replica(1)
+        assert partition.high_watermark < 3, "what the page cache shows is not durable"
+        await until(lambda: partition.high_watermark == 3)
+
+
+@in_loop
 async def test_a_replica_moved_away_is_removed():
     async with Cluster(2, log_defaults=replace(LogConfig(), file_delete_delay_ms=0)) as cluster:
         topic_id = cluster.create_topic("t", [[1, 2]])
