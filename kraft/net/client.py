@@ -1,6 +1,6 @@
 """The client's end of one connection to a node: requests out, answers in, many at a time.
 
-    await request(api_key, version, fields) -> Message          (kio's messages)
+    await request(api_key, version, fields) -> Message          (as their schema says)
     await exchange(api_key, version, body)  -> memoryview       (bodies read and written by the caller)
 
 For our own nodes among themselves, the command line and the Spark reader; users have their own clients.

@@ -1,4 +1,4 @@
-"""Bytes of Kafka's protocol: its schemas and writers are kio's, its readers ours (`decoding.py`).
+"""Bytes of Kafka's protocol: its schemas are kio's, its readers and writers ours.
 
 kio registers its types with hypothesis wherever that is installed, which costs a quarter of a second
 and 9 MB at the start of every node that lives beside a test suite; so hypothesis is hidden from it.

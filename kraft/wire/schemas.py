@@ -1,19 +1,19 @@
 """Kafka's message schemas, as the package kio generated them, prepared for reading and writing.
 
-kio has one frozen dataclass per message, struct and version. A `StructPlan` holds, for one of them,
-how each field is called by Kafka, what it holds when nobody set it, and how its value is turned
-from plain Python (ints, strings, UUIDs, lists) into kio's and back. `bridge.py` uses the plans.
+kio has one frozen dataclass per message, struct and version. A `StructPlan` holds, for one of them, how each
+field is called by Kafka, of which type it is, and what it holds when nobody set it, in plain Python (ints,
+strings, UUIDs, lists). Of kio only the schemas are used: decoding.py and encoding.py make readers and writers
+of the plans, and tests hold them against kio's.
 
 Differences that the plans level out:
-* kio drops the `_ms` of names and gives timedelta and datetime; here they are ints again;
+* kio drops the `_ms` of names and has timedelta and datetime for defaults; here they are ints;
 * kio says None for the zero UUID; here it is `UUID(int=0)`;
-* kio's error codes are its own enum; here they are ints;
 * a field lives in some versions only: `default_in_any_version` finds what it holds elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
@@ -22,11 +22,8 @@ from typing import Any, Final, NamedTuple, get_args
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
-
-from kraft.wire.primitives import shortened
 
 __all__ = [
     "REQUEST",
@@ -48,21 +45,16 @@ ZERO_UUID: Final = UUID(int=0)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-Convert = Callable[[Any], Any]
-
 
 class FieldPlan(NamedTuple):
     """One field of one struct in one version."""
 
     name: str
     """Kafka's name in snake case."""
-    kio_name: str
     kafka_type: str
     """Of the value or, in an array, of each; empty for structs."""
     default: Any
     """What it holds where nobody sets it, in our form."""
-    kio_default: Any
-    to_kio: Convert | None
     struct: StructPlan | None
     """The plan of the nested struct, for structs and arrays of structs."""
     is_array: bool
@@ -150,22 +142,10 @@ def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) ->
     struct = None
     if isinstance(kind, EntityField | EntityTupleField):
         struct = StructPlan(kind.type_, message, (*path, name))
-    from_kio, to_kio = _CONVERSIONS.get(kafka_type, (None, None))
-    if name == "error_message":
-        to_kio = shortened
-    if kind.is_array and to_kio is not None:
-        to_kio = _each(to_kio, tuple)
-    default = _default(field, kafka_type, struct, kind.is_array, from_kio)
-    kio_default = field.default
-    if kio_default is MISSING and struct is None:
-        kio_default = to_kio(default) if to_kio is not None and default is not None else default
     return FieldPlan(
         name,
-        field.name,
         kafka_type,
-        default,
-        kio_default,
-        to_kio,
+        _default(field, kafka_type, struct, kind.is_array),
         struct,
         kind.is_array,
         nullable=_is_nullable(field),
@@ -178,65 +158,33 @@ def _is_nullable(field: Field[Any]) -> bool:
     return NoneType in get_args(field.type)
 
 
-def _default(
-    field: Field[Any], kafka_type: str, struct: StructPlan | None, is_array: bool, from_kio: Convert | None
-) -> Any:
+def _default(field: Field[Any], kafka_type: str, struct: StructPlan | None, is_array: bool) -> Any:
     """Kafka's default: the schema's own one, else the type's empty value."""
     if is_array:
         return None if field.default is None else ()
     if struct is not None:
-        # A nullable struct is null, any other holds its own fields' defaults; the bridge makes it.
+        # A nullable struct is null, any other holds its own fields' defaults; message.py makes it.
         return None if field.default is None or is_optional(field) else struct
     if field.default is not MISSING:
-        return field.default if from_kio is None else from_kio(field.default)
+        return _plain(field.default, kafka_type)
     if kafka_type == "records" and not is_optional(field):
         return b""
     return _EMPTY_VALUES[kafka_type]
 
 
-def _each(convert: Convert | None, make: Callable[[Iterator[Any]], Any]) -> Convert:
-    assert convert is not None
+def _plain(value: Any, kafka_type: str) -> Any:
+    """A default of kio's, as plain Python."""
+    match kafka_type:
+        case "uuid":
+            return ZERO_UUID if value is None else value
+        case "error_code":
+            return int(value)
+        case "timedelta_i32" | "timedelta_i64":
+            return value // _MILLISECOND
+        case "datetime_i64":
+            return -1 if value is None else (value - _EPOCH) // _MILLISECOND
+    return value
 
-    def convert_all(values: Any) -> Any:
-        return None if values is None else make(convert(value) for value in values)
-
-    return convert_all
-
-
-def _uuid_from_kio(value: UUID | None) -> UUID:
-    return ZERO_UUID if value is None else value
-
-
-def _uuid_to_kio(value: UUID) -> UUID | None:
-    return value if value.int else None
-
-
-def _millis_from_timedelta(value: timedelta) -> int:
-    return value // _MILLISECOND
-
-
-def _timedelta_from_millis(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
-
-
-def _millis_from_datetime(value: datetime | None) -> int:
-    return -1 if value is None else (value - _EPOCH) // _MILLISECOND
-
-
-def _datetime_from_millis(value: int) -> datetime:
-    """-1, where there is no time, goes as the millisecond before 1970: kio writes None for nullable fields
-    only, and Kafka says -1 in others too."""
-    return _EPOCH + timedelta(milliseconds=value)
-
-
-_CONVERSIONS: Final[dict[str, tuple[Convert, Convert]]] = {
-    # kafka_type: (from kio, to kio)
-    "uuid": (_uuid_from_kio, _uuid_to_kio),
-    "error_code": (int, KioErrorCode),
-    "timedelta_i32": (_millis_from_timedelta, _timedelta_from_millis),
-    "timedelta_i64": (_millis_from_timedelta, _timedelta_from_millis),
-    "datetime_i64": (_millis_from_datetime, _datetime_from_millis),
-}
 
 _EMPTY_VALUES: Final[dict[str, Any]] = {
     "bool": False,
