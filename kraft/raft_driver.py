@@ -13,8 +13,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 from metadata_quorum.raft.port import Applied, QuorumState, Raft
+
+T = TypeVar("T")
+
+
+class BesideLoop:
+    """Raft's `Background`: a thread of the executor, and back."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.driver: RaftDriver | None = None
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        def ended(future: asyncio.Future[T]) -> None:
+            if future.cancelled():
+                return
+            with suppress(Exception):  # the voter keeps what went wrong: its next tick says so
+                done(future.result())
+            if self.driver is not None:
+                self.driver.wake()
+
+        self._loop.run_in_executor(None, work).add_done_callback(ended)
 
 
 class RaftDriver:

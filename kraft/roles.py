@@ -45,7 +45,7 @@ from kraft.net.client import Address
 from kraft.peers import SocketLeader
 from kraft.producer_ids import ProducerIds
 from kraft.publisher import Publisher
-from kraft.raft_driver import RaftDriver
+from kraft.raft_driver import BesideLoop, RaftDriver
 from kraft.raft_links import RaftLinks
 from kraft.storage import random_uuid
 from kraft.txn_admission import Admission, Repetition
@@ -124,8 +124,9 @@ class ControllerRole:
             node.loop.time,
             node.random,
             settings.raft_settings(config),
+            beside := BesideLoop(node.loop),
         )
-        self.raft = RaftDriver(voter, node.loop, node.fatal)
+        self.raft = beside.driver = RaftDriver(voter, node.loop, node.fatal)
         self.controller = Controller(
             config.node_id,
             self.raft,

@@ -18,6 +18,8 @@ import base64
 import posixpath
 import re
 from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -103,12 +105,13 @@ class MetadataLog:
         self._epochs: list[tuple[int, int]] = []  # (epoch, its first offset), both increasing
         disk.make_dirs(directory)
         self._write_partition_metadata()
-        self.checkpoints = sorted(
+        self._checkpoints = sorted(
             SnapshotId(int(match[1]), int(match[2]))
             for name in disk.list(directory)
             if (match := _CHECKPOINT.fullmatch(name))
         )
-        """Oldest first."""
+        self._written: deque[SnapshotId] = deque()
+        """Checkpoints that were written beside the loop since the last look."""
 
     @property
     def start_offset(self) -> int:
@@ -130,6 +133,9 @@ class MetadataLog:
 
         `epoch` is that of the record before `end_offset`, used where nothing is kept.
         """
+        if self._segments and self.end_offset < end_offset:  # open, and of no use any more
+            self._begin_at(end_offset, epoch)
+            return
         self.close()
         self._segments, self._epochs = [], []
         bases = [int(m[1]) for name in self._disk.list(self._directory) if (m := _SEGMENT.fullmatch(name))]
@@ -146,6 +152,8 @@ class MetadataLog:
     def append(self, batch: Buffer) -> None:
         """Append one batch that continues the log."""
         header = read_header(batch)
+        if self._written:
+            _ = self.checkpoints
         invariant(header.base_offset == self.end_offset, "M3", (header.base_offset, self.end_offset))
         if not self._segments or self._segments[-1].file.size() + len(batch) > self._segment_bytes:
             self._roll()
@@ -200,18 +208,29 @@ class MetadataLog:
     def latest_checkpoint(self) -> SnapshotId | None:
         return self.checkpoints[-1] if self.checkpoints else None
 
+    @property
+    def checkpoints(self) -> Sequence[SnapshotId]:
+        """Those that are kept, oldest first."""
+        while self._written:
+            self._take_in(self._written.popleft())
+        return self._checkpoints
+
     def write_checkpoint(self, snapshot_id: SnapshotId, data: Buffer) -> None:
-        """Keep a snapshot, and let go of what it and the one before it make needless."""
-        if snapshot_id in self.checkpoints:
-            return
+        """Keep a snapshot. May be called beside the loop: the log hears of it at its next look."""
         self._disk.write_atomic(self._path(snapshot_id.file_name), data)
-        self.checkpoints = sorted([*self.checkpoints, snapshot_id])
+        self._written.append(snapshot_id)
+
+    def _take_in(self, snapshot_id: SnapshotId) -> None:
+        """Let go of what a new checkpoint and the one before it make needless."""
+        if snapshot_id in self._checkpoints:
+            return
+        self._checkpoints = sorted([*self._checkpoints, snapshot_id])
         if self._segments and self._segments[-1].next_offset > self._segments[-1].base_offset:
             self._roll()
-        while len(self.checkpoints) > CHECKPOINTS_KEPT:
-            self._remove_checkpoint(self.checkpoints[0])
-        if len(self.checkpoints) == CHECKPOINTS_KEPT:
-            self._delete_segments_below(self.checkpoints[0].end_offset)
+        while len(self._checkpoints) > CHECKPOINTS_KEPT:
+            self._remove_checkpoint(self._checkpoints[0])
+        if len(self._checkpoints) == CHECKPOINTS_KEPT:
+            self._delete_segments_below(self._checkpoints[0].end_offset)
 
     def checkpoint(self, snapshot_id: SnapshotId) -> Checkpoint:
         """One that is kept, to be read. SNAPSHOT_NOT_FOUND where it is gone."""
@@ -230,7 +249,7 @@ class MetadataLog:
 
     def _remove_checkpoint(self, snapshot_id: SnapshotId) -> None:
         self._disk.remove(self._path(snapshot_id.file_name))
-        self.checkpoints.remove(snapshot_id)
+        self._checkpoints.remove(snapshot_id)
 
     def _delete_segments_below(self, offset: int) -> None:
         while len(self._segments) > 1 and self._segments[0].next_offset <= offset:

@@ -160,36 +160,46 @@ class MetadataStateMachine:
             self.leadership.claimed(decision.reply.leader_id, term)
         return decision.reply
 
-    def snapshot(self) -> bytes:
+    def snapshot(self) -> Callable[[], bytes]:
         """The whole state; a `.checkpoint` file is kept beside the log as a by-product."""
         image = self.image
         snapshot_id = SnapshotId(image.offset + 1, max(image.epoch, 0))
-        checkpoint = encode_checkpoint(image)
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
         try:
             self._rewind_once()
-            self.log.write_checkpoint(snapshot_id, checkpoint)
         except OSError as e:
             self._fail(e)
-        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
-        return head + checkpoint
 
-    def restore(self, data: bytes, index: int, term: int) -> None:
+        def encode() -> bytes:
+            checkpoint = encode_checkpoint(image)
+            self.log.write_checkpoint(snapshot_id, checkpoint)
+            return head + checkpoint
+
+        return encode
+
+    def restore(self, data: bytes, index: int, term: int) -> Callable[[], None]:
         """Replace everything by a snapshot; raises `ValueError` where it is not one of ours."""
         if len(data) < _SNAPSHOT_HEAD.size or data[0] != _SNAPSHOT_VERSION:
             raise ValueError("not a metadata snapshot")
         _, end_offset, epoch, rolling_hash = _SNAPSHOT_HEAD.unpack_from(data)
         checkpoint = memoryview(data)[_SNAPSHOT_HEAD.size :]
         image = decode_checkpoint(checkpoint, end_offset, epoch)
-        try:
-            self.log.rewind(end_offset, epoch)
-            self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
-        except OSError as e:
-            self._fail(e)
-        self._rewound = True
-        self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
-        delta = MetadataDelta.between(self.image, image)
-        self.image = image
-        self._tell(delta)
+        before = self.image
+        delta = MetadataDelta.between(before, image)
+        self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
+
+        def adopt() -> None:
+            try:
+                self.log.rewind(end_offset, epoch)
+            except OSError as e:
+                self._fail(e)
+            self._rewound = True
+            self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
+            changes = delta if self.image is before else MetadataDelta.between(self.image, image)
+            self.image = image
+            self._tell(changes)
+
+        return adopt
 
     def became_leader(self, term: int) -> None:
         if self.leadership is not None:

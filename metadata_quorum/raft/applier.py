@@ -3,6 +3,9 @@
 PySyncObj calls in commit order, once per entry. A rolling hash of everything applied travels with
 the leader's messages and with snapshots: two voters that applied different histories find out at the
 next heartbeat and stop (invariant M3).
+
+Snapshots are encoded, written and read beside the loop: of a large cluster they take seconds. Commands are
+applied while one is being written; while one is being taken in there is nothing to apply.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from metadata_quorum.errors import ExitCode, FatalError
@@ -17,7 +21,7 @@ from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind
-from metadata_quorum.raft.port import StateMachine
+from metadata_quorum.raft.port import Background, StateMachine
 from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
 
 _POSITION: Final = struct.Struct(">QQ")
@@ -28,7 +32,11 @@ _REMEMBERED: Final = 1024
 class Applier:
     """The state machine, and how far it is."""
 
-    def __init__(self, machine: StateMachine, journal: RaftJournal, store: SnapshotStore) -> None:
+    def __init__(
+        self, machine: StateMachine, journal: RaftJournal, store: SnapshotStore, beside: Background
+    ) -> None:
+        self._beside = beside
+        self._writing = False
         self._machine = machine
         self._journal = journal
         self._store = store
@@ -67,24 +75,45 @@ class Applier:
 
     def snapshot_is_due(self, config: RaftConfig) -> bool:
         """Whether enough was applied since the last one."""
-        return (
+        return not self._writing and (
             self.index - self._journal.base_index >= config.snapshot_entries
             or self._bytes_since_snapshot >= config.snapshot_bytes
         )
 
     def take_snapshot(self) -> None:
         """Save the state, then forget the log that led to it."""
-        term = self._journal.term_at(self.index)
-        invariant(term is not None, "RAFT_LOG_DENSE", ("snapshot", self.index))
+        index, digest, term = self.index, self.digest, self._journal.term_at(self.index)
+        invariant(term is not None, "RAFT_LOG_DENSE", ("snapshot", index))
         assert term is not None
-        snapshot = Snapshot.of(self.index, term, self.digest, self._machine.snapshot())
-        self._keep(snapshot)
+        encode = self._machine.snapshot()
 
-    def install(self, snapshot: Snapshot) -> None:
+        def write() -> None:
+            self._store.save(Snapshot.of(index, term, digest, encode()))
+
+        def written(_: None) -> None:
+            self._writing = False
+            if index > self._journal.base_index:  # else a leader's came in meanwhile
+                self._forget_log(index, term)
+
+        self._writing = True
+        self._bytes_since_snapshot = 0
+        self._beside(write, written)
+
+    def install(self, snapshot: Snapshot, installed: Callable[[], None]) -> None:
         """A leader's snapshot replaces the state. On the device first."""
         invariant(snapshot.index > self._journal.getRaftCommitIndex(), "M4", ("snapshot", snapshot.index))
-        self._keep(snapshot)
-        self._restore(snapshot)
+
+        def take_in() -> Callable[[], None]:
+            self._store.save(snapshot)
+            return self._read(snapshot)
+
+        def taken_in(adopt: Callable[[], None]) -> None:
+            self._bytes_since_snapshot = 0
+            self._forget_log(snapshot.index, snapshot.term)
+            self._adopt(snapshot, adopt)
+            installed()
+
+        self._beside(take_in, taken_in)
 
     def latest_snapshot(self) -> Snapshot:
         """To be sent to a follower that needs what the log no longer holds."""
@@ -93,17 +122,21 @@ class Applier:
             raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
         return snapshot
 
-    def _keep(self, snapshot: Snapshot) -> None:
-        self._store.save(snapshot)
-        self._journal.trim_to(snapshot.index, snapshot.term)
-        self._store.prune(snapshot.index)
-        self._bytes_since_snapshot = 0
+    def _forget_log(self, index: int, term: int) -> None:
+        """A durable snapshot stands for it."""
+        self._journal.trim_to(index, term)
+        self._store.prune(index)
 
-    def _restore(self, snapshot: Snapshot) -> None:
+    def _read(self, snapshot: Snapshot) -> Callable[[], None]:
         try:
-            self._machine.restore(snapshot.data, snapshot.index, snapshot.term)
+            return self._machine.restore(snapshot.data, snapshot.index, snapshot.term)
+        except OSError:
+            raise
         except Exception as e:
             raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"snapshot {snapshot.index}: {e!r}") from e
+
+    def _adopt(self, snapshot: Snapshot, adopt: Callable[[], None]) -> None:
+        adopt()
         self._digests.clear()
         self._move_to(snapshot.index, snapshot.digest)
 
@@ -134,4 +167,4 @@ class Applier:
             # it stands for goes. One at `base` was durable before the journal was written that says so.
             self._store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
-        self._restore(snapshot)
+        self._adopt(snapshot, self._read(snapshot))

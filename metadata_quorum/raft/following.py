@@ -45,6 +45,7 @@ class Following:
         self._admission = admission
         self._outbox = outbox
         self._incoming: IncomingSnapshot | None = None
+        self._installing = False
         self._learned_commit = 0
 
     @property
@@ -67,6 +68,9 @@ class Following:
 
     def append(self, peer: int, message: Append) -> None:
         """Entries, a heartbeat, or news of a commit, from the leader of this term."""
+        if self._installing:
+            self._answer(peer, message.seq, Ack.BUSY, 0)
+            return
         verdict = judge_append(self._journal, self.commit_index, message)
         if isinstance(verdict, Mismatch):
             self._answer(peer, message.seq, Ack.REWIND, verdict.next_index)
@@ -91,6 +95,9 @@ class Following:
         """A piece of a snapshot. Only its own index is ever acknowledged."""
         if chunk.total > self._config.max_snapshot_bytes:
             raise MalformedFrame(f"snapshot {chunk.index} claims {chunk.total} bytes")
+        if self._installing:
+            self._answer(peer, chunk.seq, Ack.BUSY, 0)
+            return
         if chunk.index <= self.commit_index:
             self._incoming = None
             self._answer(peer, chunk.seq, Ack.MATCHED, chunk.index + 1)
@@ -103,10 +110,16 @@ class Following:
             self._incoming = incoming
             self._outbox.put(peer, SnapshotReply(self._core.term, chunk.seq, chunk.index, incoming.wanted))
             return
-        invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", snapshot.index))
-        self._applier.install(snapshot)
-        self._core.restored_to(snapshot.index)
-        self._answer(peer, chunk.seq, Ack.MATCHED, snapshot.index + 1)
+
+        def installed() -> None:
+            invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", snapshot.index))
+            self._installing = False
+            self._core.restored_to(snapshot.index)
+            if self._core.term == chunk.term:
+                self._answer(peer, chunk.seq, Ack.MATCHED, snapshot.index + 1)
+
+        self._installing = True
+        self._applier.install(snapshot, installed)
 
     def admit(self, peer: int, message: Admit) -> bool:
         """The leader found our nonce in all other logs, and we have caught up with it: True if this

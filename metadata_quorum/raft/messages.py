@@ -53,6 +53,8 @@ class Ack(IntEnum):
     """`prev_index` is missing or conflicts here; try again from `next_index`."""
     STALE = 2
     """The message came from an older term than the header's; step down."""
+    BUSY = 3
+    """A snapshot is being taken in: alive, but nothing can be said of the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class Outcome(Enum):
@@ -44,11 +44,13 @@ class StateMachine(Protocol):
         """Take one committed command; return the proposer's answer. Called in index order,
         exactly once per index since the last `restore` or start."""
 
-    def snapshot(self) -> bytes:
-        """The whole state as of the last applied command."""
+    def snapshot(self) -> Callable[[], bytes]:
+        """The whole state as of the last applied command. The bytes are made by what is returned, beside
+        the loop, while more is applied."""
 
-    def restore(self, data: bytes, index: int, term: int) -> None:
-        """Replace the state by a snapshot that covers everything up to `index`."""
+    def restore(self, data: bytes, index: int, term: int) -> Callable[[], None]:
+        """Read a snapshot that covers everything up to `index`, beside the loop; what is returned puts
+        it, on the loop, in the place of the state."""
 
     def became_leader(self, term: int) -> None:
         """This node leads `term`. It may not have applied everything yet: the controller waits
@@ -56,6 +58,21 @@ class StateMachine(Protocol):
 
     def lost_leadership(self, term: int) -> None:
         """This node no longer leads `term`; pending proposals have ended UNKNOWN."""
+
+
+T = TypeVar("T")
+
+
+class Background(Protocol):
+    """Beside the loop: where large snapshots are written and read, which takes seconds."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Run `work` there, then `done` with its result here. Neither is run once the process is dead."""
+
+
+def at_once(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """A `Background` for who has nothing else to do meanwhile."""
+    done(work())
 
 
 class RaftLink(Protocol):

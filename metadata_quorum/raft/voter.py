@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
-from typing import Final
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from metadata_quorum.disk import Disk
@@ -50,10 +50,20 @@ from metadata_quorum.raft.messages import (
     decode,
 )
 from metadata_quorum.raft.outbox import Outbox
-from metadata_quorum.raft.port import Applied, QuorumState, Raft, RaftLink, StateMachine
+from metadata_quorum.raft.port import (
+    Applied,
+    Background,
+    QuorumState,
+    Raft,
+    RaftLink,
+    StateMachine,
+    at_once,
+)
 from metadata_quorum.raft.proposals import Proposals
 from metadata_quorum.raft.snapshots import SnapshotStore
 from metadata_quorum.raft.syncobj import Core
+
+T = TypeVar("T")
 
 _MS: Final = 0.001
 _COMMAND: Final = bytes([EntryKind.COMMAND])
@@ -74,6 +84,7 @@ class SyncObjRaft(Raft):
         now: Callable[[], float],
         random: Random,
         config: RaftConfig | None = None,
+        background: Background = at_once,
     ) -> None:
         """Recovers from `directory`; `FatalError` where that is not this voter's, or is damaged."""
         if node_id not in voters:
@@ -85,6 +96,7 @@ class SyncObjRaft(Raft):
         self._config = config
         self._machine = machine
         self._now = now
+        self._background = background
         self._failure: Exception | None = None
         self._connected: set[int] = set()
         self._incarnations: dict[int, UUID] = {}
@@ -96,7 +108,7 @@ class SyncObjRaft(Raft):
 
         identity = read_identity(disk, directory, cluster_id, node_id)
         self._journal = RaftJournal(disk, directory)
-        self._applier = Applier(machine, self._journal, SnapshotStore(disk, directory))
+        self._applier = Applier(machine, self._journal, SnapshotStore(disk, directory), self._beside)
         self._proposals = Proposals()
         self._outbox = Outbox(link, identity.incarnation, self._journal)
         self._core = Core(node_id, self._others, self._journal, self, config, now())
@@ -416,6 +428,26 @@ class SyncObjRaft(Raft):
         if lost > 0.0:
             self._elections.stood_still(lost)
             self._core.stood_still(lost)
+
+    def _beside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """What fails there fails here."""
+
+        def attempt() -> tuple[T | None, Exception | None]:
+            try:
+                return work(), None
+            except Exception as error:  # noqa: BLE001 - told where it can be judged
+                return None, error
+
+        def ended(outcome: tuple[T | None, Exception | None]) -> None:
+            result, error = outcome
+            if self._failure is not None:
+                return
+            with self._at_work():
+                if error is not None:
+                    raise error
+                done(cast(T, result))
+
+        self._background(attempt, ended)
 
     # -- failure -----------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ def test_dump_log_reads_the_other_records(tmp_path: Path, kafka_jars: Path) -> N
 
 
 def test_metadata_shell_reads_our_snapshot(machine: Machine, kafka_jars: Path) -> None:
-    machine.machine.snapshot()
+    machine.machine.snapshot()()
     (name,) = [f for f in machine.disk.list(machine.directory) if f.endswith(".checkpoint")]
     snapshot = Path(machine.directory) / name
     assert "isvalid: false" not in dump(kafka_jars, snapshot)

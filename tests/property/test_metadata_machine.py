@@ -271,15 +271,15 @@ def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> 
     for index, term, command in whole.history:
         replayed.machine.apply(index, term, command)
         if index == snapshot_at:
-            snapshot = replayed.machine.snapshot()
+            snapshot = replayed.machine.snapshot()()
     assert replayed.image == whole.image
     assert replayed.machine.rolling_hash == whole.machine.rolling_hash
 
     restarted = Machine(replayed.disk)
     _, term, _ = whole.history[snapshot_at - 1]
-    restarted.machine.restore(snapshot, snapshot_at, term)
+    restarted.machine.restore(snapshot, snapshot_at, term)()
     newcomer = Machine()
-    newcomer.machine.restore(snapshot, snapshot_at, term)
+    newcomer.machine.restore(snapshot, snapshot_at, term)()
     for index, term, command in whole.history[snapshot_at:]:
         restarted.machine.apply(index, term, command)
         newcomer.machine.apply(index, term, command)

@@ -11,7 +11,8 @@ import dataclasses
 import pytest
 
 from chaos.sim.disk import SimFile
-from chaos.sim.raft_world import Options, World, run_seed
+from chaos.sim.raft_options import Options
+from chaos.sim.raft_world import World, run_seed
 from metadata_quorum.errors import FatalError
 from metadata_quorum.raft import following
 from metadata_quorum.raft.admission import Admission

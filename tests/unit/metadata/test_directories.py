@@ -58,7 +58,7 @@ def test_who_lost_the_last_directory_stays_fenced() -> None:
         assert machine.image.brokers[1].fenced
         assert not any(machine.image.can_serve(1, p) for _, _, p in machine.image.each_partition())
     copy = Machine()
-    copy.machine.restore(machine.machine.snapshot(), machine.index, machine.term)
+    copy.machine.restore(machine.machine.snapshot()(), machine.index, machine.term)()
     assert not copy.image.brokers[1].has_any_dir
     machine.register(1, incarnation=2, log_dirs=(directory(1, NEW),))
     machine.unfence(1)

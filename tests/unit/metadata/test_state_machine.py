@@ -82,14 +82,14 @@ def test_a_snapshot_tells_subscribers_what_is_different() -> None:
     source.create("stays", 1, 2)
     source.create("goes", 1)
     reader = Machine()
-    reader.machine.restore(source.machine.snapshot(), source.index, source.term)
+    reader.machine.restore(source.machine.snapshot()(), source.index, source.term)()
     stays, goes = (source.image.topics_by_name[name].id for name in ("stays", "goes"))
     source.run(c.DeleteTopics(topic_ids=(goes,)))
     source.create("comes", 1)
     source.fence(2)
     heard: list[MetadataDelta] = []
     reader.machine.subscribe(lambda delta, image: heard.append(delta))
-    reader.machine.restore(source.machine.snapshot(), source.index, source.term)
+    reader.machine.restore(source.machine.snapshot()(), source.index, source.term)()
     _, delta = heard
     comes = source.image.topics_by_name["comes"].id
     assert delta.deleted_topics == {goes: "goes"}
@@ -102,16 +102,16 @@ def test_a_snapshot_tells_subscribers_what_is_different() -> None:
 
 @pytest.mark.parametrize("cut", [0, 5, 40, -1])
 def test_a_torn_snapshot_is_a_value_error(cut: int) -> None:
-    data = ready(1).machine.snapshot()
+    data = ready(1).machine.snapshot()()
     with pytest.raises(ValueError):
-        Machine().machine.restore(data[:cut], 1, 1)
+        Machine().machine.restore(data[:cut], 1, 1)()
 
 
 def test_a_damaged_snapshot_is_a_value_error() -> None:
-    data = bytearray(ready(1).machine.snapshot())
+    data = bytearray(ready(1).machine.snapshot()())
     data[-100] ^= 1
     with pytest.raises(ValueError):
-        Machine().machine.restore(bytes(data), 1, 1)
+        Machine().machine.restore(bytes(data), 1, 1)()
 
 
 def test_a_full_disk_is_fatal_and_stops_the_machine() -> None:

@@ -8,7 +8,7 @@ then fail proves nothing.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
@@ -42,11 +42,12 @@ class Machine:
         self.values.append(command)
         return b"did " + command
 
-    def snapshot(self) -> bytes:
-        return b"\n".join(self.values)
+    def snapshot(self) -> Callable[[], bytes]:
+        values = list(self.values)
+        return lambda: b"\n".join(values)
 
-    def restore(self, data: bytes, index: int, term: int) -> None:
-        self.values = data.split(b"\n") if data else []
+    def restore(self, data: bytes, index: int, term: int) -> Callable[[], None]:
+        return lambda: setattr(self, "values", data.split(b"\n") if data else [])
 
     def became_leader(self, term: int) -> None:
         self.calls.append(f"leads {term}")
@@ -84,6 +85,8 @@ class Rig:
         """Links that drop what is sent: loss."""
         self.sent: list[tuple[int, int, bytes]] = []
         self.elections_held = True
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] | None = None
+        """Work beside the loops, held until `run_jobs`; None: done at once."""
         self._incarnations = iter(range(1, 1000))
         for i in self.ids:
             self.format(i, new_cluster=new_cluster)
@@ -100,7 +103,7 @@ class Rig:
         machine = Machine()
         raft = SyncObjRaft(
             i, self.ids, CLUSTER, self.disks[i], DIRECTORY, _Link(self, i), machine,
-            lambda: self.now, Random(i), self.config,
+            lambda: self.now, Random(i), self.config, self._beside,
         )  # fmt: skip
         self.rafts[i], self.machines[i] = raft, machine
         for peer in self.ids:
@@ -108,6 +111,18 @@ class Rig:
                 self.rafts[i].connected(peer)
                 self.rafts[peer].connected(i)
         return raft
+
+    def _beside(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if self.jobs is None:
+            done(work())
+        else:
+            self.jobs.append((work, done))
+
+    def run_jobs(self) -> None:
+        """What was held back beside the loop is done, and noticed."""
+        jobs, self.jobs = self.jobs or [], []
+        for work, done in jobs:
+            done(work())
 
     def kill(self, i: int, *, power: bool = False, seed: int = 0, broken: bool = True) -> None:
         del self.rafts[i]

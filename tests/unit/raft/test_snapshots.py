@@ -204,7 +204,7 @@ def test_a_missing_snapshot_stops_the_voter() -> None:
 
 def _install_whatever_comes(self: Following, peer: int, chunk: SnapshotChunk) -> None:
     snapshot = Snapshot(chunk.index, chunk.index_term, chunk.digest, chunk.data, chunk.crc)
-    self._applier._restore(snapshot)
+    self._applier._adopt(snapshot, self._applier._read(snapshot))
     self._core.restored_to(snapshot.index)
 
 
@@ -305,3 +305,84 @@ def test_power_loss_after_a_transfer_keeps_it() -> None:
     rig.start(1)
     rig.run(1.0)
     assert rig.machines[1].values == values
+
+
+def _taken(index: int, rig: Rig) -> bool:
+    return rig.rafts[index]._journal.base_index > GENESIS[1]
+
+
+def test_entries_go_on_while_a_snapshot_is_written_beside_the_loop() -> None:
+    rig = Rig(config=CHUNKED)
+    rig.elect(1)
+    rig.jobs = []
+    values = _values(15)
+    rig.propose(1, *values)
+    rig.settle()
+    assert len(rig.jobs) == 3  # one each, however long it takes
+    more = rig.propose(1, *_values(15, 15))
+    rig.settle()
+    assert rig.committed(more)
+    assert len(rig.jobs) == 3
+    assert not any(_taken(i, rig) for i in rig.ids)
+    rig.run_jobs()
+    assert all(_taken(i, rig) for i in rig.ids)
+    rig.settle()
+    rig.jobs = None
+    for i in rig.ids:
+        rig.kill(i, power=True, seed=i)
+        rig.start(i)
+    rig.elect(2)
+    assert rig.machines[2].values == _values(30)
+
+
+@pytest.mark.parametrize("died", ["before it was written", "before it was noticed"])
+def test_killed_while_a_snapshot_is_written(died: str) -> None:
+    rig = Rig(1, config=CHUNKED)
+    rig.elect(1)
+    rig.jobs = []
+    rig.propose(1, *_values(15))
+    rig.settle()
+    ((work, _),) = rig.jobs
+    if died == "before it was noticed":
+        work()
+    rig.jobs = None
+    rig.kill(1)
+    rig.start(1)
+    rig.elect(1)
+    assert rig.machines[1].values == _values(15)
+
+
+@pytest.mark.parametrize("how", ["done", "killed", "deposed"])
+def test_a_follower_takes_a_snapshot_in_beside_the_loop(how: str) -> None:
+    """For longer than any timeout; the leader hears meanwhile that it lives, and sends nothing again."""
+    rig, values = _lagging()
+    rig.jobs = []
+    rig.cut_between((3,), (1, 2))  # so that 2 needs 1's answers to stay
+    rig.run(0.5)
+    assert len(rig.jobs) == 1
+    sent = len(rig.messages(2, 1, SnapshotChunk))
+    rig.run(5.0)
+    assert rig.leaders() == [2]
+    assert all(decode(f).message.data == b"" for f in rig.messages(2, 1, SnapshotChunk)[sent:]), (
+        "nothing but probes"
+    )
+    assert rig.machines[1].values == []
+    if how == "deposed":
+        rig.cut.clear()
+        rig.elect(3)
+        rig.run(0.5)
+    if how == "killed":
+        ((work, _),) = rig.jobs
+        work()
+        rig.jobs = None
+        rig.kill(1)
+        rig.start(1)
+    else:
+        rig.run_jobs()
+    rig.run(1.0)
+    assert rig.machines[1].values == values
+    (leader,) = rig.leaders()
+    more = rig.propose(leader, b"more")
+    rig.run(0.5)
+    assert rig.committed(more)
+    assert rig.log(1) == rig.log(leader)
