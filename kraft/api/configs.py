@@ -19,6 +19,7 @@ from kraft.api.brokers import controller_of
 from kraft.api.config_checks import outcomes
 from kraft.api.group_configs import group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.config import ROWS as BROKER_KEYS
 from kraft.config import Row, format_value
 from kraft.config_keys import PER_LISTENER, TOPIC_KEYS, Required, Update
@@ -45,6 +46,8 @@ from metadata_quorum.topic_configs import (
     ConfigType,
 )
 
+RESOURCES_PER_SLICE: Final = 10
+"""Between two turns of the loop: a broker has two hundred keys."""
 _INTERNAL: Final = "internal."
 """Keys for tests: told only where they are set, as Kafka does."""
 
@@ -102,8 +105,9 @@ _KAFKA_TYPES: Final = {
 # ---- DescribeConfigs ---------------------------------------------------------------------------------
 
 
-def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    resources = in_slices(request.resources, RESOURCES_PER_SLICE)
+    return {"results": [_describe(node, request, resource) async for resource in resources]}
 
 
 def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:
@@ -113,8 +117,8 @@ def _describe(node: NodeContext, request: Message, resource: Message) -> dict[st
     except BrokerError as error:
         failed = {"error_code": int(error.code), "error_message": error.message or None}
         return {**answer, **failed, "configs": []}
-    wanted = resource.configuration_keys
-    chosen = [entry for entry in entries if wanted is None or entry["name"] in wanted]
+    wanted = set(resource.configuration_keys or ())
+    chosen = [entry for entry in entries if not wanted or entry["name"] in wanted]
     if not request.include_synonyms:
         chosen = [{**entry, "synonyms": []} for entry in chosen]
     return {**answer, "error_code": int(ErrorCode.NONE), "error_message": None, "configs": chosen}

@@ -22,6 +22,7 @@ from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, for
 from kraft.api.rights import is_of_cluster, judge
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
+from kraft.api.slices import is_long
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Peer, Reply
@@ -107,7 +108,9 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001
             return self._refuse(ctx, request, error)
         if result is None or isinstance(result, Mapping):
-            return self._reply(ctx, request, result)
+            if result is None or not is_long(result):
+                return self._reply(ctx, request, result)
+            result = _given(result)
         task = self._start(self._finish(ctx, request, result), ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
@@ -129,7 +132,18 @@ class Dispatcher:
             response = await result
         except Exception as error:  # noqa: BLE001
             return self._refuse(ctx, request, error)
-        return self._reply(ctx, request, response)
+        if response is None or not is_long(response):
+            return self._reply(ctx, request, response)
+        try:
+            return await self._reply_beside(ctx, response)
+        except Exception as error:  # noqa: BLE001
+            return self._refuse(ctx, request, error)
+
+    async def _reply_beside(self, ctx: RequestContext, response: Response) -> Buffers:
+        """Put into bytes in another thread: that of ten thousand topics takes a fifth of a second."""
+        fields = self._amended(ctx, response)
+        body = await self._node.loop.run_in_executor(None, encode_response, ctx.api_key, ctx.version, fields)
+        return ctx.framed((body,))
 
     def _reply(self, ctx: RequestContext, request: Message, response: Response | None) -> Buffers:
         try:
@@ -152,11 +166,12 @@ class Dispatcher:
             raise ProtocolError(f"{ctx.row.name} failed") from again
 
     def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
-        if ctx.amend is not None and response is not None:
+        return _reply(ctx, response if response is None else self._amended(ctx, response))
+
+    def _amended(self, ctx: RequestContext, response: Response) -> Response:
+        if ctx.amend is not None:
             response = ctx.amend(response)
-        if ctx.work is not None and response is not None:
-            response = throttled(self._node, ctx, response)
-        return _reply(ctx, response)
+        return response if ctx.work is None else throttled(self._node, ctx, response)
 
     def _tell(self, ctx: RequestContext, error: Exception) -> None:
         tell(self._node.loop, f"{ctx.row.name} v{ctx.version} from {ctx.client_host}", error)
@@ -253,6 +268,10 @@ class Dispatcher:
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
         response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
         return ctx, _reply(ctx, response)
+
+
+async def _given(response: Response) -> Response:
+    return response
 
 
 def _refusal(row: ApiRow, request: Message, code: ErrorCode, message: str) -> Response:

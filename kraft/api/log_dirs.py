@@ -8,16 +8,18 @@ from typing import Any, Final, NamedTuple
 from data_plane.log_dirs import LogDir
 from kraft.api.replicas import error_of_absence
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
+PARTITIONS_PER_SLICE: Final = 500
 MAX_FILE_NAME: Final = 255
 LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
 
-def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     partitions = node.partitions
     if partitions is None:
         return {"error_code": int(ErrorCode.BROKER_NOT_AVAILABLE)}
@@ -25,7 +27,9 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
     kept: dict[LogDir, list[_Kept]] = {directory: [] for directory in partitions.log_dirs}
-    for partition in partitions:
+    async for partition in in_slices(list(partitions), PARTITIONS_PER_SLICE):
+        if partition.removed or partition.offline:
+            continue
         if wanted is None or tuple(partition.tp) in wanted:
             lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
             found = _Kept(partition.tp, partition.log.size, lag, is_future=False)

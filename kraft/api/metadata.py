@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kraft.api import auto_create
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -32,6 +33,8 @@ OPERATIONS_NOT_ASKED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
+TOPICS_PER_SLICE: Final = 500
+"""Topics and partitions between two turns of the loop."""
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
@@ -42,11 +45,10 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
     image = node.image_told
     view = _View(image, ctx.listener, ctx.version, node.brokers_in_doubt)
     wants_operations = request.include_topic_authorized_operations
+    found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(node, view, request)
     topics = [
         _with_operations(topic, wants_operations)
-        for topic in (
-            _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(node, view, request)
-        )
+        async for topic in in_slices(found, TOPICS_PER_SLICE, lambda topic: 1 + len(topic["partitions"]))
     ]
     return {
         "brokers": [
@@ -231,6 +233,7 @@ def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[
                 "error_code": int(ErrorCode.UNKNOWN_TOPIC_ID),
                 "name": None if view.version >= 12 else "",
                 "topic_id": wanted.topic_id,
+                "partitions": [],
             }
         else:
             unknown.append(key)
@@ -241,7 +244,12 @@ def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[
 
 
 def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:
-    return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS}
+    return {
+        "error_code": int(code),
+        "name": name,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+    }
 
 
 def _with_operations(topic: dict[str, Any], asked: bool) -> dict[str, Any]:

@@ -16,11 +16,14 @@ from data_plane.partition import (
 )
 from kraft.api import replicas
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID
 
+PARTITIONS_PER_SLICE: Final = 100
+"""Between two turns of the loop: to find an offset may take a look into the log."""
 _DEBUGGING_CONSUMER: Final = -2
 """A replica id that may ask followers too."""
 
@@ -31,7 +34,7 @@ _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_T
 # ---- ListOffsets -------------------------------------------------------------------------------------
 
 
-def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     named = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
@@ -49,7 +52,7 @@ def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message
         )
         return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
-    return {"topics": _each_partition(request.topics, "name", "partition_index", answer)}
+    return {"topics": await _each_partition(request.topics, "name", "partition_index", answer)}
 
 
 def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -59,7 +62,9 @@ def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Respo
 # ---- OffsetForLeaderEpoch ----------------------------------------------------------------------------
 
 
-def handle_offset_for_leader_epoch(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_offset_for_leader_epoch(
+    node: NodeContext, ctx: RequestContext, request: Message
+) -> Response:
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         partition = replicas.find(node, topic, ZERO_UUID, wanted.partition)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
@@ -67,7 +72,7 @@ def handle_offset_for_leader_epoch(node: NodeContext, ctx: RequestContext, reque
         epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end_offset}
 
-    return {"topics": _each_partition(request.topics, "topic", "partition", answer)}
+    return {"topics": await _each_partition(request.topics, "topic", "partition", answer)}
 
 
 def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -89,7 +94,7 @@ async def handle_delete_records(node: NodeContext, ctx: RequestContext, request:
         answers.append({})
         return answers[-1]
 
-    topics = _each_partition(request.topics, "name", "partition_index", answer, {"low_watermark": -1})
+    topics = await _each_partition(request.topics, "name", "partition_index", answer, {"low_watermark": -1})
     outcomes = await _await_deletion(node, deleted, request.timeout_ms)
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
     for each, (partition, _), outcome in zip(found, deleted, outcomes, strict=True):
@@ -118,7 +123,7 @@ async def _await_deletion(
 # ---- topics with partitions --------------------------------------------------------------------------
 
 
-def _each_partition(
+async def _each_partition(
     topics: list[Message],
     topic_field: str,
     partition_field: str,
@@ -126,28 +131,33 @@ def _each_partition(
     failed: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Answer for every partition of every topic; a `BrokerError` is that partition's alone."""
-    result = []
-    for topic in topics:
-        name = getattr(topic, topic_field)
-        partitions = []
-        for wanted in topic.partitions:
-            fields = {partition_field: getattr(wanted, partition_field), "error_code": 0}
-            try:
-                fields.update(answer(name, wanted))
-            except BrokerError as error:
-                fields.update(failed or {}, error_code=int(error.code))
-            partitions.append(fields)
-        result.append({topic_field: name, "partitions": partitions})
+    result = [{topic_field: getattr(topic, topic_field), "partitions": []} for topic in topics]
+    every = (
+        (fields, wanted) for fields, topic in zip(result, topics, strict=True) for wanted in topic.partitions
+    )
+    async for topic_fields, wanted in in_slices(every, PARTITIONS_PER_SLICE):
+        fields = {partition_field: getattr(wanted, partition_field), "error_code": 0}
+        try:
+            fields.update(answer(topic_fields[topic_field], wanted))
+        except BrokerError as error:
+            fields.update(failed or {}, error_code=int(error.code))
+        topic_fields["partitions"].append(fields)
     return result
 
 
 def _all_failed(
     topics: list[Message], topic_field: str, partition_field: str, code: ErrorCode
 ) -> list[dict[str, Any]]:
-    def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        raise BrokerError(code)
-
-    return _each_partition(topics, topic_field, partition_field, answer)
+    return [
+        {
+            topic_field: getattr(topic, topic_field),
+            "partitions": [
+                {partition_field: getattr(wanted, partition_field), "error_code": int(code)}
+                for wanted in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
 
 
 ROWS: Final = (

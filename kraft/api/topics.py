@@ -14,12 +14,16 @@ from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
 from kraft.api.mutations import Mutations
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID
 from metadata_quorum.replies import TopicResult
 from metadata_quorum.requests import CreatablePartitions, CreatableTopic
+
+CREATED_PER_SLICE: Final = 20
+"""Between two turns of the loop: each is told with all its settings."""
 
 Wish = TypeVar("Wish")
 
@@ -61,7 +65,7 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
     )
-    for topic, result in zip(wanted, results, strict=True):
+    async for topic, result in in_slices(zip(wanted, results, strict=True), CREATED_PER_SLICE):
         if result.error is not ErrorCode.NONE:
             answers.append(_failed(result.name, result.error, result.message))
         else:

@@ -32,6 +32,8 @@ from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
 FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
 """By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
 
+PARTITIONS_PER_SLICE: Final = 20
+"""DescribeProducers, between two turns of the loop: a partition may know many."""
 _FIRST_OF_BROKERS: Final = 4
 """AddPartitionsToTxn: many transactions at once, for brokers."""
 _FIRST_WITH_EPOCHS: Final = 5
@@ -276,16 +278,16 @@ def _is_open_for(known: Transaction, now_ms: int, duration_ms: int) -> bool:
 # ---- DescribeProducers -------------------------------------------------------------------------------
 
 
-def handle_producers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_producers(node, topic.name, number) for number in topic.partition_indexes],
-            }
-            for topic in request.topics
-        ]
-    }
+async def handle_producers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    topics: list[dict[str, Any]] = [{"name": topic.name, "partitions": []} for topic in request.topics]
+    every = (
+        (each, number)
+        for each, topic in zip(topics, request.topics, strict=True)
+        for number in topic.partition_indexes
+    )
+    async for each, number in in_slices(every, PARTITIONS_PER_SLICE):
+        each["partitions"].append(_producers(node, each["name"], number))
+    return {"topics": topics}
 
 
 def producers_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -10,8 +10,10 @@ from uuid import UUID
 
 from kraft.api import auto_create
 from kraft.api.group_rights import add_partitions, offset_fetch
-from kraft.api.offsets import handle_list_offsets
+from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.row import ApiRow
+from kraft.api.slices import MANY as MANY_STRUCTS
+from kraft.api.slices import is_long
 from kraft.api.transactions import ROWS as TRANSACTION_ROWS
 from metadata_quorum.commands import CreateTopics, NewTopic
 from metadata_quorum.decisions import topics as decisions
@@ -48,9 +50,20 @@ def test_offsets_of_one_partition_asked_for_ten_thousand_times_are_refused_each_
         topics=[SimpleNamespace(name="t", partitions=wanted)], replica_id=-1, isolation_level=0
     )
     node: Any = SimpleNamespace(partitions=None)
-    answer = handle_list_offsets(node, SimpleNamespace(version=10), request)  # type: ignore[arg-type]
-    (found,) = answer["topics"]
-    assert {each["error_code"] for each in found["partitions"]} == {ErrorCode.INVALID_REQUEST}
+    ctx: Any = SimpleNamespace(version=10)
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        asked = asyncio.ensure_future(handle_list_offsets(node, ctx, request))
+        while not asked.done():
+            turns += 1
+            await asyncio.sleep(0)
+        (found,) = asked.result()["topics"]
+        assert {each["error_code"] for each in found["partitions"]} == {ErrorCode.INVALID_REQUEST}
+
+    run_virtually(ask())
+    assert turns >= MANY / PARTITIONS_PER_SLICE
 
 
 def test_who_may_see_no_topic_costs_no_comparisons() -> None:
@@ -130,3 +143,13 @@ def test_topics_on_demand_are_created_so_many_at_a_time() -> None:
             task.cancel()
 
     run_virtually(asked())
+
+
+def test_long_answers_are_known_by_their_structs() -> None:
+    def answer(topics: int, partitions: int) -> Any:
+        return {"topics": [{"name": "t", "partitions": [{"index": 0}] * partitions}] * topics}
+
+    assert not is_long(answer(10, 10))
+    assert is_long(answer(MANY_STRUCTS, 0))
+    assert is_long(answer(2, MANY_STRUCTS))
+    assert not is_long({"error_code": 0, "members": [b"x"] * MANY_STRUCTS, "text": "x" * MANY_STRUCTS})
