@@ -28,11 +28,12 @@ _VARINT_BYTES: Final = 5
 _VARLONG_BYTES: Final = 10
 _LONG: Final = (1 << 64) - 1
 
-_FIRST_RUN: Final = 32
+_FIRST_RUN: Final = 64
 _LONGEST_RUN: Final = 4096
 _SHORTEST_RUN: Final = 8
+_WORTH_A_RUN: Final = 32
 _NO_RUN: Final = (0, 1 << 63, -(1 << 63))
-_ALIKE_BEFORE: Final = 4
+_ALIKE_BEFORE: Final = 3
 """So many neighbours of one size make it likely that a run of them follows."""
 
 
@@ -138,7 +139,7 @@ def _survey(records: Records, count: int, spend: Spend) -> Survey:  # noqa: C901
             alike = 0
             continue
         alike += 1
-        if alike < _ALIKE_BEFORE or place < try_at or not in_order:
+        if alike < _ALIKE_BEFORE or place < try_at or count - place < _WORTH_A_RUN or not in_order:
             continue
         shape = _Shape(size, timestamp_at - begin, offset_at - begin, key_at - begin, value_at - begin)
         rows = min(window, count - place, (total - pos) // size)
@@ -147,7 +148,7 @@ def _survey(records: Records, count: int, spend: Spend) -> Survey:  # noqa: C901
         place += run
         pos += run * size
         window = min(2 * window, _LONGEST_RUN) if run == rows else _FIRST_RUN
-        if run < rows:
+        if not run:
             try_at = place + _FIRST_RUN
     if pos != total:
         raise CorruptBatchError(f"{total - pos} bytes left after {count} records")

@@ -66,7 +66,7 @@ from metadata_quorum.compression import (
     decompress,
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.record_walk import Place, Survey, places, survey
+from metadata_quorum.record_walk import Place, places, survey
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 Writable = bytearray | memoryview
@@ -144,27 +144,38 @@ def check(
     effort.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
     batches = check_headers(records, config, now_ms, origin)
     codec = target_codec(config)
-    out = bytearray()
-    for i, (position, header) in enumerate(batches):
-        recoded = codec is not None and header.compression != codec and not header.is_control
-        if origin is Origin.CLIENT or recoded:
-            opened = _opened(records, position, header, config, effort)
-            if recoded:
-                effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
-            if origin is Origin.CLIENT:
-                newest = _check_records(opened, header, config, now_ms, effort)
-                if newest != header.max_timestamp:
-                    header = set_max_timestamp(records, position, header, newest)
-                    batches[i] = position, header
-        if recoded:
-            assert codec is not None
-            payload = compress(codec, opened, _level(codec, config))
-            out += with_other_codec(records, position, header, codec, payload)
-        elif codec is not None:
-            out += records[position : position + header.size]
-    if codec is None or len(out) == 0:
+    opened: bytes | None = None
+    if origin is Origin.CLIENT:
+        position, header = batches[0]
+        opened = _opened(records, position, header, config, effort)
+        if codec is not None and codec != header.compression:
+            effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
+        newest = _check_records(opened, header, config, now_ms, effort)
+        if newest != header.max_timestamp:
+            batches[0] = position, set_max_timestamp(records, position, header, newest)
+    if codec is None:
         return Checked(records, batches)
+    out = bytearray()
+    for position, header in batches:
+        out += _in_codec(codec, records, position, header, opened, config)
     return Checked(out, check_headers(out, config, now_ms, origin))
+
+
+def _in_codec(
+    codec: Codec,
+    records: Writable,
+    position: int,
+    header: BatchHeader,
+    opened: bytes | None,
+    config: LogConfig,
+) -> memoryview | bytearray:
+    """One batch as the topic wants it. `opened`: its records' bytes, where they are known."""
+    if header.compression == codec or header.is_control:
+        return memoryview(records)[position : position + header.size]
+    if opened is None:
+        opened = _opened(records, position, header, config, Effort())
+    payload = compress(codec, opened, _level(codec, config))
+    return with_other_codec(records, position, header, codec, payload)
 
 
 def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Origin) -> Batches:
@@ -296,15 +307,27 @@ def _check_records(opened: bytes, header: BatchHeader, config: LogConfig, now_ms
         found = survey(opened, count, effort.spend)
     except CorruptBatchError as e:
         raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
-    rules = _Rules.of(header.base_timestamp, config, now_ms)
-    if not rules.allow(found):
-        effort.spend(_NAMING_STEPS_PER_RECORD * count)
-        errors = list(islice(rules.broken(places(opened, count)), _NAMED_RECORDS))
-        if errors:
-            raise _rejected(errors)
-    if config.message_timestamp_type == LOG_APPEND_TIME:
-        return header.max_timestamp
-    return max(header.base_timestamp + found.greatest_delta, NO_TIMESTAMP)
+    newest = header.base_timestamp + found.greatest_delta
+    stamped = config.message_timestamp_type == LOG_APPEND_TIME
+    if (
+        found.in_order
+        and (found.all_keyed or not config.compact)
+        and (
+            stamped
+            or (
+                newest - now_ms <= config.message_timestamp_after_max_ms
+                and newest <= _MAX_TIMESTAMP
+                and now_ms - header.base_timestamp - found.least_delta
+                <= config.message_timestamp_before_max_ms
+            )
+        )
+    ):
+        return header.max_timestamp if stamped else max(newest, NO_TIMESTAMP)
+    effort.spend(_NAMING_STEPS_PER_RECORD * count)
+    errors = list(islice(_Rules.of(header, config, now_ms).broken(places(opened, count)), _NAMED_RECORDS))
+    if errors:
+        raise _rejected(errors)
+    return max(newest, NO_TIMESTAMP)  # some have no timestamp, and are not too old therefore
 
 
 class _Rules(NamedTuple):
@@ -316,21 +339,13 @@ class _Rules(NamedTuple):
     wants_keys: bool
 
     @classmethod
-    def of(cls, base_timestamp: int, config: LogConfig, now_ms: int) -> _Rules:
+    def of(cls, header: BatchHeader, config: LogConfig, now_ms: int) -> _Rules:
+        base_timestamp = header.base_timestamp
         if config.message_timestamp_type == LOG_APPEND_TIME:
             return cls(base_timestamp, -_EVER_MS, _EVER_MS, config.compact)
         oldest = now_ms - config.message_timestamp_before_max_ms
         latest = min(now_ms + config.message_timestamp_after_max_ms, _MAX_TIMESTAMP)
         return cls(base_timestamp, oldest, latest, config.compact)
-
-    def allow(self, found: Survey) -> bool:
-        """False also where only records without a timestamp are older than allowed, which they may be."""
-        return (
-            found.in_order
-            and self.base_timestamp + found.greatest_delta <= self.latest
-            and self.base_timestamp + found.least_delta >= self.oldest
-            and (found.all_keyed or not self.wants_keys)
-        )
 
     def broken(self, found: Iterable[Place]) -> Iterator[tuple[ErrorCode, RecordError]]:
         """By which record, and how."""
