@@ -30,6 +30,8 @@ _LONG: Final = (1 << 64) - 1
 
 _FIRST_RUN: Final = 64
 _LONGEST_RUN: Final = 4096
+_SPENT_AHEAD: Final = 256
+_RUN_PER_STEP: Final = 8
 _SHORTEST_RUN: Final = 8
 _WORTH_A_RUN: Final = 32
 _NO_RUN: Final = (0, 1 << 63, -(1 << 63))
@@ -48,6 +50,16 @@ class Survey(NamedTuple):
     """Every record's offset delta is its place in the batch."""
 
 
+class _Shape(NamedTuple):
+    """Where the fields of a record begin, from its beginning."""
+
+    size: int
+    timestamp: int
+    offset: int
+    key: int
+    value: int
+
+
 class Place(NamedTuple):
     """One record, as far as it can be wrong."""
 
@@ -58,21 +70,61 @@ class Place(NamedTuple):
 
 def survey(records: Records, count: int, spend: Spend) -> Survey:
     """Walk over them all. Raises CorruptBatchError where they are not whole, or not `count`. `spend` is told
-    how many headers come next, which are as much work as records; what it raises goes through."""
+    how many steps come next (a record or a header is one, in a run less); what it raises goes through."""
     try:
         return _survey(records, count, spend)
     except IndexError:
         raise CorruptBatchError(f"the batch ends before its {count} records do") from None
 
 
-def _survey(records: Records, count: int, spend: Spend) -> Survey:  # noqa: C901, PLR0915 one loop: it is hot
-    """Varints of one and two bytes are read right here, longer ones by a call."""
-    total = len(records)
+def _survey(records: Records, count: int, spend: Spend) -> Survey:
+    pos = place = try_at = 0
+    if count < _WORTH_A_RUN:
+        spend(count)
+        pos, place, found, _ = _some(records, 0, 0, count, count, spend)
+    else:
+        found = Survey(*_NO_RUN[1:], all_keyed=True, in_order=True)
+    while place < count:
+        stop = min(place + _SPENT_AHEAD, count)
+        spend(stop - place)
+        runs_from = try_at if found.in_order and count - place >= _WORTH_A_RUN else count
+        pos, place, walked, shape = _some(records, pos, place, stop, runs_from, spend)
+        found = _both(found, walked)
+        rows = _FIRST_RUN
+        while shape is not None:
+            rows = min(rows, count - place, (len(records) - pos) // shape.size)
+            run, least, greatest = _run(records, pos, rows, place, shape)
+            spend(run // _RUN_PER_STEP)
+            found = _both(found, Survey(least, greatest, all_keyed=True, in_order=True))
+            pos += run * shape.size
+            place += run
+            if run < rows or run == 0:
+                shape = None
+                try_at = place if run else place + _FIRST_RUN
+            rows = min(2 * rows, _LONGEST_RUN)
+    if pos != len(records):
+        raise CorruptBatchError(f"{len(records) - pos} bytes left after {count} records")
+    return found
+
+
+def _both(one: Survey, other: Survey) -> Survey:
+    return Survey(
+        min(one.least_delta, other.least_delta),
+        max(one.greatest_delta, other.greatest_delta),
+        one.all_keyed and other.all_keyed,
+        one.in_order and other.in_order,
+    )
+
+
+def _some(  # noqa: C901, PLR0915 one loop: it is hot
+    records: Records, pos: int, place: int, stop: int, runs_from: int, spend: Spend
+) -> tuple[int, int, Survey, _Shape | None]:
+    """One by one up to `stop`, or, from `runs_from` on, to where a run is likely: then its shape comes, too.
+    Varints of one and two bytes are read right here, longer ones by a call."""
     least, greatest = _NO_RUN[1:]
     all_keyed = in_order = True
-    pos = place = size = alike = try_at = 0
-    window = _FIRST_RUN
-    while place < count:
+    size = alike = 0
+    while place < stop:
         begin = pos
         number = records[pos]
         pos += 1
@@ -126,33 +178,24 @@ def _survey(records: Records, count: int, spend: Spend) -> Survey:  # noqa: C901
                 number, pos = _long_varint(records, value_at)
         if not number & 1:
             pos += number >> 1
-        if records[pos] == 0:
-            pos += 1
-        else:
+        if records[pos]:
             pos = _skip_headers(records, pos, spend)
-            size = alike = 0
+            alike = -1
+        else:
+            pos += 1
         if pos != end:
             raise CorruptBatchError(f"record {place} claims to end {end - pos} bytes off its fields")
         place += 1
         if pos - begin != size:
-            size = pos - begin
-            alike = 0
-            continue
-        alike += 1
-        if alike < _ALIKE_BEFORE or place < try_at or count - place < _WORTH_A_RUN or not in_order:
-            continue
-        shape = _Shape(size, timestamp_at - begin, offset_at - begin, key_at - begin, value_at - begin)
-        rows = min(window, count - place, (total - pos) // size)
-        run, low, high = _run(records, pos, rows, place, shape)
-        least, greatest = min(least, low), max(greatest, high)
-        place += run
-        pos += run * size
-        window = min(2 * window, _LONGEST_RUN) if run == rows else _FIRST_RUN
-        if not run:
-            try_at = place + _FIRST_RUN
-    if pos != total:
-        raise CorruptBatchError(f"{total - pos} bytes left after {count} records")
-    return Survey(least, greatest, all_keyed, in_order)
+            size, alike = pos - begin, 0
+        else:
+            alike += 1
+            if alike >= _ALIKE_BEFORE and place >= runs_from:
+                shape = _Shape(
+                    size, timestamp_at - begin, offset_at - begin, key_at - begin, value_at - begin
+                )
+                return pos, place, Survey(least, greatest, all_keyed, in_order), shape
+    return pos, place, Survey(least, greatest, all_keyed, in_order), None
 
 
 def _long_varint(records: Records, pos: int, most: int = _VARINT_BYTES) -> tuple[int, int]:
@@ -204,16 +247,6 @@ def _signed(number: int) -> int:
 # --- runs: records of the same size whose fields lie at the same places ------------------------
 
 
-class _Shape(NamedTuple):
-    """Where the fields of a record begin, from its beginning."""
-
-    size: int
-    timestamp: int
-    offset: int
-    key: int
-    value: int
-
-
 _MIDDLE_BYTES: Final = bytes(range(0x80, 0x100))
 _LAST_BYTES: Final = bytes(range(0x80))
 _FIRST_OF_POSITIVE: Final = bytes(range(0x80, 0x100, 2))
@@ -238,7 +271,7 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> 
     before = begin - shape.size
     end = begin + rows * shape.size
     for at in _alike(records, before, shape):
-        rows = _prefix(records[begin + at : end : shape.size], records[before + at : before + at + 1])
+        rows = _prefix(records[begin + at : end : shape.size], bytes((records[before + at],)))
         end = begin + rows * shape.size
     times = range(shape.timestamp, shape.offset)
     for at in times:
@@ -264,9 +297,10 @@ def _alike(records: Records, before: int, shape: _Shape) -> list[int]:
     return same
 
 
-def _prefix(column: Records, allowed: Records) -> int:
+def _prefix(column: Records, allowed: bytes) -> int:
     """How many bytes at the column's beginning are among those allowed."""
-    return len(column) - len(column.lstrip(allowed))
+    others = column.translate(None, allowed)  # much faster than to strip, and mostly there are none
+    return len(column) - len(column.lstrip(allowed)) if others else len(column)
 
 
 def _bytes_at(at: int, varint: range) -> bytes:

@@ -302,7 +302,6 @@ def _opened(
 def _check_records(opened: bytes, header: BatchHeader, config: LogConfig, now_ms: int, effort: Effort) -> int:
     """Every record against the header and the topic's settings. Returns the batch's max timestamp."""
     count = header.record_count
-    effort.spend(count)
     try:
         found = survey(opened, count, effort.spend)
     except CorruptBatchError as e:

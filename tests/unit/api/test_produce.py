@@ -26,7 +26,8 @@ from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import ZERO_UUID, PartitionRegistration, TopicPartition
 from tests.logs import NOW_MS, open_log, read_all
 
-MANY = AT_ONCE_STEPS + 1
+LONG = [b"long", b"longer"] * (AT_ONCE_STEPS // 2 + 1)  # of one size, they would take less
+MANY = len(LONG)
 LEADER = PartitionRegistration((1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
 
 
@@ -166,7 +167,7 @@ def test_zstd_came_with_version_7(tmp_path: Path, version: int, code: ErrorCode)
 
 def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
-        long = broker.produce(idempotent(0, *[b"long"] * MANY), acks=-1)
+        long = broker.produce(idempotent(0, *LONG), acks=-1)
         behind = [broker.produce(idempotent(MANY + i, b"behind")) for i in range(2)]
         await settle()
         assert (broker.jobs, broker.values) == (1, [])
@@ -174,7 +175,7 @@ def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path:
         answers = [partitions(await each)[0] for each in (long, *behind)]
         assert [answer.error_code for answer in answers] == [0, 0, 0]
         assert [answer.base_offset for answer in answers] == [0, MANY, MANY + 1]
-        assert broker.values[MANY - 1 :] == [b"long", b"behind", b"behind"]
+        assert broker.values[MANY - 1 :] == [b"longer", b"behind", b"behind"]
         assert partitions(broker.produce(batch(b"at once")))[0].base_offset == MANY + 2
         assert broker.jobs == 1
 
@@ -184,9 +185,9 @@ def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path:
 def test_of_many_small_batches_the_rest_is_checked_elsewhere(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()
-        batches = [batch(*[b"%d" % i] * (AT_ONCE_STEPS // 3)) for i in range(7)]
-        answers = partitions(await broker.produce(*batches))
-        assert [answer.base_offset for answer in answers] == [i * (AT_ONCE_STEPS // 3) for i in range(7)]
+        third = LONG[: AT_ONCE_STEPS // 3]
+        answers = partitions(await broker.produce(*[batch(*third)] * 7))
+        assert [answer.base_offset for answer in answers] == [i * len(third) for i in range(7)]
         assert 0 < broker.jobs < 7
 
     run(tmp_path, test)
@@ -196,7 +197,7 @@ def test_of_many_small_batches_the_rest_is_checked_elsewhere(tmp_path: Path) -> 
 def test_what_is_refused_after_a_long_check(tmp_path: Path, codec: int) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()
-        keyless = batch(*[b"v"] * MANY, compression=codec)
+        keyless = batch(*LONG, compression=codec)
         refused = partitions(await broker.produce(keyless))[0]
         assert refused.error_code == ErrorCode.INVALID_RECORD
         assert len(refused.record_errors) == 1000
@@ -207,7 +208,7 @@ def test_what_is_refused_after_a_long_check(tmp_path: Path, codec: int) -> None:
 
 def test_leadership_is_lost_during_a_long_check(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
-        answer = broker.produce(batch(*[b"v"] * MANY))
+        answer = broker.produce(batch(*LONG))
         await settle()
         broker.partition.become_follower(
             PartitionRegistration((1, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1)
@@ -223,9 +224,9 @@ def test_leadership_is_lost_during_a_long_check(tmp_path: Path) -> None:
 def test_nothing_is_told_of_acks_0_but_the_end(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()
-        assert await broker.produce(batch(*[b"v"] * MANY), acks=0) == ()
+        assert await broker.produce(batch(*LONG), acks=0) == ()
         with pytest.raises(ProtocolError):
-            await broker.produce(batch(*[b"v"] * MANY, control=True), batch(*[b"v"] * MANY), acks=0)
+            await broker.produce(batch(*LONG, control=True), batch(*LONG), acks=0)
 
     run(tmp_path, test)
 
