@@ -12,6 +12,7 @@ from collections.abc import Callable
 from data_plane.partition import Partition
 from fetch.fetcher import Fetcher, FetcherContext
 from fetch.leader_endpoint import LeaderEndpoint
+from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import NO_LEADER
 
 
@@ -31,6 +32,7 @@ class Fetchers:
         self._per_leader = fetchers_per_leader
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._assigned: dict[Partition, tuple[int, int]] = {}
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._assigned)
@@ -47,6 +49,11 @@ class Fetchers:
         if partition.leader_id == NO_LEADER or partition.leader is not None:
             self.unfollow(partition)
             return
+        if partition.flushes_each_append and partition.log.unflushed_records:
+            # To ask for more says that all before is kept: what an earlier process has written is synced anew.
+            self.unfollow(partition)
+            partition.when_flushed(lambda error: self._follow_durable(partition, error))
+            return
         place = (partition.leader_id, self._fetcher_id(partition))
         if self._assigned.get(partition, place) != place:
             self.unfollow(partition)
@@ -56,6 +63,10 @@ class Fetchers:
             fetcher = Fetcher(place[0], self._connect(*place), self._context)
             self._fetchers[place] = fetcher
         fetcher.add(partition)
+
+    def _follow_durable(self, partition: Partition, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE and not self._closed:  # else its role has changed meanwhile
+            self.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
         """It leads now, has no leader, or is gone."""
@@ -69,6 +80,7 @@ class Fetchers:
             fetcher.stop()
 
     async def close(self) -> None:
+        self._closed = True
         fetchers = list(self._fetchers.values())
         self._fetchers.clear()
         self._assigned.clear()

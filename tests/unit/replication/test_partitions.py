@@ -113,6 +113,21 @@ async def test_what_an_earlier_process_wrote_is_synced_anew_before_flush_message
 
 
 @in_loop
+async def test_a_follower_asks_for_more_only_when_what_it_has_is_durable_where_flush_messages_is_one():
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]], flush_messages="1")
+        for _ in range(3):
+            assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
+        await cluster.crash(2)
+        broker = cluster.start(2)
+        log = cluster.replica(2).log
+        assert (log.recovery_point, log.log_end_offset) == (0, 3)
+        assert len(broker.fetchers) == 0
+        await until(lambda: len(broker.fetchers) == 1)
+        assert log.recovery_point == 3
+
+
+@in_loop
 async def test_a_replica_moved_away_is_removed():
     async with Cluster(2, log_defaults=replace(LogConfig(), file_delete_delay_ms=0)) as cluster:
         topic_id = cluster.create_topic("t", [[1, 2]])
