@@ -147,11 +147,13 @@ class LogDir:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         unfinished = self.unfinished.pop(tp, None)
         path = self.future_path(tp, tag)
+        if self.disk.exists(path):
+            self.disk.remove_tree(path)
         log = Log.open(
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
         )  # fmt: skip
-        if unfinished is not None:  # only now: until then it says that the replica is to come here
+        if unfinished is not None and unfinished != path:  # only now: until then it says that the replica is to come here
             self.disk.remove_tree(unfinished)
         return log
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Coroutine
 from dataclasses import replace
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -244,8 +245,9 @@ def test_a_directory_fails_in_the_middle(fails: str) -> None:
     _run(run())
 
 
-def _die_after(operations: int) -> bool:
-    """Let the node die so many disk operations after the move began; False where it ended before."""
+def _die_after(operations: int, *, power: bool = False) -> bool:
+    """Let the node die so many disk operations after the move began; False where it ended before. With
+    `power` the machine dies: then what was acknowledged was durable."""
     died = True
 
     async def run() -> None:
@@ -253,7 +255,7 @@ def _die_after(operations: int) -> bool:
         async with _cluster(1, FreezingDisk) as cluster:
             disk = cluster.disks[1]
             assert isinstance(disk, FreezingDisk)
-            cluster.create_topic("t", [[1]])
+            cluster.create_topic("t", [[1]], **({"flush_messages": "1"} if power else {}))
             written = 12
             for _ in range(written):
                 assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
@@ -265,6 +267,9 @@ def _die_after(operations: int) -> bool:
             died = disk.frozen
             disk.left = None
             await cluster.crash(1)
+            if power:
+                disk.power_loss(Random(operations))
+                cluster.boot_id = "second boot"
             cluster.start(1)
             assert cluster.replica(1).log.log_end_offset == written
             if any(name.endswith("-future") for name in _names(cluster)):
@@ -282,5 +287,13 @@ def _die_after(operations: int) -> bool:
 def test_a_node_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> None:
     operations = 1
     while _die_after(operations):
+        operations += 1
+    assert operations > 20
+
+
+@pytest.mark.row("L2")
+def test_a_machine_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> None:
+    operations = 1
+    while _die_after(operations, power=True):
         operations += 1
     assert operations > 20
