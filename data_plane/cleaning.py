@@ -109,7 +109,8 @@ class LogCleaner:
                 self._host.delete_files(partition, log.take_deletions())
                 await self._checkpoint(partition)
         except OSError as error:
-            if not partition.removed and partition.log is log:  # else its files went away meanwhile
+            here = not partition.removed and partition.log is log and (replaced or log.has_still(work))
+            if here:  # else its files went away meanwhile
                 self._host.storage_failed(partition, error, in_doubt=replaced)
             if not replaced:
                 await self._discard(work)

@@ -153,7 +153,7 @@ class LogDir:
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
         )  # fmt: skip
-        if unfinished is not None and unfinished != path:  # only now: until then it says that the replica is to come here
+        if unfinished not in (None, path):  # only now: until then it says that the replica is to come here
             self.disk.remove_tree(unfinished)
         return log
 

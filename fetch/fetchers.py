@@ -50,7 +50,7 @@ class Fetchers:
             self.unfollow(partition)
             return
         if partition.flushes_each_append and partition.log.unflushed_records:
-            # To ask for more says that all before is kept: what an earlier process has written is synced anew.
+            # To ask for more says that all before is kept: also what an earlier process has written.
             self.unfollow(partition)
             partition.when_flushed(lambda error: self._follow_durable(partition, error))
             return

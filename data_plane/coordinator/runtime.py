@@ -358,7 +358,7 @@ class Shard(Generic[RecordT]):
         replicated or leadership goes, and this shard with it."""
         offset, end = self._log.bounds(self.partition)
         self._written = end
-        while offset < end:
+        while (offset := max(offset, self._log.bounds(self.partition)[0])) < end:  # records may be deleted
             data = await self._log.read(self.partition, offset, self._limits.load_slice_bytes)
             replayed = since_turn = 0
             for position, header in iter_headers(data):

@@ -529,13 +529,16 @@ class Log:
             max_map_bytes,
         )
 
+    def has_still(self, work: CleanWork) -> bool:
+        """Whether the segments of a cleaning are there as they were, none of them cut or deleted since."""
+        return work.generation == self._truncations and all(
+            self._segments.get(segment.base_offset) is segment for segment in work.dirt.segments
+        )
+
     def replace(self, work: CleanWork, now_ms: int) -> bool:
         """Put the cleaned segments in the place of the old ones; False where those are no longer there
         (truncated, deleted): then nothing is changed."""
-        old = [segment for replacement in work.replacements for segment in replacement.old]
-        if work.generation != self._truncations or any(
-            self._segments.get(segment.base_offset) is not segment for segment in old
-        ):
+        if not self.has_still(work):
             return False
         due_ms = now_ms + self.config.file_delete_delay_ms
         for replacement in work.replacements:

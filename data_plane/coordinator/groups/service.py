@@ -241,6 +241,8 @@ class GroupService:
         list would have holes."""
         listed: list[ListedGroup] = []
         for shard, table in list(self._shards.values()):
+            if shard.phase is Phase.CLOSED:
+                continue  # it has moved while the others were asked
             found = await shard.submit(table.list)
             assert isinstance(found, tuple)
             listed += found

@@ -16,6 +16,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 @dataclass
 class MemoryPartition:
     data: bytearray = field(default_factory=bytearray)
+    start: int = 0
     end: int = 0
     high_watermark: int = 0
     epoch: int = 0
@@ -65,10 +66,12 @@ class MemoryLog:
     # --- PartitionReader
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        return 0, self.partition(partition).end
+        return self.partition(partition).start, self.partition(partition).end
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         self.reads += 1
+        if offset < self.partition(partition).start:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         data = bytes(self.partition(partition).data)
         taken = b""
         for position, header in iter_headers(data):

@@ -484,3 +484,44 @@ def test_what_no_batch_could_hold_goes_in_several() -> None:
             assert await groups.list_groups() == []
 
     run(test)
+
+
+def test_records_that_are_deleted_while_they_are_loaded_are_not_waited_for() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            for offset in range(200):
+                await groups.commit_offsets(commit(offset))
+        async with service(log, epoch=None) as groups:
+            partition = groups.partition_for("g")
+            groups.become_leader(partition, 2)
+            await asyncio.sleep(0)
+            assert await refusal(groups.commit_offsets(commit(1))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            log.partition(partition).start = log.partition(partition).end - 1
+            await groups.loaded()
+            assert await committed(groups) == 199
+
+    run(test)
+
+
+def test_a_partition_that_moves_while_groups_are_listed_leaves_no_error() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            first = groups.partition_for("g")
+            groups.become_leader(first + 1, 1)
+            await groups.loaded()
+            await groups.commit_offsets(commit(1))
+            log.replicating = False
+            held = started(groups.commit_offsets(commit(2)))
+            await settle()
+            listing = started(groups.list_groups())
+            await settle()
+            groups.resign(first + 1)
+            log.replicate(first)
+            await held
+            listed = await listing
+            assert isinstance(listed, list)
+            assert [group.group_id for group in listed] == ["g"]
+
+    run(test)

@@ -202,6 +202,31 @@ async def test_a_log_that_the_cleaner_cannot_take_is_left_and_the_others_are_cle
         assert partitions.uncleanable_in(partitions.log_dirs[0]) == 0
 
 
+@in_loop
+async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(monkeypatch):
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        partitions = cluster.brokers[1].partitions
+        cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        partition = cluster.leader()
+        for _ in range(5):
+            keyed = encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=NOW_MS)])
+            partition.append_as_leader(bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
+        run = CleanWork.run
+
+        def meanwhile(work: CleanWork) -> None:
+            partition.log.truncate_to(1)
+            for deletion in partition.log.take_deletions():
+                deletion.run()
+            run(work)
+
+        monkeypatch.setattr(CleanWork, "run", meanwhile)
+        await partitions._cleaner.sweep()
+        assert partitions.log_dirs[0].online
+        assert not partition.offline
+        names = cluster.disks[1].list("/data/t-0")
+        assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
 # ---- what is not the disk's fault
 
 
