@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,17 @@ def parameters(scenarios: Iterable[Scenario]) -> list[object]:
     ]
 
 
-def run_and_judge(name: str, directory: Path) -> None:
+GENTLE_PER_S = 100.0
+"""Operations of all clients: enough to judge by, and a busy machine keeps up."""
+
+
+def gently(scenario: Scenario) -> Scenario:
+    pace = replace(scenario.pace, operations_per_s=min(scenario.pace.operations_per_s, GENTLE_PER_S))
+    return replace(scenario, pace=pace)
+
+
+def run_and_judge(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCENARIOS, name, gently(SCENARIOS[name]))
     minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
     result = chaos("run", name, "--seed", "7", "--report", directory, *minutes)
     verdict = json.loads((directory / VERDICT).read_text())

@@ -10,5 +10,5 @@ from tests.scenario_runs import OF_REPLICATION, parameters, run_and_judge
 
 
 @pytest.mark.parametrize("name", parameters(OF_REPLICATION))
-def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
-    run_and_judge(name, tmp_path)
+def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_and_judge(name, tmp_path, monkeypatch)

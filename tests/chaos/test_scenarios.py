@@ -22,8 +22,8 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("name", parameters(OTHERS))
-def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
-    run_and_judge(name, tmp_path)
+def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_and_judge(name, tmp_path, monkeypatch)
 
 
 @pytest.mark.row("C2")
