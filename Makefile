@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# Tests at a time, for two cores: most wait for nodes. Random faults at a time: these compute.
+# At a time, for two cores. Tests mostly wait for nodes; long ones and random faults compute.
 WORKERS ?= 4
 JOBS    ?= 2
 
@@ -43,7 +43,7 @@ test: $(READY) ## everything that runs in minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
 test-long: $(READY) ## more seeds, longer runs
-	$(BIN)/python -m pytest -n $(WORKERS) -m long
+	$(BIN)/python -m pytest -n $(JOBS) -m long
 
 # SEED: the first one; COUNT: how many (without it until Ctrl-C); SEEDS=3,17: only these; MINUTES: of faults per seed.
 chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results
