@@ -134,6 +134,8 @@ def _array(write: Write, owner: StructPlan, field: FieldPlan) -> Write:
         if items is None:
             out += null
             return
+        if not isinstance(items, list | tuple):  # a generator, or the view of a dict
+            items = list(items)
         count = len(items)
         out += uvarint(count + 1) if flexible else INT32.pack(count)
         for item in items:
