@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,7 +27,7 @@ from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
-from kraft.net.server import Peer, Reply
+from kraft.net.server import Begun, Peer, Reply
 from kraft.throttling import Work, throttled
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
 from kraft.wire.header import (
@@ -55,6 +57,7 @@ class Dispatcher:
         self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
         self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
+        self._decoder = ThreadPoolExecutor(1, "decoder")
 
     def is_exclusive(self, frame: memoryview) -> bool:
         """Whether the request in `frame` must run alone on its connection."""
@@ -82,17 +85,32 @@ class Dispatcher:
     def _run(self, ctx: RequestContext, header: RequestHeader, body: memoryview) -> Reply:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
-        try:
-            meter = Meter(MAX_DECODED_BYTES)
-            request = decode_request(header.api_key, header.version, body, meter=meter)
-        except MalformedMessage as error:
-            raise ProtocolError(str(error)) from None
-        if meter.used > SMALL_FRAME_BYTES:
-            ctx.connection.charge(meter.used)
+        begun = ctx.connection.begun()
+        if len(body) > SMALL_FRAME_BYTES:
+            begun.hold_back_others()
+            return self._start(self._run_large(ctx, header, body, begun), ctx)
+        return self._run_decoded(ctx, body, begun, *_decoded(header, body))
+
+    async def _run_large(
+        self, ctx: RequestContext, header: RequestHeader, body: memoryview, begun: Begun
+    ) -> Buffers:
+        """Decoded in another thread, in its turn: what comes behind it on its connection waits, and is
+        never begun where this one ends the connection."""
+        decoded = await self._node.loop.run_in_executor(self._decoder, _decoded, header, body)
+        with ctx.work or nullcontext():
+            reply = self._run_decoded(ctx, body, begun, *decoded)
+        begun.let_others()
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+    def _run_decoded(
+        self, ctx: RequestContext, body: memoryview, begun: Begun, request: Message, size: int
+    ) -> Reply:
+        if size > SMALL_FRAME_BYTES:
+            begun.charge(size)
         is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
         if is_for_controller and not stays(ctx.row, request):
             return self._start(self._forward(ctx, request, body), ctx)
-        if header.api_key == ENVELOPE:
+        if ctx.api_key == ENVELOPE:
             return self._unwrap(ctx, request)
         return self.answer(ctx, request)
 
@@ -122,6 +140,7 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._decoder.shutdown(wait=False, cancel_futures=True)
 
     async def _finish(
         self, ctx: RequestContext, request: Message, result: Awaitable[Response | None]
@@ -272,6 +291,15 @@ class Dispatcher:
 
 async def _given(response: Response) -> Response:
     return response
+
+
+def _decoded(header: RequestHeader, body: memoryview) -> tuple[Message, int]:
+    """The message, and what it takes in memory. Raises `ProtocolError`."""
+    meter = Meter(MAX_DECODED_BYTES)
+    try:
+        return decode_request(header.api_key, header.version, body, meter=meter), meter.used
+    except MalformedMessage as error:
+        raise ProtocolError(str(error)) from None
 
 
 def _refusal(row: ApiRow, request: Message, code: ErrorCode, message: str) -> Response:

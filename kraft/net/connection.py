@@ -286,6 +286,8 @@ class Pipeline:
         self._closed = False
         self.output_blocked = False
         """Set while the other end does not read what we sent."""
+        self.held = False
+        """Set while a request has been started whose place in the order is not yet taken."""
         self.muted = False
         """Set while the other end is not to be heard: it has used up a quota."""
 
@@ -321,6 +323,8 @@ class Pipeline:
 
     def charge(self, slot: Slot, size: int) -> None:
         """A request that has been started takes so many bytes more than its frame."""
+        if self._closed or slot.reply is not None:
+            return
         slot.request_bytes += size
         self._running_bytes += size
         self._account.take(size)
@@ -358,6 +362,7 @@ class Pipeline:
         return (
             not self.output_blocked
             and not self.muted
+            and not self.held
             and self._running_bytes < limit
             and self._reply_bytes < limit
             and len(self._slots) < self._limits.max_in_flight_requests

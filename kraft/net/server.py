@@ -53,8 +53,29 @@ def _deaf(pause_s: float) -> None:
     """For a peer without a connection."""
 
 
-def _free(size: int) -> None:
-    """For a peer without a connection."""
+class Begun:
+    """A request that has been started, for who finds out what it takes."""
+
+    __slots__ = ("_connection", "_slot")
+
+    def __init__(self, connection: ServerConnection | None = None, slot: Slot | None = None) -> None:
+        """Without them: of a peer without a connection."""
+        self._connection = connection
+        self._slot = slot
+
+    def charge(self, size: int) -> None:
+        """It takes so many bytes more than its frame, until its reply."""
+        if self._connection is not None and self._slot is not None:
+            self._connection.charge(self._slot, size)
+
+    def hold_back_others(self) -> None:
+        """Nothing that comes behind it on its connection is started before `let_others`."""
+        if self._connection is not None:
+            self._connection.hold(True)
+
+    def let_others(self) -> None:
+        if self._connection is not None:
+            self._connection.hold(False)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,8 +94,8 @@ class Peer:
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
     mute: Callable[[float], None] = _deaf
     """Start nothing more that it asks for so many seconds. What has been started goes on."""
-    charge: Callable[[int], None] = _free
-    """The request that is just being started takes so many bytes more than its frame, until its reply."""
+    begun: Callable[[], Begun] = Begun
+    """The request that is just being started."""
 
 
 Certificate = Mapping[str, Any]
@@ -300,7 +321,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self.peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
         self.peer.mute = self._mute
-        self.peer.charge = self._charge
+        self.peer.begun = self._begun
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         # With TLS it has been counted when it was accepted.
         pause_s = None if self._door.tls is not None else self._server.arrived(host)
@@ -328,7 +349,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             except Exception as error:  # noqa: BLE001 - the others are to be called off too
                 tell(self._server.loop, f"what waited for {self.name}", error)
         self.peer.parked.clear()
-        self.peer.mute, self.peer.charge = _deaf, _free
+        self.peer.mute, self.peer.begun = _deaf, Begun
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
         if self._server.on_closed is not None:
@@ -394,9 +415,18 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pipeline.fill(slot, reply)
         return True
 
-    def _charge(self, size: int) -> None:
-        if self._starting is not None:
-            self._pipeline.charge(self._starting, size)
+    def _begun(self) -> Begun:
+        return Begun(self, self._starting)
+
+    def charge(self, slot: Slot, size: int) -> None:
+        """See `Begun`."""
+        self._pipeline.charge(slot, size)
+
+    def hold(self, held: bool) -> None:
+        """See `Begun`."""
+        self._pipeline.held = held
+        if not held:
+            self._pump()
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
         if done.cancelled():

@@ -25,11 +25,14 @@ class Message:
     _path: ClassVar[tuple[str, ...]]
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only where the version at hand lacks the field.
+        # Reached once only for a field that the version at hand lacks: then the class has its default.
         if name.startswith("__"):
             raise AttributeError(name)
         value = default_in_any_version(self._message, self._path, name)
-        return default_message(value) if isinstance(value, StructPlan) else value
+        if isinstance(value, StructPlan):
+            return default_message(value)
+        setattr(type(self), name, value)
+        return value
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)

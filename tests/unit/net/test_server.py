@@ -6,6 +6,7 @@ import asyncio
 import gc
 import resource
 import struct
+import threading
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.unit.net.harness import closes, on_a_loop, request_frame, response, s
 API_VERSIONS = 18
 HEARTBEAT = 12
 LEAVE = 13
+METADATA = 3
 FETCH = 1
 
 
@@ -82,6 +84,38 @@ async def test_what_must_be_true_when_it_leaves_is_asked_when_all_before_it_is_a
         gate[0].set_result(None)
         await asyncio.gather(first, second, third)
         assert answered == [1]
+        client.close()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn():
+    begun: list[tuple[int, bool]] = []
+    loop_thread = threading.get_ident()
+
+    def note(node, ctx, request):
+        begun.append((len(request.member_id), threading.get_ident() == loop_thread))
+        return {"error_code": 0}
+
+    def large(node, ctx, request):
+        begun.append((len(request.topics), threading.get_ident() == loop_thread))
+        return {"error_code": 0}
+
+    rows = {**row(HEARTBEAT, note), METADATA: ApiRow(METADATA, "Test", 0, 12, BROKER, large)}
+    async with serving(rows) as running:
+        client = await running.client()
+        names = encode_request(METADATA, 1, {"topics": [{"name": f"topic-{n}"} for n in range(10_000)]})
+        small = encode_request(HEARTBEAT, 0, {"member_id": "m"})
+        sent = [(HEARTBEAT, 0, small), (METADATA, 1, names), (HEARTBEAT, 0, small), (METADATA, 1, names)]
+        answers = [client.send(key, version, (body,)) for key, version, body in sent]
+        await asyncio.gather(*answers)
+        assert begun == [(1, True), (10_000, True), (1, True), (10_000, True)]
+        assert running.server.budgets["PLAINTEXT"].used_bytes == 0
+        reader, writer = await running.raw()
+        writer.write(request_frame(METADATA, 1, body=names[:-1]) + request_frame(HEARTBEAT, 0, body=small))
+        assert await closes(reader)
+        assert len(begun) == 4
+        writer.close()
         client.close()
 
 

@@ -41,7 +41,7 @@ class Node:
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
         if frame == b"login":
             peer.authenticated = True
-        peer.charge(self.charge)
+        peer.begun().charge(self.charge)
         if frame == b"wait":
             self.waiting.append(self.loop.create_future())
             return self.waiting[-1]
