@@ -150,7 +150,7 @@ class Decoder:
         transactions are left out. Raises CorruptBatchError."""
         opened: list[_Opened] = []
         rows = size = 0
-        for batch in _visible(batches, start, end, aborted):
+        for batch in _visible(map(self._undamaged, batches), start, end, aborted):
             found = self._open(batch)
             if opened and (
                 rows + found.header.record_count > self._max_rows
@@ -164,11 +164,17 @@ class Decoder:
         if opened:
             yield from self._arrow(opened, start, end)
 
+    def _undamaged(self, batch: Batch) -> Batch:
+        """Before anything is concluded from its header: one wrong bit would make it invisible."""
+        header = batch.header
+        end = batch.position + header.size
+        if self._check_crc and crc32c(batch.records[batch.position + CRC_START : end]) != header.crc:
+            raise CorruptBatchError(f"{self._name}: CRC of the batch at offset {header.base_offset} is wrong")
+        return batch
+
     def _open(self, batch: Batch) -> _Opened:
         header = batch.header
         begin, end = batch.position + BATCH_OVERHEAD, batch.position + header.size
-        if self._check_crc and crc32c(batch.records[batch.position + CRC_START : end]) != header.crc:
-            raise CorruptBatchError(f"{self._name}: CRC of the batch at offset {header.base_offset} is wrong")
         opened = _Opened(header, batch.records, begin, end)
         if header.compression:
             try:

@@ -118,8 +118,17 @@ def test_a_flipped_bit_is_noticed(stored: list[Stored], data: st.DataObject) -> 
     raw = bytearray(stored[0].data)
     at = data.draw(st.integers(21, len(raw) - 1), "at")
     raw[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
-    with pytest.raises(CorruptBatchError, match="CRC"):
+    with pytest.raises(CorruptBatchError):
         list(Decoder("flights", 3).decode(whole_batches(memoryview(raw)), 0, 2**62))
+
+
+@pytest.mark.parametrize(("position", "bit"), [(22, 0x20), (60, 0x01), (26, 0x01)])
+def test_a_bit_that_would_hide_a_batch_is_noticed(position: int, bit: int) -> None:
+    """Control batch; no records; an earlier end."""
+    raw = bytearray(encode_batch([Record(1, 1, b"k", b"v")], base_offset=0, last_offset=1))
+    raw[position] ^= bit
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        list(Decoder("flights", 3).decode(whole_batches(memoryview(raw)), 1, 2**62))
 
 
 @given(batches(), st.data())
