@@ -251,4 +251,4 @@ class LogMachine(RuleBasedStateMachine):
 
 @pytest.mark.row("L7")
 class TestLogMachine(LogMachine.TestCase):
-    settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -317,7 +317,7 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not():
 @on_a_loop
 async def test_many_idle_connections_cost_little():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(1000, (soft - 200) // 2)
+    count = min(500, (soft - 200) // 2)
     async with serving() as running:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         streams = [await running.raw() for _ in range(count)]
