@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from kraft.net.client import Address, PeerClient
 from kraft.wire.bridge import Message, encode_request
 from kraft.wire.header import request_header
 from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.compression import compress
 from metadata_quorum.errors import ErrorCode
 
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
@@ -100,7 +102,42 @@ def with_length(delta: int) -> bytearray:
     return data
 
 
+def sealed(body: bytes, count: int, codec: int = 0, **fields: int) -> bytes:
+    """Whatever the bytes are, under a header that fits and a good CRC."""
+    packed = compress(codec, body) if codec else body
+    data = (
+        bytearray(encode_batch([Record(0, 1_700_000_000_000, None, None)], compression=codec))[:61] + packed
+    )
+    for name, value in {"length": len(data) - 12, "last": count - 1, "count": count, **fields}.items():
+        position, layout = {"length": (8, ">i"), "last": (23, ">i"), "base": (27, ">q"), "count": (57, ">i")}[
+            name
+        ]
+        struct.pack_into(layout, data, position, value)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+TINY = b"\x0c\0\0\0\x01\x01\0"  # the shortest record there is; its offset delta is 0
+TWO_TINY = TINY + b"\x0e\0\0\0\x01\x02x\0"
+SIX_MILLION_TINY = sealed(TINY * 6_000_000, 6_000_000, codec=4)
+
 BAD_BATCHES = {
+    "bomb": (SIX_MILLION_TINY, {ErrorCode.MESSAGE_TOO_LARGE}),
+    "long-walk": (sealed(TWO_TINY * 60_000, 120_000), {ErrorCode.INVALID_RECORD}),
+    "long-walk-compressed": (sealed(TWO_TINY * 200_000, 400_000, codec=4), {ErrorCode.INVALID_RECORD}),
+    "many-headers": (
+        sealed(b"\xb0\xf1\x24\0\0\0\x01\x01\xa0\xf1\x24" + b"\0\x01" * 299_999 + b"\0", 1),
+        {ErrorCode.INVALID_RECORD},
+    ),
+    "all-offsets": (sealed(TINY, 2**31 - 1, codec=4), {ErrorCode.INVALID_RECORD}),
+    "two-in-one": (sealed(TINY, 2), {ErrorCode.INVALID_RECORD}),
+    "garbage": (sealed(b"\xff" * 40, 1), {ErrorCode.INVALID_RECORD}),
+    "garbage-compressed": (sealed(b"\xff" * 40, 1, codec=3), {ErrorCode.INVALID_RECORD}),
+    "no-codec": (
+        sealed(TINY, 1)[:22] + b"\6" + sealed(TINY, 1)[23:],
+        {ErrorCode.UNSUPPORTED_COMPRESSION_TYPE},
+    ),
+    "beyond-time": (sealed(TINY, 1, base=2**63 - 1), {ErrorCode.INVALID_TIMESTAMP}),
     "crc": (with_crc_wrong(), {ErrorCode.CORRUPT_MESSAGE}),
     "magic-9": (with_magic(9), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
     "longer-than-it-is": (with_length(1000), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
