@@ -87,7 +87,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
 
 async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     results = []
-    for group_id in request.groups_names:
+    for group_id in dict.fromkeys(request.groups_names):
         try:
             outcome = await coordinator(node).delete_group(group_id)
         except BrokerError as error:

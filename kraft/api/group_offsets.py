@@ -48,27 +48,34 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
     errors: dict[TopicPartition, ErrorCode] = {}
     names = [_topic_name(node.image, topic, by_id) for topic in request.topics]
     for topic, name in zip(request.topics, names, strict=True):
-        if name is None or node.image.topic(name) is None:
+        if name is None:
             continue
-        for each in topic.partitions:
-            offsets.append(
-                OffsetToCommit(
-                    TopicPartition(name, each.partition_index),
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata,
-                    topic.topic_id if by_id else ZERO_UUID,
-                )
+        offsets += [
+            OffsetToCommit(
+                TopicPartition(name, each.partition_index),
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata,
+                topic.topic_id if by_id else ZERO_UUID,
             )
+            for each in topic.partitions
+            if _is_there(node.image, name, each.partition_index)
+        ]
     if offsets:
         errors = await _commit(node, request, tuple(offsets), ctx.version)
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _per_partition(
-        request.topics,
-        lambda topic, index: errors.get(TopicPartition(topic or "", index), unknown),
-        names,
-        by_id=by_id,
-    )
+    return _per_partition(request.topics, lambda name, index: _told(errors, name, index), names, by_id=by_id)
+
+
+def _is_there(image: MetadataImage, name: str, number: int) -> bool:
+    topic = image.topic(name)
+    return topic is not None and number in topic.partitions
+
+
+def _told(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:
+    """What became of a partition; those that are not there were not asked about."""
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return errors.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 async def _commit(
@@ -135,7 +142,7 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
         )
         for topic in request.topics
         for each in topic.partitions
-        if node.image.topic(topic.name) is not None
+        if _is_there(node.image, topic.name, each.partition_index)
     )
     errors: Mapping[TopicPartition, ErrorCode] = {}
     if offsets:
@@ -145,9 +152,7 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
             errors = {wanted.partition: error.code for wanted in offsets}
     return _per_partition(
         request.topics,
-        lambda topic, index: errors.get(
-            TopicPartition(topic or "", index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        ),
+        lambda name, index: _told(errors, name, index),
         [topic.name for topic in request.topics],
     )
 
@@ -334,16 +339,11 @@ async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message
     known = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
-        if node.image.topic(topic.name) is not None
         for each in topic.partitions
+        if _is_there(node.image, topic.name, each.partition_index)
     ]
     reply = await coordinator(node).delete_offsets(request.group_id, known)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    outcomes = _per_partition(
-        request.topics,
-        lambda name, index: reply.errors.get(TopicPartition(name or "", index), unknown),
-        names,
-    )
+    outcomes = _per_partition(request.topics, lambda name, index: _told(reply.errors, name, index), names)
     return {"error_code": 0, **outcomes}
 
 

@@ -57,7 +57,7 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
         lambda topic: _partitions_to_make(node, topic),
     )
     answers: list[dict[str, Any]] = [
-        _failed(name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.") for name in twice
+        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     ]
     answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
     results = await controller_of(node).create_topics(
@@ -140,8 +140,9 @@ _FIRST_TO_KNOW_DISABLED: Final = 3
 async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if not node.config.delete_topic_enable:
         known = ctx.version >= _FIRST_TO_KNOW_DISABLED
-        raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    named = list(dict.fromkeys(_named_for_deletion(request)))
+        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
+        raise BrokerError(code, "Topic deletion is disabled.")
+    named, responses = _named_for_deletion(node, request)
     names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
     mutations = Mutations(node, ctx)
     topics, refused = _within_quota(mutations, named, lambda key: _partitions_of(node, key))
@@ -151,29 +152,54 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
         (key, TopicResult(names[key] or "", error=error.code, message=error.message))
         for key, error in refused
     ]
-    return {
-        "throttle_time_ms": mutations.throttle_time_ms,
-        "responses": [
-            {
-                "name": result.name or None if names[key] is None else names[key],
-                "topic_id": key if isinstance(key, UUID) else result.topic_id,
-                "error_code": int(result.error),
-                "error_message": result.message or None,
-            }
-            for key, result in answers
-        ],
-    }
+    responses += [
+        {
+            "name": names[key] or result.name or None,
+            "topic_id": key if isinstance(key, UUID) else result.topic_id,
+            "error_code": int(result.error),
+            "error_message": result.message or None,
+        }
+        for key, result in answers
+    ]
+    return {"throttle_time_ms": mutations.throttle_time_ms, "responses": responses}
 
 
-def _named_for_deletion(request: Message) -> list[str | UUID]:
-    """By name or id from version 6 on, by name before."""
+def _named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | UUID], list[dict[str, Any]]]:
+    """By name or id from version 6 on, by name before; and what is refused because it is named twice, by
+    both or by neither."""
+    refused: list[dict[str, Any]] = []
+
+    def refuse(name: str | None, topic_id: UUID, message: str) -> None:
+        failed = {"error_code": int(ErrorCode.INVALID_REQUEST), "error_message": message}
+        refused.append({"name": name, "topic_id": topic_id, **failed})
+
     keys: list[str | UUID] = list(request.topic_names)
     for topic in request.topics:
         by_id = topic.topic_id != ZERO_UUID
-        if by_id == (topic.name is not None):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "Topics are named by name or by id, not by both.")
-        keys.append(topic.topic_id if by_id else topic.name)
-    return keys
+        if by_id and topic.name is not None:
+            refuse(topic.name, topic.topic_id, "You may not specify both topic name and topic id.")
+        elif not by_id and topic.name is None:
+            refuse(None, ZERO_UUID, "Neither topic name nor id were specified.")
+        else:
+            keys.append(topic.topic_id if by_id else topic.name)
+    times = Counter(keys)
+    wanted: list[str | UUID] = []
+    for key, count in times.items():
+        by_id = isinstance(key, UUID)
+        if count > 1:
+            kind = "id" if by_id else "name"
+            refuse(None if by_id else str(key), key if isinstance(key, UUID) else ZERO_UUID,
+                   f"Duplicate topic {kind}.")  # fmt: skip
+        else:
+            wanted.append(key)
+    image = controller_of(node).image
+    twice: set[str | UUID] = set()
+    for name in wanted:
+        topic = image.topic(name) if isinstance(name, str) else None
+        if topic is not None and topic.id in times:
+            twice |= {name, topic.id}
+            refuse(topic.name, topic.id, "The provided topic name maps to an ID that was already supplied.")
+    return [key for key in wanted if key not in twice], refused
 
 
 def _partitions_of(node: NodeContext, key: str | UUID) -> int:

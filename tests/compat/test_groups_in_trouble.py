@@ -56,15 +56,15 @@ class Group:
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
         return ErrorCode(self.ask(HEARTBEAT, 2, member_id=member_id, generation_id=generation).error_code)
 
-    def commit(self, *offsets: tuple[str, int, str], **member: Any) -> list[ErrorCode]:
+    def commit(self, *offsets: tuple[str, int, str], partition: int = 0, **member: Any) -> list[ErrorCode]:
         who = {"member_id": "", "generation_id_or_member_epoch": -1} | member
         topics = [
             {
                 "name": topic,
                 "partitions": [
                     {
-                        "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1,
-                        "committed_metadata": metadata,
+                        "partition_index": partition, "committed_offset": offset,
+                        "committed_leader_epoch": -1, "committed_metadata": metadata,
                     }
                 ],
             }
@@ -92,6 +92,7 @@ def test_commits_that_are_refused_and_offsets_of_a_topic_that_goes(cluster: Loca
         ErrorCode.ILLEGAL_GENERATION
     ]
     assert group.commit(("stays", 4, "")) == [ErrorCode.NONE]
+    assert group.commit(("stays", 5, ""), partition=1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert group.offsets() == {"stays": 4, "goes": 2}
     admin.delete_topics(["goes"])["goes"].result()
     wait_until(lambda: group.offsets() == {"stays": 4}, "the offset goes with its topic")
