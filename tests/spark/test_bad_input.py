@@ -9,17 +9,22 @@ from pyspark.sql import SparkSession
 from tests.spark.topics import Collected, Topics, read, stream
 
 
+def long(options: dict[str, str], says: str) -> object:
+    """Queries of Spark for what is seen without one, too (tests/unit/spark/test_options.py)."""
+    return pytest.param(options, says, marks=pytest.mark.long)
+
+
 @pytest.mark.row("S1")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"startingOffset": "earliest"}, "'startingoffset': is unknown.*did you mean 'startingOffsets'"),
-        ({"subscribePattern": "x"}, "'subscribePattern': only one of"),
-        ({"startingOffsets": "newest"}, "'startingOffsets': is earliest, latest or"),
-        ({"kafka.auto.offset.reset": "earliest"}, "'kafka.auto.offset.reset': is not supported"),
-        ({"kafka.isolation.levl": "x"}, "did you mean 'kafka.isolation.level'"),
+        long({"subscribePattern": "x"}, "'subscribePattern': only one of"),
+        long({"startingOffsets": "newest"}, "'startingOffsets': is earliest, latest or"),
+        long({"kafka.auto.offset.reset": "earliest"}, "'kafka.auto.offset.reset': is not supported"),
+        long({"kafka.isolation.levl": "x"}, "did you mean 'kafka.isolation.level'"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers': must be set"),
-        ({"failOnDataLoss": "maybe"}, "'failOnDataLoss': is 'true' or 'false'"),
+        long({"failOnDataLoss": "maybe"}, "'failOnDataLoss': is 'true' or 'false'"),
     ],
 )  # fmt: skip
 def test_a_source_that_cannot_be_loaded(spark, topics, options, says):
@@ -32,11 +37,11 @@ def test_a_source_that_cannot_be_loaded(spark, topics, options, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"startingOffsets": "latest"}, "'startingOffsets': can't be latest for batch"),
-        ({"subscribe": "no-such-topic"}, "'subscribe': topic no-such-topic does not exist"),
+        long({"startingOffsets": "latest"}, "'startingOffsets': can't be latest for batch"),
+        long({"subscribe": "no-such-topic"}, "'subscribe': topic no-such-topic does not exist"),
         ({"startingOffsets": '{"%s":{"0":0}}'}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
-        ({"startingTimestamp": "9999999999999"}, "startingOffsetsByTimestampStrategy"),
-        ({"kafka.bootstrap.servers": "nonsense"}, "'kafka.bootstrap.servers': 'nonsense'"),
+        long({"startingTimestamp": "9999999999999"}, "startingOffsetsByTimestampStrategy"),
+        long({"kafka.bootstrap.servers": "nonsense"}, "'kafka.bootstrap.servers': 'nonsense'"),
         ({"endingOffsets": '{"%s":{"0":0,"1":0}}', "startingTimestamp": "0"}, "RESOLVED_START_OFFSET"),
     ],
 )  # fmt: skip
@@ -54,6 +59,7 @@ def test_a_schema_of_ones_own(spark: SparkSession, topics: Topics):
         spark.read.schema("value string").format("kraft").options(**topics.options("t")).load().count()
 
 
+@pytest.mark.long
 @pytest.mark.row("S1")
 def test_a_stream_with_an_end(spark: SparkSession, topics: Topics, checkpoint: str):
     options = topics.options("t", endingOffsets="latest")

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tests.rdkafka import read as consume
 from tests.spark.topics import Topics, read
 
+LONG = pytest.mark.long
 HEADERS = "array<struct<key:string,value:binary>>"
 SCHEMA = f"key string, value binary, headers {HEADERS}, topic string, partition int, n int"
 
@@ -73,7 +74,7 @@ def test_from_stream_to_stream(spark: SparkSession, topics: Topics, checkpoint: 
         .load()
     )
     writer = loaded.writeStream.format("kraft").options(**topics.options(), topic=out)
-    for rounds in (range(20), range(20, 30), range(0)):  # the last run has nothing to add
+    for rounds in (range(20), range(20, 30)):
         topics.fill(into, rounds, headers=[("h", b"x")])
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
@@ -96,20 +97,13 @@ def save(rows, **options):
 @pytest.mark.parametrize(
     ("rows", "options", "says"),
     [
-        ("select 'v' as val, 't' as topic", {}, "required column 'value' is missing"),
-        ("select 'v' as value", {}, "'topic' is required"),
         ("select 5 as value, 't' as topic", {}, "'value' is of type int"),
-        ("select 'v' as value, 5 as key, 't' as topic", {}, "'key' is of type int"),
-        ("select 'v' as value, array('x') as headers", {"topic": "t"}, "'headers' is of type array<string>"),
-        ("select 'v' as value, 5L as partition, 't' as topic", {}, "'partition' is of type bigint"),
-        ("select 'v' as value, cast(null as string) as topic", {}, "KAFKA_NULL_TOPIC_IN_DATA"),
         ("select 'v' as value, 99 as partition", {"topic": "?"}, "partition"),
-        ("select 'v' as value", {"topic": "t", "kafka.value.serializer": "x"}, "kafka.value.serializer"),
-        ("select 'v' as value", {"topic": "t", "kafka.no.such": "x"}, "no.such"),
-        ("select 'v' as value", {"topic": "t", "topics": "x"}, "did you mean 'topic'"),
-        ("select repeat('v', 3000000) as value", {"topic": "?"}, "(?i)size|large"),
+        pytest.param("select 'v' as value", {"topic": "t", "kafka.no.such": "x"}, "no.such", marks=LONG),
+        pytest.param("select 'v' as value", {"topic": "t", "topics": "x"}, "mean 'topic'", marks=LONG),
+        pytest.param("select repeat('v', 3000000) as value", {"topic": "?"}, "(?i)size|large", marks=LONG),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_written(spark, topics, rows, options, says):
     given = {**topics.options(), **options}
     if given.get("topic") == "?":

@@ -140,6 +140,7 @@ def test_records_lost_to_retention_end_the_query(spark: SparkSession, topics: To
 
 
 @limited_steps
+@pytest.mark.long
 @pytest.mark.row("S2")
 def test_records_lost_to_retention_are_passed_over(spark: SparkSession, topics: Topics, checkpoint: str):
     query, got = slow_query(spark, topics, checkpoint, failOnDataLoss="false")
@@ -147,6 +148,7 @@ def test_records_lost_to_retention_are_passed_over(spark: SparkSession, topics: 
     assert got.records() == sorted(expected(range(4), 1) + expected(range(7, 10), 1))
 
 
+@pytest.mark.long
 @pytest.mark.row("S2")
 def test_a_topic_that_was_deleted(spark: SparkSession, topics: Topics, checkpoint: str):
     stays, goes = topics.make(1), topics.make(1)
@@ -177,6 +179,7 @@ def test_a_topic_that_was_made_anew(spark: SparkSession, topics: Topics, checkpo
     assert [value for _, _, value in got.records()] == [b"0/%d" % each for each in range(10, 15)]
 
 
+@pytest.mark.long
 @pytest.mark.row("S1")
 def test_two_sources_in_one_query(spark: SparkSession, topics: Topics, checkpoint: str):
     name = topics.make(1)

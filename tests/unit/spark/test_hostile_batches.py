@@ -79,7 +79,7 @@ def test_offsets_that_do_not_ascend(deltas: tuple[int, ...]):
         read(with_body(3, body, Codec.NONE))
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4, Codec.SNAPPY])
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.SNAPPY])
 def test_a_bomb(codec: Codec):
     """Some KiB that would fill more memory than anybody should."""
     with pytest.raises(CorruptBatchError, match="hold more than 134217728 bytes"):
@@ -88,7 +88,7 @@ def test_a_bomb(codec: Codec):
 
 def test_millions_of_tiny_records_come_in_pieces():
     """As numbers they take many times the bytes they have."""
-    count = 1_000_000
+    count = 200_000
     record = b"\x0c\x00\x00%b\x01\x01\x00"
     body = b"".join(
         b"%b%b" % (b"\x0e" if at >= 64 else b"\x0c", record[1:] % _varint(at))
@@ -109,7 +109,7 @@ def test_millions_of_tiny_records_come_in_pieces():
     finally:
         tracemalloc.stop()
     assert rows == count
-    assert peak < 80 * MIB
+    assert peak < 40 * MIB
 
 
 def _varint(value: int) -> bytes:

@@ -276,3 +276,16 @@ def test_a_misspelled_property_of_the_sink_is_told():
 def test_every_property_that_is_dealt_with_is_known():
     for key in (*librdkafka._RENAMED, *librdkafka._LEFT_OUT, *librdkafka._SPECIAL, *librdkafka.DEFAULTS):
         assert unknown_property(key) is None, key
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"transactional": "yes"}, "'transactional': is 'true' or 'false'"),
+        ({"kafka.transactional.id": "mine"}, "'kafka.transactional.id': is not supported.*'transactional'"),
+        ({"topics": "t"}, "'topics': is unknown.*did you mean 'topic'"),
+    ],
+)
+def test_a_mistake_in_the_sinks_options(wrong, says):
+    with pytest.raises(OptionError, match=says):
+        sink_options({"kafka.bootstrap.servers": "a:1", **wrong})
