@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ POLL_S: Final = 0.005
 
 
 class Fork:
-    """A node's process, with as much of `subprocess.Popen` as a local cluster asks for."""
+    """A process, with as much of `subprocess.Popen` as is asked for."""
 
     def __init__(self, forks: Forks, pid: int) -> None:
         self._forks = forks
@@ -43,10 +44,17 @@ class Fork:
             self.returncode = self._forks.ask({"poll": self.pid})
         return self.returncode
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"process {self.pid} goes on")
             time.sleep(POLL_S)
         return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 class Forks:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from kraft.config import Config, format_properties
 from kraft.local_cluster import HOST
 from kraft.storage import format_storage, random_uuid, uuid_text
 from metadata_quorum.disk import OsDisk
+from tests.forks import FORKS, Fork
 from tests.waiting import wait_until
 
 CONTROLLER = "controller"
@@ -36,7 +37,7 @@ class RoleNodes:
     users: Sequence[str] = ()
     """As the format command takes them."""
     cluster_id: str = field(default_factory=lambda: uuid_text(random_uuid(random.SystemRandom())))
-    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[int, Fork] = field(default_factory=dict)
 
     @property
     def brokers(self) -> list[int]:
@@ -85,22 +86,19 @@ class RoleNodes:
 
     def start(self, node_id: int) -> None:
         home = self.directory / f"node-{node_id}"
-        with open(home / "node.log", "ab") as log:
-            self.processes[node_id] = subprocess.Popen(
-                [sys.executable, "-m", "kraft.process", str(home / "server.properties")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+        arguments = [str(home / "server.properties"), "--with", str(os.getpid())]
+        self.processes[node_id] = FORKS.launch("kraft.process", arguments, home / "node.log")
 
     def kill(self, node_id: int) -> None:
         """SIGKILL, and wait."""
         process = self.processes.pop(node_id)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
 
     def stop(self, node_id: int, patience_s: float = 30) -> int:
         """SIGTERM; its exit code."""
         process = self.processes.pop(node_id)
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         return process.wait(patience_s)
 
     def wait_ready(self) -> None:
