@@ -31,6 +31,7 @@ from metadata_quorum.batch import (
     NO_PRODUCER_ID,
     BatchHeader,
     Record,
+    check_crc,
     control_type,
     decode_batch,
     encode_batch,
@@ -363,6 +364,9 @@ class Shard(Generic[RecordT]):
             replayed = since_turn = 0
             for position, header in iter_headers(data):
                 if header.next_offset > offset:
+                    if not check_crc(data, position, header):
+                        message = f"the batch at offset {header.base_offset} is damaged"
+                        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
                     offset = header.next_offset
                     if header.is_control:
                         self._replay_marker(data, position, header)
@@ -390,7 +394,12 @@ class Shard(Generic[RecordT]):
         for stored in decode_batch(data, position):
             if stored.key is None:
                 continue
-            record = self._machine.decode(stored.key, stored.value)
+            try:
+                record = self._machine.decode(stored.key, stored.value)
+            except ValueError as e:  # not ours: clients that call themselves administrators may write here
+                where = f"partition {self.partition} at offset {stored.offset}"
+                logger.warning("a record of the coordinator's %s is passed over: %s", where, e)
+                continue
             if record is None:
                 continue
             if header.is_transactional:

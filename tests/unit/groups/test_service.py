@@ -31,6 +31,7 @@ from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import ShardLimits
+from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
@@ -523,5 +524,36 @@ def test_a_partition_that_moves_while_groups_are_listed_leaves_no_error() -> Non
             listed = await listing
             assert isinstance(listed, list)
             assert [group.group_id for group in listed] == ["g"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\1\xff", b"\x7f\xff" + bytes(40)])
+def test_a_record_that_somebody_else_has_written_is_passed_over(value: bytes) -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            await groups.commit_offsets(commit(7))
+            partition = groups.partition_for("g")
+            foreign = encode_batch(
+                [Record(-1, EPOCH_MS, b"\0\1\0\1g", value), Record(-1, EPOCH_MS, b"\0", b"")]
+            )
+            log.append(partition, 1, bytearray(foreign))
+        async with service(log, epoch=2) as groups:
+            assert await committed(groups) == 7
+            await groups.commit_offsets(commit(8))
+
+    run(test)
+
+
+def test_a_damaged_batch_is_not_taken_for_what_it_says() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            await groups.commit_offsets(commit(7))
+            partition = groups.partition_for("g")
+        log.partition(partition).data[-3] ^= 1
+        async with service(log, epoch=2) as groups:
+            assert await refusal(groups.commit_offsets(commit(8))) is ErrorCode.NOT_COORDINATOR
 
     run(test)
