@@ -24,6 +24,8 @@ TLS_HANDSHAKE_S: Final = 10.0
 
 BACKLOG: Final = 1024
 """Connections that the system has made and we have not accepted."""
+ACCEPTED_AT_ONCE: Final = 64
+"""In one turn of the loop."""
 
 ACCEPT_AGAIN_S: Final = 1.0
 """After no connection could be accepted."""
@@ -67,7 +69,7 @@ class TlsAcceptor:
             handshake.cancel()
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(ACCEPTED_AT_ONCE):
             try:
                 accepted, (host, *_) = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -107,6 +107,16 @@ class Account:
         self.take(held)
 
 
+class Progress(NamedTuple):
+    """How far the frame has come that is under way."""
+
+    frame: int
+    """Which one of its connection."""
+    came_bytes: int
+    held_bytes: int
+    """Its buffer."""
+
+
 class FrameReader:
     """Cuts a byte stream into frames: int32 length, then that many bytes.
 
@@ -142,9 +152,9 @@ class FrameReader:
         """A frame has no room to go on: read on after `resume` said yes."""
 
     @property
-    def progress(self) -> tuple[int, int] | None:
-        """Which frame is under way, and how many of its bytes have come; None between frames."""
-        return None if self._frame is None else (self._begun, self._filled)
+    def progress(self) -> Progress | None:
+        """None between frames."""
+        return None if self._frame is None else Progress(self._begun, self._filled, len(self._frame))
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received."""

@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from kraft.net.accepting import BACKLOG, TlsAcceptor
 from kraft.net.connection import (
@@ -30,6 +30,7 @@ from kraft.net.connection import (
     FrameReader,
     Limits,
     Pipeline,
+    Progress,
     ProtocolError,
     Slot,
 )
@@ -248,14 +249,6 @@ class Server:
                 connection.abort()
 
 
-class Progress(NamedTuple):
-    """How far a frame had come at some time."""
-
-    at: float
-    frame: int
-    bytes: int
-
-
 class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
@@ -270,7 +263,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(max_frame_bytes, server.scratch, self._account)
         self._pipeline = Pipeline(limits, self._account, server.is_exclusive, server.is_in_turn)
         self._starting: Slot | None = None
-        self._progress: Progress | None = None
+        self._looked_at: tuple[float, Progress] | None = None
+        """When, and how far its frame had come."""
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
@@ -288,26 +282,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._pipeline.idle
 
     @property
-    def progress(self) -> tuple[int, int] | None:
+    def progress(self) -> Progress | None:
         return self._reader.progress
 
     def too_slow(self, now: float) -> int | None:
         """The rate that its request has not come at since we looked last; None where all is well."""
-        came = self.progress
-        if came is None or not self.reading:
-            self._progress = None
+        progress = self.progress if self.reading else None
+        if progress is None:
+            self._looked_at = None
             return None
-        before = self._progress
-        if before is None or before.frame != came[0]:
-            self._progress = Progress(now, *came)
+        if self._looked_at is None or self._looked_at[1].frame != progress.frame:
+            self._looked_at = now, progress
             return None
-        contended = self._account.budget.exhausted and came[1] > SMALL_FRAME_BYTES
+        contended = self._account.budget.exhausted and progress.held_bytes > SMALL_FRAME_BYTES
         least = CONTENDED_BYTES_PER_S if contended else self._server.limits.min_bytes_per_s
-        elapsed_s = now - before.at
-        if elapsed_s < (SWEEP_S if contended else SLOW_FRAME_S):
+        since, before = self._looked_at
+        if now - since < (SWEEP_S if contended else SLOW_FRAME_S):
             return None
-        self._progress = Progress(now, *came)
-        return least if came[1] - before.bytes < least * elapsed_s else None
+        self._looked_at = now, progress
+        return least if progress.came_bytes - before.came_bytes < least * (now - since) else None
 
     def abort(self) -> None:
         """End the connection now; what it was sent may be lost."""
@@ -491,7 +484,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         reading = self._pipeline.wants_input and not self._reader.needs_budget
         if reading != self.reading:
             self.reading = reading
-            self._progress = None
+            self._looked_at = None
             if reading:
                 self._transport.resume_reading()
             else:
