@@ -437,6 +437,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         # The cut itself is to be synced, or what it took away comes back: under later segments, in the end.
         self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self._new_files = True
         self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
         self.aborted.truncate_from_end(offset, self._active.base_offset)

@@ -13,6 +13,7 @@
       file or in a later segment                               LogCorruptError, nothing is touched:
                                                                cutting would drop good records
     - later segments that hold no byte                         removed
+    - a segment that ends before the next one begins           as one whose last batch is damaged
     an index file is missing, or is no multiple of its entry   made again from the log
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
     `.swap` (a compaction was ending)                          takes the place of the segments it covers
@@ -239,12 +240,18 @@ def _recover(
     bases = list(segments)
     first: int = max(segments.bisect_right(recovery_point) - 1, 0)
     _rebuild_damaged_indexes(disk, segments, bases[:first])
+    if first:  # flushed up to its end, and sealed only then, perhaps
+        segments[bases[first - 1]].load_tail()
+        segments[bases[first - 1]].seal()
     if epochs is not None:
         epochs.truncate_from_end(bases[first])  # the scan finds the later ones
     end: int = bases[first]
     for i, base in enumerate(bases[first:], start=first):
         segment: Segment = segments[base]
         position, end, damage = scan(segment, epochs)
+        following = bases[i + 1] if base != bases[-1] else end
+        if damage is None and end < following and following > recovery_point:
+            damage = f"the next segment begins at offset {following}"  # the records between are lost
         if damage is None:
             if base != bases[-1]:
                 segment.seal()

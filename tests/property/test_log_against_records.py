@@ -16,7 +16,7 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log, Origin
+from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
 from tests.logs import NOW_MS, open_log, read_committed
 
@@ -64,7 +64,8 @@ class Move:
 
 WEIGHTS: Final = {
     "put": 30, "transact": 25, "end_some": 15, "roll": 8, "clean": 12, "cut": 4, "kill": 8, "restart": 2,
-    "power_loss": 3, "flush": 4, "delete_records": 3, "retire": 2, "elect": 4, "begin_anew": 1, "expire": 2,
+    "power_loss": 3, "lose_tail": 3, "flush": 4, "delete_records": 3, "retire": 2, "elect": 4,
+    "begin_anew": 1, "expire": 2,
 }  # fmt: skip
 
 
@@ -81,6 +82,10 @@ def draw(seed: int) -> list[Move]:
     ]
 
 
+class Beyond(Exception):
+    """The log alone cannot be what the list says."""
+
+
 class History:
     """The log, and what it must say."""
 
@@ -94,6 +99,7 @@ class History:
         self.point = 0  # the recovery point that a checkpoint would have
         self.values = 0
         self.replicated = 0
+        self.cut_unsynced = False  # then a loss of power may bring back what was cut
         self.story: list[str] = []
         self.log = self.open()
 
@@ -189,6 +195,7 @@ class History:
         low = max(self.start, self.replicated, self.log.segments[0].base_offset)
         offset = low + offset % (self.end - low + 1)
         self.log.truncate_to(offset)
+        self.cut_unsynced = True
         self.story[-1] += f" to {offset}"
         self.batches = [b for b in self.batches if b.last < offset]
         straddled = self.log.log_end_offset
@@ -200,6 +207,7 @@ class History:
     def begin_anew(self, ahead: int, *_: int) -> None:
         self.start = self.end = self.end + ahead % 100
         self.log.truncate_fully_and_start_at(self.start)
+        self.cut_unsynced = True
         self.batches.clear()
         self.point = min(self.point, self.log.recovery_point)
 
@@ -226,6 +234,7 @@ class History:
             work.run()
             self.log.flush_done(work)
         self.point = self.log.recovery_point
+        self.cut_unsynced = False
 
     def kill(self, checkpointed: int, *_: int) -> None:
         """The page cache stays; the checkpoint may be older than what was flushed."""
@@ -237,6 +246,7 @@ class History:
     def restart(self, *_: int) -> None:
         self.log.close_clean()
         self.point = self.log.recovery_point
+        self.cut_unsynced = False
         self.disk.kill()
         self.log = self.open(clean=True)
 
@@ -245,6 +255,22 @@ class History:
         self.flush()
         self.disk.power_loss(Random(seed))
         self.log = self.open()
+
+    def lose_tail(self, seed: int, *_: int) -> None:
+        """What was not flushed may be lost, from some batch on."""
+        if self.cut_unsynced:
+            self.power_loss(seed)
+            return
+        flushed = self.point
+        self.disk.power_loss(Random(seed), names_in_order=True)
+        self.log = self.open()
+        end = self.log.log_end_offset
+        self.story[-1] += f" behind {end}, flushed up to {flushed}"
+        assert flushed <= end <= self.end
+        self.batches = [b for b in self.batches if b.last < end]
+        self.end = end
+        if end < self.replicated:
+            raise Beyond  # a cleaning went by what only the other replicas have now
 
     # --- what must hold
 
@@ -349,6 +375,8 @@ def play(config: LogConfig, moves: list[Move]) -> tuple[list[str], AssertionErro
             history.make(move)
             history.check()
         history.check_copy()
+    except (LogCorruptError, Beyond):  # good batches behind lost ones: the replica stays offline, and says so
+        return history.story, None
     except Exception as e:  # noqa: BLE001 - whatever goes wrong is to be made smaller
         return history.story, AssertionError(f"{type(e).__name__}: {e}")
     return history.story, None

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
-from data_plane.log.log import Log
+from data_plane.log.log import Log, LogCorruptError
 from metadata_quorum.batch import iter_headers
 from tests.logs import NOW_MS, batch, lead, open_log, read_all
 from tests.unit.log.test_aborted import end as end_transaction
@@ -152,6 +152,47 @@ def test_epochs_found_after_a_crash_are_durable_before_the_recovery_point_passes
         point = log.recovery_point
         disk.power_loss(Random(seed))
         assert open_log("/d/t-0", disk=disk, recovery_point=point).epochs.entries == [(1, 0), (4, 1)]
+
+
+def test_an_empty_segment_does_not_vouch_for_records_that_a_loss_of_power_took():
+    """Its name was durable and they were not. A log that said it had them would never ask its leader."""
+    ends = set()
+    for seed in range(40):
+        disk = SimDisk()
+        disk.make_dirs("/d")
+        log = open_log("/d/t-0", disk=disk)
+        for i in range(3):
+            lead(log, b"%d" % i)
+            log.roll(NOW_MS)
+        disk.power_loss(Random(seed))
+        try:
+            log = open_log("/d/t-0", disk=disk)
+        except LogCorruptError:  # good ones behind those that are lost
+            continue
+        assert [offset for offset, _ in read_all(log)] == list(range(log.log_end_offset))
+        ends.add(log.log_end_offset)
+    assert {0, 1} <= ends
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_cut_is_durable_with_the_next_flush(offset):
+    for seed in range(20):
+        disk = SimDisk()
+        disk.make_dirs("/d")
+        log = open_log("/d/t-0", disk=disk)
+        lead(log, b"a")
+        log.roll(NOW_MS)
+        lead(log, b"b")
+        lead(log, b"c")
+        flush(log)
+        log.truncate_to(offset)
+        log.roll(NOW_MS)
+        flush(log)
+        point = log.recovery_point
+        disk.power_loss(Random(seed))
+        again = open_log("/d/t-0", disk=disk, recovery_point=point)
+        assert [place for place, _ in read_all(again)] == list(range(offset))
+        assert again.log_end_offset == offset
 
 
 def flush(log: Log) -> None:

@@ -128,6 +128,24 @@ async def test_a_follower_asks_for_more_only_when_what_it_has_is_durable_where_f
 
 
 @in_loop
+async def test_records_deleted_inside_an_open_transaction_leave_the_stable_offset_at_the_start():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        partition = cluster.leader()
+        begun = encode_batch(
+            [Record(value=b"x", timestamp=cluster.now_ms)],
+            producer_id=7, producer_epoch=0, base_sequence=0, transactional=True,
+        )  # fmt: skip
+        partition.append_as_leader(bytearray(begun), acks=1, now=0.0, now_ms=cluster.now_ms)
+        for _ in range(2):
+            await produce_outcome(cluster, b"y")
+        assert partition.last_stable_offset == 0
+        assert partition.delete_records(2) == 2
+        assert partition.last_stable_offset == 2
+        partition.check_invariants()
+
+
+@in_loop
 async def test_a_replica_moved_away_is_removed():
     async with Cluster(2, log_defaults=replace(LogConfig(), file_delete_delay_ms=0)) as cluster:
         topic_id = cluster.create_topic("t", [[1, 2]])
