@@ -164,7 +164,7 @@ def test_an_empty_segment_does_not_vouch_for_records_that_a_loss_of_power_took()
         for i in range(3):
             lead(log, b"%d" % i)
             log.roll(NOW_MS)
-        disk.power_loss(Random(seed))
+        disk.power_loss(Random(seed), names_in_order=True)
         try:
             log = open_log("/d/t-0", disk=disk)
         except LogCorruptError:  # good ones behind those that are lost
