@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final
 
 from data_plane.delayed_produce import await_replication
-from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
     AT_ONCE_STEPS,
     Checked,
@@ -68,8 +67,8 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
     hosted = 0 if node.partitions is None else len(node.partitions)
     request = read_produce_request(ctx.version, body, hosted + _UNKNOWN_PARTITIONS)
     refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
-    turn = Turn.take(node, ctx, request, refusals)
     produce = _Produce(node, ctx, request)
+    turn = Turn.take(node, ctx, request, refusals)
     if turn is None:
         try:
             produce.check(Effort(AT_ONCE_STEPS))
@@ -97,13 +96,14 @@ class _Produce:
     """One request on its way. It does not keep the records when they are in the log: their frame would
     stay in memory for as long as the followers take."""
 
-    __slots__ = ("_checked", "_ctx", "_node", "_places", "_request", "_results", "appended")
+    __slots__ = ("_checked", "_ctx", "_node", "_places", "_request", "_results", "_waited", "appended")
 
     def __init__(self, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> None:
         self._node = node
         self._ctx = ctx
         self._request = request
-        self._checked: list[Checked | BrokerError] = []  # of the request's partitions, those seen so far
+        self._checked: list[tuple[Partition, Checked] | BrokerError] = []  # by place in the request
+        self._waited = False
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
         self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
@@ -113,25 +113,29 @@ class _Produce:
     def check(self, effort: Effort) -> None:
         """Raises TakesLong at the first partition whose records are too much for it."""
         now_ms = self._node.now_ms()
-        for wanted in self._request.partitions[len(self._checked) :]:
+        done = self._checked
+        for wanted in self._request.partitions[len(done) :] if done else self._request.partitions:
             try:
-                records, config = self._of_leader(wanted)
-                self._checked.append(check(records, config, now_ms, Origin.CLIENT, effort))
+                records, partition = self._of_leader(wanted)
+                checked = check(records, partition.log.config, now_ms, Origin.CLIENT, effort)
+                done.append((partition, checked))
             except BrokerError as error:
-                self._checked.append(error)
+                done.append(error)
 
     async def check_long(self) -> None:
         """Any number of records, those that take long in another thread."""
+        self._waited = True
         while True:
             try:
                 self.check(Effort(AT_ONCE_STEPS))
                 return
             except TakesLong:
-                records, config = self._of_leader(self._request.partitions[len(self._checked)])
+                records, partition = self._of_leader(self._request.partitions[len(self._checked)])
             async with self._node.long_checks:
-                job = partial(check, records, config, self._node.now_ms(), Origin.CLIENT)
+                job = partial(check, records, partition.log.config, self._node.now_ms(), Origin.CLIENT)
                 try:
-                    self._checked.append(await self._node.loop.run_in_executor(None, job))
+                    checked = await self._node.loop.run_in_executor(None, job)
+                    self._checked.append((partition, checked))
                 except BrokerError as error:
                     self._checked.append(error)
 
@@ -140,7 +144,7 @@ class _Produce:
         """By place in the request: what will not be appended."""
         return {place: each for place, each in enumerate(self._checked) if isinstance(each, BrokerError)}
 
-    def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, LogConfig]:
+    def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, Partition]:
         acks, version = self._request.acks, self._ctx.version
         if not ALL_REPLICAS <= acks <= LEADER_ACKS:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
@@ -156,7 +160,7 @@ class _Produce:
         partition = self._find(wanted)
         if partition.leader is None:
             partition.refuse_as_not_leader()
-        return wanted.records, partition.log.config
+        return wanted.records, partition
 
     def _find(self, wanted: ProducePartition) -> Partition:
         partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
@@ -169,13 +173,16 @@ class _Produce:
     def append(self, refusals: Mapping[int, BrokerError]) -> None:
         """What has been checked. `refusals`: by place in the request, what is not to be appended."""
         now, now_ms = self._node.loop.time(), self._node.now_ms()
-        for place, (wanted, checked) in enumerate(zip(self._request.partitions, self._checked, strict=True)):
+        for place, wanted in enumerate(self._request.partitions):
+            found = self._checked[place]
             try:
                 if place in refusals:
                     raise refusals[place]
-                if isinstance(checked, BrokerError):
-                    raise checked
-                partition = self._find(wanted)
+                if isinstance(found, BrokerError):
+                    raise found
+                partition, checked = found
+                if self._waited:
+                    partition = self._find(wanted)  # it may have gone, or be another one
                 info = partition.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
             except BrokerError as error:
                 self._results.append(self._refused(wanted, error))
@@ -194,7 +201,7 @@ class _Produce:
                 )
             )
         self._checked.clear()
-        self._request = self._request._replace(partitions=[])
+        self._request.partitions.clear()
 
     def _refused(self, wanted: ProducePartition, error: BrokerError) -> ProducedPartition:
         result = self._failed(wanted, error.code, error.message)

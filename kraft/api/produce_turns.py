@@ -84,8 +84,8 @@ class Turn:
         if before is not None and before.done():
             del state[_LAST]
             before = None
-        if before is None and not (
-            request.transactional_id is not None and any(_to_ask(node, ctx.version, request, refused))
+        if before is None and (
+            request.transactional_id is None or not any(_to_ask(node, ctx.version, request, refused))
         ):
             return None
         return cls.begin(node, ctx, request, refused)
