@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -50,6 +51,23 @@ def hostile_requests(api_key: int, version: int, topic_id: UUID) -> Iterator[Hos
     for path, what, data in _wrong(plan, (), writer):
         body = writer.struct(plan, (), {path: data})
         yield HostileRequest(api_key, version, f"{'.'.join(path)} {what}", body)
+
+
+def damaged(request: HostileRequest, chance: Random) -> HostileRequest:
+    """The same with a few bytes changed, left out, or doubled, anywhere."""
+    body = bytearray(request.body)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(body) + 1)
+        match chance.randrange(4):
+            case 0:
+                body[at : at + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))])
+            case 1:
+                del body[at : at + chance.randint(1, 4)]
+            case 2:
+                body[at:at] = chance.randbytes(chance.randint(1, 8))
+            case _:
+                body[at:at] = body[at : at + chance.randint(1, 40)]
+    return request._replace(what=f"damaged: {body.hex()}", body=bytes(body))
 
 
 def _wrong(plan: StructPlan, path: Path, writer: _Writer) -> Iterator[tuple[Path, str, bytes]]:

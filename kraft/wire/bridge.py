@@ -15,7 +15,7 @@ from functools import cache
 from kraft.wire.decoding import Meter, decode
 from kraft.wire.encoding import Fields, UnencodableMessage, encode
 from kraft.wire.message import MalformedMessage, Message
-from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, default_in_any_version
+from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, plan_for, versions_of
 
 __all__ = [
     "Fields",
@@ -59,9 +59,6 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
 
 @cache
 def response_has(api_key: int, name: str) -> bool:
-    """Whether any version's response has a field of that name at its top."""
-    try:
-        default_in_any_version(MessageId(api_key, RESPONSE), (), name)
-    except AttributeError:
-        return False
-    return True
+    """Whether responses have a field of that name at their top. No version but the newest is looked at: to
+    load the schemas of all takes up to a tenth of a second, and none of these fields has ever gone."""
+    return name in plan_for(MessageId(api_key, RESPONSE), versions_of(api_key)[-1]).names
