@@ -35,15 +35,9 @@ class Ports:
         ports: list[int] = []
         while len(ports) < count:
             for port in free_ports(count - len(ports), random.SystemRandom(), self._first, self._last):
-                holder = socket.socket()
-                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    holder.bind((HOST, port))
-                except OSError:  # somebody else was quicker
-                    holder.close()
-                    continue
-                self._held[port] = holder
-                ports.append(port)
+                with contextlib.suppress(OSError):  # somebody else was quicker
+                    self._held[port] = held(port)
+                    ports.append(port)
         return ports
 
     def close(self) -> None:
@@ -60,3 +54,17 @@ class Ports:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def held(port: int) -> socket.socket:
+    """Bound without listening, for as long as it is open. Raises OSError where somebody has it."""
+    with socket.socket() as probe:
+        probe.bind((HOST, port))
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holder.bind((HOST, port))
+    except OSError:
+        holder.close()
+        raise
+    return holder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import hypothesis
 import psutil
 import pytest
 
-from chaos.ports import Ports
+from chaos.ports import Ports, held
+from kraft.local_cluster import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
 from tests.forks import forked_nodes
@@ -68,6 +70,24 @@ def free_ports() -> Iterator[Callable[[int], list[int]]]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with Ports(worker) as ports:
         yield ports
+
+
+@pytest.fixture(scope="session")
+def free_row(free_ports: Callable[[int], list[int]]) -> Iterator[Callable[[], int]]:
+    """Ask for a port from which `kraft up --port` counts the others of three nodes; these are kept, too."""
+    with contextlib.ExitStack() as kept:
+
+        def take() -> int:
+            while True:
+                (first,) = free_ports(1)
+                row = {first + step + i for step in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(3)}
+                with contextlib.ExitStack() as holding, contextlib.suppress(OSError):
+                    for port in row - {first}:
+                        holding.enter_context(held(port))
+                    kept.enter_context(holding.pop_all())
+                    return first
+
+        yield take
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,8 @@ Write = Callable[[bytearray, Any], None]
 """Appends a value."""
 
 _ABSENT: Final = object()
+NO_UUID: Final = bytes(16)
+"""What None is written as, as by kio."""
 
 
 def encode(message: MessageId, version: int, fields: Fields) -> bytes:
@@ -166,7 +168,7 @@ def _milliseconds(letter: str) -> Write:
 
 
 def _write_uuid(out: bytearray, value: Any) -> None:
-    out += value.bytes
+    out += NO_UUID if value is None else value.bytes
 
 
 _VALUES: Final[Mapping[str, Write]] = {

@@ -161,9 +161,9 @@ def test_links_put_into_a_running_cluster_by_hand(
 
 @pytest.mark.row("C1")
 def test_chaos_up_says_where_clients_go_and_leaves_nothing_when_killed(
-    tmp_path: Path, free_ports: Callable[[int], list[int]]
+    tmp_path: Path, free_row: Callable[[], int]
 ) -> None:
-    (port,) = free_ports(1)
+    port = free_row()
     command = [*KRAFT, "chaos", "up", "--nodes", "1", "--port", str(port), "--dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

@@ -44,21 +44,8 @@ def up(directory: Path, port: int, *more: str) -> Iterator[subprocess.Popen[str]
 
 
 @pytest.fixture
-def port(free_ports: Callable[[int], list[int]]) -> int:
-    """The first of a row of ports whose neighbours are free as well."""
-    while True:
-        (first,) = free_ports(1)
-        if all(_free(first + offset + i) for offset in (0, 100, 200) for i in range(3)):
-            return first
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+def port(free_row: Callable[[], int]) -> int:
+    return free_row()
 
 
 def running(directory: Path) -> dict[int, psutil.Process]:
@@ -185,9 +172,7 @@ def test_what_up_refuses(tmp_path, port, arguments, code, sentence):
 
 
 def test_a_port_in_use(tmp_path, port):
-    with socket.socket() as taken:
-        taken.bind((HOST, port))
-        taken.listen()
+    with socket.create_server((HOST, port)):
         done = kraft("up", "--dir", str(tmp_path), "--port", str(port))
     assert (done.returncode, done.stdout) == (ExitCode.PORT_IN_USE, "")
     assert done.stderr == f"kraft: port {port} of node 1 is in use; choose others with --port\n"

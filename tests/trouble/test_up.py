@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local_cluster import LocalCluster
 from metadata_quorum.errors import ExitCode
 from tests.waiting import wait_until
 
@@ -42,15 +40,8 @@ def nodes_of(directory: Path) -> list[int]:
 
 
 @pytest.fixture
-def port(free_ports: Callable[[int], list[int]]) -> int:
-    """The first of a row of ports whose neighbours are free as well."""
-    while True:
-        first = free_ports(1)[0]
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for offset in (0, 100, 200):
-                for number in range(3):
-                    stack.enter_context(socket.create_server((HOST, first + offset + number)))
-            return first
+def port(free_row: Callable[[], int]) -> int:
+    return free_row()
 
 
 def test_a_node_that_fails_is_named_with_its_reason(tmp_path: Path, port: int):

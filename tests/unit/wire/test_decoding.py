@@ -131,6 +131,12 @@ def test_what_cannot_be_said_is_one_error():
             encode_response(CREATE_TOPICS, 4, fields)
 
 
+def test_no_id_is_written_as_zeros():
+    topics = [{"topic_id": None, "name": "t"}]
+    body = encode_request(METADATA, 12, {"topics": topics})
+    assert decode_request(METADATA, 12, body).topics[0].topic_id == UUID(int=0)
+
+
 SMALLEST: Final = {"string": "", "bytes": b"", "uuid": UUID(int=1)}
 
 
