@@ -178,15 +178,18 @@ def _stack_of(thread: int) -> str:
 class StallLog:
     """Where stalls are told: the log, now and then, and a file if the environment names one."""
 
-    def __init__(self, node_id: int, now: Callable[[], float], record: str | None = None) -> None:
+    def __init__(
+        self, node_id: int, limit_ms: float, now: Callable[[], float], record: str | None = None
+    ) -> None:
         self._node_id = node_id
+        self._limit_ms = limit_ms
         self._now = now
         self._record = record if record is not None else os.environ.get(RECORD_ENVIRONMENT)
         self._told_at = float("-inf")
         self._untold = 0
 
     def __call__(self, stall: Stall) -> None:
-        if self._record and stall.cpu_ms > stall.blocked_ms:
+        if self._record and stall.cpu_ms > self._limit_ms:
             line = json.dumps({"node": self._node_id, **asdict(stall)})
             with open(self._record, "a", encoding="utf-8") as file:  # short, and never on a user's node
                 file.write(line + "\n")

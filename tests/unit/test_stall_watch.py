@@ -75,7 +75,7 @@ def test_a_blocking_call_is_told_but_is_no_stall():
 
 def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     record = tmp_path / "stalls"
-    told = StallLog(3, lambda: 0.0, str(record))
+    told = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
     for _ in range(2):
         told(Stall(73.0, 0.0, ("a.py:1 a < b.py:2 b",)))
     told(Stall(1.0, 400.0, ()))  # blocked: only told
