@@ -10,7 +10,7 @@ Beside the data's way: partitions' timer -> here -> log/cleaner.py -> log.replac
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -18,10 +18,9 @@ from data_plane.log.cleaner import CleanWork, Dirt, UncleanableError
 from data_plane.log.effects import Deletion
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
+from metadata_quorum.blocking import Blocking
 
 logger = logging.getLogger(__name__)
-
-Blocking = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class CleanerHost(Protocol):

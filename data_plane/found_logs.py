@@ -19,6 +19,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from data_plane.log_dirs import LogDir
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.model import PartitionRegistration, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -51,21 +52,26 @@ class FoundLogs:
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
 
     def load(
-        self, dirs: Iterable[LogDir], defaults: LogConfig, configs: Mapping[str, LogConfig], now_ms: int
+        self,
+        dirs: Iterable[LogDir],
+        defaults: LogConfig,
+        configs: Mapping[str, LogConfig],
+        now_ms: int,
+        may_block: MayBlock,
     ) -> None:
         """Open all of them (blocks)."""
         for directory in dirs:
             try:
-                logs, corrupt = directory.load(defaults, configs, now_ms)
+                logs, corrupt = directory.load(defaults, configs, now_ms, may_block)
             except OSError as e:
                 self._unread_dir = directory.path
                 self._fail(directory, e)
                 continue
             self._offline.update(corrupt)
             for tp, (log, topic_id) in logs.items():
-                self._enter(tp, FoundLog(log, topic_id, directory))
+                self._enter(tp, FoundLog(log, topic_id, directory), may_block)
 
-    def _enter(self, tp: TopicPartition, found: FoundLog) -> None:
+    def _enter(self, tp: TopicPartition, found: FoundLog, may_block: MayBlock) -> None:
         """A log that lies in two directories was on its way from one to the other when the node died, and
         they are equal."""
         known = self._logs.get(tp)
@@ -80,7 +86,7 @@ class FoundLogs:
         try:
             spare.log.close()
             path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), "delete")
-            directory.disk.remove_tree(path)
+            directory.disk.remove_tree(path, may_block)
         except OSError as e:
             self._fail(directory, e)
 

@@ -28,6 +28,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.log import Log
 from data_plane.log.recovery import LogCorruptError
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
@@ -66,7 +67,7 @@ class LogDir:
     # --- start --------------------------------------------------------------------------------
 
     def load(
-        self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int
+        self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
     ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
         """Open every log here; recovers them where the last shutdown was unclean. Those that are
         corrupt in their middle, or do not say whose they are, are not opened, but named with the
@@ -92,7 +93,7 @@ class LogDir:
             leaving = _LEAVING.match(name)
             if leaving:
                 if leaving[1] == "delete":
-                    disk.remove_tree(f"{self.path}/{name}")
+                    disk.remove_tree(f"{self.path}/{name}", may_block)
                 continue
             future = _FUTURE.match(name)
             if future:
@@ -106,19 +107,21 @@ class LogDir:
                 topic_id = checkpoints.read_partition_metadata(
                     disk, f"{self.path}/{name}/{PARTITION_METADATA}"
                 )
-                logs[tp] = (self.open_log(tp, topic_id, config, now_ms), topic_id or ZERO_UUID)
+                logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
             except (LogCorruptError, checkpoints.CheckpointError) as e:
                 logger.error("%s stays offline: %s", tp, e)
                 corrupt[tp] = str(e)
         if self.clean:
-            checkpoints.remove_clean_shutdown(disk, self.path)
+            checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         else:  # recovery has fallen back behind some, and written anew what they vouched for
             points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
-            self.checkpoint(recovery_points={**self._recovery_points, **points})
+            self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
         self.clean = False  # logs that are opened from now on are new
         return logs, corrupt
 
-    def open_log(self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> Log:
+    def open_log(
+        self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock
+    ) -> Log:
         """Open a replica's log, made where there is none. Raises OSError, LogCorruptError, and BrokerError
         for a partition whose name no directory can have, or whose directory is another topic's."""
         name = f"{tp.topic}-{tp.partition}"
@@ -135,12 +138,19 @@ class LogDir:
             clean=self.clean,
             now_ms=now_ms,
             topic_id=topic_id,
+            may_block=may_block,
         )
         log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
         return log
 
     def open_future(
-        self, tp: TopicPartition, tag: UUID, topic_id: UUID, config: LogConfig, now_ms: int
+        self,
+        tp: TopicPartition,
+        tag: UUID,
+        topic_id: UUID,
+        config: LogConfig,
+        now_ms: int,
+        may_block: MayBlock,
     ) -> Log:
         """An empty log for a copy of a replica that lies in another directory. Raises OSError."""
         if not self.disk.exists(self.path):
@@ -148,13 +158,14 @@ class LogDir:
         unfinished = self.unfinished.pop(tp, None)
         path = self.future_path(tp, tag)
         if self.disk.exists(path):
-            self.disk.remove_tree(path)
+            self.disk.remove_tree(path, may_block)
         log = Log.open(
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
+            may_block=may_block,
         )  # fmt: skip
         if unfinished not in (None, path):  # only now: until then it says that the replica is to come here
-            self.disk.remove_tree(unfinished)
+            self.disk.remove_tree(unfinished, may_block)
         return log
 
     def future_path(self, tp: TopicPartition, tag: UUID) -> str:
@@ -179,6 +190,7 @@ class LogDir:
 
     def checkpoint(
         self,
+        may_block: MayBlock,
         high_watermarks: Mapping[TopicPartition, int] | None = None,
         recovery_points: Mapping[TopicPartition, int] | None = None,
         log_starts: Mapping[TopicPartition, int] | None = None,
@@ -195,12 +207,12 @@ class LogDir:
                 continue
             data = checkpoints.encode_offsets(offsets)
             if self._written.get(name) != data:
-                self.disk.write_atomic(f"{self.path}/{name}", data)
+                self.disk.write_atomic(f"{self.path}/{name}", data, may_block)
                 self._written[name] = data
 
-    def mark_clean(self, broker_epoch: int) -> None:
+    def mark_clean(self, broker_epoch: int, may_block: MayBlock) -> None:
         """The next start need not recover (blocks)."""
-        checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
+        checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch, may_block)
 
     def mark_running(self, broker_epoch: int) -> None:
         """From now on the broker runs in that epoch."""

@@ -14,6 +14,7 @@ Ways through here:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -22,6 +23,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
+from data_plane.log.timestamps import TimeSearch, TimestampedOffset
 from data_plane.log.validation import Checked, Origin
 from data_plane.partition_host import MovingCopy, PartitionHost
 from data_plane.purgatory import OffsetWaits, Watchers
@@ -34,6 +36,7 @@ from data_plane.replica import (
     LeaderState,
 )
 from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
@@ -49,6 +52,8 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 
+_CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
+
 
 @dataclass(frozen=True, slots=True)
 class TimestampOffset:
@@ -57,6 +62,33 @@ class TimestampOffset:
     offset: int = UNDEFINED_OFFSET
     timestamp: int = -1
     leader_epoch: int = NO_EPOCH
+
+
+class OffsetSearch:
+    """One search by time: `run` outside the loop, then `answer` on it."""
+
+    __slots__ = ("_committed_only", "_found", "_partition", "_replica", "_search")
+
+    def __init__(
+        self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
+    ) -> None:
+        self._partition = partition
+        self._search = search
+        self._replica = replica
+        self._committed_only = committed_only
+        self._found: TimestampedOffset | Exception | None = None
+
+    def run(self, may_block: MayBlock) -> None:
+        try:
+            self._found = self._search.run(may_block)
+        except Exception as error:  # noqa: BLE001 - judged by `answer`
+            self._found = error
+
+    def answer(self) -> TimestampOffset:
+        """Raises BrokerError."""
+        return self._partition.offset_found(
+            self._found, replica=self._replica, committed_only=self._committed_only
+        )
 
 
 class Partition:
@@ -450,36 +482,51 @@ class Partition:
             return epoch, self.log.log_end_offset
         return self.log.offset_for_epoch(epoch)
 
-    def list_offset(self, timestamp: int, *, replica: bool, committed_only: bool) -> TimestampOffset:
-        """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end."""
-        leader = self.leader
+    def list_offset(
+        self, timestamp: int, *, replica: bool, committed_only: bool
+    ) -> TimestampOffset | OffsetSearch:
+        """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end. By time it
+        has to be searched for, outside the loop."""
         log = self.log
-        if replica:
-            last = log.log_end_offset
-        else:
-            last = self.last_stable_offset if committed_only else self.high_watermark
-        # Until the high watermark has come into this epoch it may lie below what was exposed before.
-        known = replica or leader is None or self.high_watermark >= leader.epoch_start_offset
         if timestamp == LATEST_TIMESTAMP:
-            if not known:
+            if not self._end_is_known(replica):
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return TimestampOffset(last, -1, self.leader_epoch)
+            return TimestampOffset(self._visible_end(replica, committed_only), -1, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = log.log_start_offset
             return TimestampOffset(start, -1, log.epochs.epoch_at(start))
         if timestamp == LATEST_TIERED_TIMESTAMP:
             return TimestampOffset()
-        try:
-            found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        except OSError as e:
-            self._storage_failed(e)
-        except CorruptBatchError as e:
-            self._refuse_as_corrupt(e)
-        if found is not None and found.offset < last:
+        search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+        return OffsetSearch(self, search, replica=replica, committed_only=committed_only)
+
+    def offset_found(
+        self, found: TimestampedOffset | Exception | None, *, replica: bool, committed_only: bool
+    ) -> TimestampOffset:
+        """What a search has found, or has met, as its asker may see it now."""
+        if isinstance(found, OSError) and found.errno in _CLOSED:  # cut or deleted while it was searched
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.tp} has changed meanwhile")
+        if isinstance(found, OSError):
+            self._storage_failed(found)
+        if isinstance(found, CorruptBatchError):
+            self._refuse_as_corrupt(found)
+        if isinstance(found, Exception):
+            raise found
+        if found is not None and found.offset < self._visible_end(replica, committed_only):
             return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
-        if not known:
+        if not self._end_is_known(replica):
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return TimestampOffset()
+
+    def _visible_end(self, replica: bool, committed_only: bool) -> int:
+        if replica:
+            return self.log.log_end_offset
+        return self.last_stable_offset if committed_only else self.high_watermark
+
+    def _end_is_known(self, replica: bool) -> bool:
+        """Until the high watermark has come into this epoch it may lie below what was exposed before."""
+        leader = self.leader
+        return replica or leader is None or self.high_watermark >= leader.epoch_start_offset
 
     # --- the log's beginning ------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -39,6 +39,7 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replica import AlterPartitionItem
 from data_plane.replica_moves import ReplicaMoves
 from data_plane.timing_wheel import Deadline, WheelTimer
+from metadata_quorum.blocking import Blocking, MayBlock
 from metadata_quorum.disk import is_of_disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
@@ -47,11 +48,10 @@ from metadata_quorum.supervision import bounded, supervised, tell
 
 logger = logging.getLogger(__name__)
 
+NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
+
 MADE_IN_A_TURN: Final = 8
 """Logs that the loop makes by itself; more are made outside it."""
-
-Blocking = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs a blocking function outside the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +332,13 @@ class Partitions:
 
     # --- start and end ------------------------------------------------------------------------
 
-    def load(self, image: MetadataImage | None = None) -> None:
+    def load(self, may_block: MayBlock, image: MetadataImage | None = None) -> None:
         """Open the logs on disk (blocks; before the node serves). `image`: what is known already."""
         configs: dict[str, LogConfig] = {}
         if image is not None:
             self._configs.take_defaults(image)
             configs = {topic: self._configs.of(image, topic) for topic in image.topics_by_name}
-        self._found.load(self._dirs, self._configs.defaults, configs, self._now_ms())
+        self._found.load(self._dirs, self._configs.defaults, configs, self._now_ms(), may_block)
 
     def start(self) -> None:
         """Begin the periodic work."""
@@ -389,13 +389,13 @@ class Partitions:
             if directory.online:
                 await self._blocking(partial(self._close_dir, directory, broker_epoch))
 
-    def _close_dir(self, directory: LogDir, broker_epoch: int) -> None:
+    def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
         logs, hws = self._logs_in(directory)
         try:
             for log in logs.values():
-                log.close_clean()
-            directory.checkpoint(hws, *_recovery_points_and_starts(logs))
-            directory.mark_clean(broker_epoch)
+                log.close_clean(may_block)
+            directory.checkpoint(may_block, hws, *_recovery_points_and_starts(logs))
+            directory.mark_clean(broker_epoch, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
 
@@ -565,7 +565,7 @@ class Partitions:
         of those that work."""
         while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
             try:
-                return directory.open_log(tp, topic_id, config, self._now_ms()), directory
+                return directory.open_log(tp, topic_id, config, self._now_ms(), NEW_LOG), directory
             except OSError as e:
                 if not is_of_disk(e):
                     raise
@@ -677,7 +677,7 @@ class Partitions:
                 logs, hws = self._logs_in(directory)
                 # Log starts move by DeleteRecords too, which must survive the next crash.
                 points, starts = _recovery_points_and_starts(logs)
-                write = partial(directory.checkpoint, hws, points if everything else None, starts)
+                write = partial(_checkpoint_in, directory, hws, points if everything else None, starts)
                 try:
                     await self._blocking(write)
                 except OSError as e:
@@ -722,7 +722,7 @@ class Partitions:
     def _checkpoint_all_soon(self) -> None:
         self._spawn(self.checkpoint(everything=True))
 
-    def _run_blocking(self, directory: LogDir, work: Callable[[], None]) -> None:
+    def _run_blocking(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:
         async def run() -> None:
             try:
                 await self._blocking(work)
@@ -755,17 +755,27 @@ class MadeLogs:
         self._now_ms = now_ms
         self.logs: list[tuple[NewLog, Log]] = []
 
-    def run(self) -> None:
+    def run(self, may_block: MayBlock) -> None:
         for new in self._new:
             with contextlib.suppress(OSError, BrokerError, LogCorruptError):
-                log = new.directory.open_log(new.tp, new.topic_id, new.config, self._now_ms)
+                log = new.directory.open_log(new.tp, new.topic_id, new.config, self._now_ms, may_block)
                 self.logs.append((new, log))
 
 
-def _settle_in(directory: LogDir, new: Sequence[Log]) -> None:
+def _checkpoint_in(
+    directory: LogDir,
+    high_watermarks: Mapping[TopicPartition, int],
+    recovery_points: Mapping[TopicPartition, int] | None,
+    log_starts: Mapping[TopicPartition, int],
+    may_block: MayBlock,
+) -> None:
+    directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts)
+
+
+def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> None:
     for log in new:
-        log.identify()
-    directory.disk.sync_dir(directory.path)
+        log.identify(may_block)
+    directory.disk.sync_dir(directory.path, may_block)
 
 
 def _recovery_points_and_starts(

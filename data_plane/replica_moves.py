@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Final, Protocol
@@ -28,14 +28,18 @@ from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from data_plane.quotas.replication import ReplicationQuota
 from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.blocking import Blocking, MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import supervised
 
 logger = logging.getLogger(__name__)
 
-Blocking = Callable[[Callable[[], None]], Awaitable[None]]
-
 CHUNK_BYTES: Final = 1024 * 1024
+NEW_COPY: Final = MayBlock("opening an empty log waits for no device")
+MOVE: Final = MayBlock(
+    "the copy's new name is durable before the old directory loses its own; once in a move"
+)
+
 MAX_PAUSE_S: Final = 0.5
 """The limit may be lifted while a copy waits for it."""
 
@@ -63,7 +67,7 @@ class _Read:
         self._piece = piece
         self.data = b""
 
-    def run(self) -> None:
+    def run(self, may_block: MayBlock) -> None:
         self.data = bytes(self._piece.read())
 
 
@@ -143,7 +147,9 @@ class ReplicaMoves:
     def _open(self, partition: Partition, directory: LogDir, tag: UUID) -> Log | None:
         config: LogConfig = partition.log.config
         try:
-            log = directory.open_future(partition.tp, tag, partition.topic_id, config, self._now_ms())
+            log = directory.open_future(
+                partition.tp, tag, partition.topic_id, config, self._now_ms(), NEW_COPY
+            )
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
         except OSError as e:
             self._host.dir_error(directory, e)
@@ -249,7 +255,7 @@ class ReplicaMoves:
         log.advance_log_start(current.log_start_offset)
         log.take_state(current)
         log.move_to(move.directory.partition_path(partition.tp))
-        move.directory.disk.sync_dir(move.directory.path)
+        move.directory.disk.sync_dir(move.directory.path, MOVE)
         self._moves.pop(partition, None)
         partition.move = None
         self._host.arrived(partition, log, move.directory)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from kraft.config import Config
+from metadata_quorum.blocking import NOT_SERVING
 from metadata_quorum.controller import BOOTSTRAP_FEATURES
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
@@ -93,7 +94,7 @@ def write_users(disk: Disk, config: Config, users: Sequence[UserScramCredentialR
         features={METADATA_VERSION: BOOTSTRAP_FEATURES[METADATA_VERSION]},
         scram={(each.name, each.mechanism): each for each in users},
     )
-    disk.write_atomic(_path(config), encode_checkpoint(image))
+    disk.write_atomic(_path(config), encode_checkpoint(image), NOT_SERVING)
 
 
 def read_users(disk: Disk, config: Config) -> tuple[UserScramCredentialRecord, ...]:

@@ -12,12 +12,14 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft.net.connection import Buffers
 from kraft.stall_watch import LoopHealth
 from kraft.wire.bridge import Fields, Message
 from kraft.wire.header import response_prefix
+from metadata_quorum.blocking import MayBlock, Result
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 _LONG_CHECKS: Final = 2
 """At a time: what they unpack is memory that no budget counts."""
+
+MOST_SEARCHES: Final = 2
+OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
 """A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
@@ -106,6 +111,8 @@ class NodeContext:
     loop_health: LoopHealth = field(default_factory=LoopHealth)
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed of a bug, by the place in the code (metadata_quorum/supervision.py)."""
+    searches: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MOST_SEARCHES))
+    """For offsets by time."""
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 
@@ -125,6 +132,10 @@ class NodeContext:
         if self.timer is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
         return self.timer
+
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
+        """Run what blocks outside the loop."""
+        return await self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
 
     async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller in this node's own name."""

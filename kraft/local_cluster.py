@@ -36,6 +36,7 @@ import psutil
 from kraft.bootstrap import parse_user
 from kraft.config import Config, format_properties, parse_properties
 from kraft.storage import format_storage, random_uuid, uuid_text
+from metadata_quorum.blocking import NOT_SERVING
 from metadata_quorum.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
 from metadata_quorum.errors import ExitCode, FatalError
 
@@ -438,7 +439,7 @@ class LocalCluster:
 
 def _write_private(path: Path, text: str) -> None:
     """A new file in its place: none keeps the mode of an older one."""
-    OsDisk().write_atomic(str(path), text.encode())
+    OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -17,7 +17,6 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
-from functools import partial
 
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
@@ -41,6 +40,7 @@ from kraft.roles import BrokerRole, ControllerRole
 from kraft.scram_users import ScramUsers
 from kraft.storage import Storage
 from kraft.throttling import QuotaWatch, admitted
+from metadata_quorum.blocking import NOT_SERVING, MayBlock, Result
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE
@@ -157,7 +157,7 @@ class Node:
         """Some keys have other values now."""
         self.server.limits = settings.server_limits(config)
         if any(door.tls is not None for door in self.security.doors.values()):
-            renewal = self.blocking(partial(self.security.renew, config))
+            renewal = self.blocking(lambda _: self.security.renew(config))
             supervised(self.loop, renewal, "certificates")
         broker = self.broker_role
         if broker is not None:
@@ -165,9 +165,9 @@ class Node:
             broker.fetchers.resize(config.num_replica_fetchers)
             broker.admission.verifies = config.transaction_partition_verification_enable
 
-    async def blocking(self, work: Callable[[], None]) -> None:
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
         """Run what blocks outside the loop."""
-        await self.loop.run_in_executor(None, work)
+        return await self.context.blocking(work)
 
     # --- start and stop -----------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Node:
             _check_port(HTTP_HOST, self.config.kraft_http_port)
             await self.http.listen(self.config.kraft_http_port)
         if self.broker_role is not None:
-            self.broker_role.load()
+            self.broker_role.load(NOT_SERVING)
         for endpoint in self.config.controller_listeners:
             await self._listen(endpoint)
         if self.controller_role is not None:

@@ -26,10 +26,11 @@ from uuid import UUID
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
 from data_plane.partition import Partition
-from data_plane.partitions import Blocking, MadeLogs, Partitions
+from data_plane.partitions import MadeLogs, Partitions
 from fetch.fetchers import Fetchers
 from kraft.context import NodeContext
 from kraft.departures import Departures
+from metadata_quorum.blocking import Blocking
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.supervision import bounded, supervised, tell

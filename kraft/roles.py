@@ -51,6 +51,7 @@ from kraft.storage import random_uuid
 from kraft.txn_admission import Admission, Repetition
 from kraft.txn_leader import Guards, MarkerWriter
 from kraft.txn_markers import MarkerChannel
+from metadata_quorum.blocking import MayBlock, Result
 from metadata_quorum.controller import Controller
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
@@ -82,7 +83,7 @@ class RoleHost(Protocol):
     fatal: Callable[[BaseException], None]
     boot_id: str
 
-    async def blocking(self, work: Callable[[], None]) -> None: ...
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result: ...
 
 
 def address_of(config: Config, image: MetadataImage, broker_id: int) -> Address | None:
@@ -286,9 +287,9 @@ class BrokerRole:
         self.partitions.registered(broker_epoch)
         self.publisher.begin()
 
-    def load(self) -> None:
+    def load(self, may_block: MayBlock) -> None:
         """Open the logs on disk; blocks."""
-        self.partitions.load()
+        self.partitions.load(may_block)
 
     def start(self) -> None:
         self.partitions.start()

@@ -21,6 +21,7 @@ from uuid import UUID
 from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.bootstrap import write_users
 from kraft.config import Config
+from metadata_quorum.blocking import NOT_SERVING
 from metadata_quorum.disk import PRIVATE_FILE, Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
@@ -106,7 +107,7 @@ def format_storage(
             # Last: a directory with meta.properties is a whole one.
             write_meta_properties(
                 disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
-                directory_id=random_uuid(rng),
+                directory_id=random_uuid(rng), may_block=NOT_SERVING,
             )  # fmt: skip
     except OSError as error:
         raise FatalError(

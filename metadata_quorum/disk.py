@@ -8,6 +8,7 @@ loses unsynced pages, tears writes, fills up or fails an fsync. The rules that c
 * An `OSError` from any call means that the file's state is unknown. A failed `sync` is never
   retried (the kernel may have dropped the dirty pages); the caller takes the directory offline. What the
   process, and not the disk, is to blame for (`is_of_disk`) ends no more than the work that asked for it.
+* What waits for the device asks for a `MayBlock` (blocking.py), which the event loop has not.
 * Paths are plain strings below a directory that the caller owns.
 * What is made here is the node's alone, files 0600 and directories 0700: they hold what users wrote, and what
   lets users in.
@@ -21,6 +22,8 @@ import errno
 import os
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+from metadata_quorum.blocking import MayBlock
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,7 +69,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
-    def sync(self) -> None:
+    def sync(self, may_block: MayBlock) -> None:
         """Make contents and length durable (fdatasync)."""
 
     def close(self) -> None:
@@ -89,16 +92,16 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file; no error where it is already gone."""
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str, may_block: MayBlock) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
         """Atomically, replacing `target`; durable after `sync_dir` of the parent."""
 
-    def sync_dir(self, path: str) -> None: ...
+    def sync_dir(self, path: str, may_block: MayBlock) -> None: ...
 
     def read_bytes(self, path: str) -> bytes: ...
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         """Write a whole small file so that after a crash it is the old one or the new one, and
         durable on return: temporary file, sync, rename, sync of the directory."""
 
@@ -174,7 +177,7 @@ class OsFile:
         os.ftruncate(self.fd, size)
         self._end = size
 
-    def sync(self) -> None:
+    def sync(self, may_block: MayBlock) -> None:
         os.fdatasync(self.fd)
 
     def close(self) -> None:
@@ -217,11 +220,11 @@ class OsDisk:
         except FileNotFoundError:
             pass
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, may_block: MayBlock) -> None:
         for name in self.list(path):
             child = os.path.join(path, name)
             if os.path.isdir(child) and not os.path.islink(child):
-                self.remove_tree(child)
+                self.remove_tree(child, may_block)
             else:
                 self.remove(child)
         if os.path.isdir(path):
@@ -230,7 +233,7 @@ class OsDisk:
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
-    def sync_dir(self, path: str) -> None:
+    def sync_dir(self, path: str, may_block: MayBlock) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -241,14 +244,14 @@ class OsDisk:
         with open(path, "rb") as f:
             return f.read()
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         temporary = path + ".tmp"
         self.remove(temporary)
         file = self.open(temporary, create=True)
         try:
             file.append([data])
-            file.sync()
+            file.sync(may_block)
         finally:
             file.close()
         self.rename(temporary, path)
-        self.sync_dir(os.path.dirname(path) or ".")
+        self.sync_dir(os.path.dirname(path) or ".", may_block)

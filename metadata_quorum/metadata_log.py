@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
+from metadata_quorum.blocking import RAFT
 from metadata_quorum.disk import Buffer, Disk, File
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
@@ -217,7 +218,7 @@ class MetadataLog:
 
     def write_checkpoint(self, snapshot_id: SnapshotId, data: Buffer) -> None:
         """Keep a snapshot. May be called beside the loop: the log hears of it at its next look."""
-        self._disk.write_atomic(self._path(snapshot_id.file_name), data)
+        self._disk.write_atomic(self._path(snapshot_id.file_name), data, RAFT)
         self._written.append(snapshot_id)
 
     def _take_in(self, snapshot_id: SnapshotId) -> None:
@@ -299,4 +300,4 @@ class MetadataLog:
         path = self._path("partition.metadata")
         if not self._disk.exists(path):
             topic_id = base64.urlsafe_b64encode(METADATA_TOPIC_ID.bytes).rstrip(b"=").decode()
-            self._disk.write_atomic(path, f"version: 0\ntopic_id: {topic_id}".encode())
+            self._disk.write_atomic(path, f"version: 0\ntopic_id: {topic_id}".encode(), RAFT)

@@ -16,6 +16,7 @@ from metadata_quorum.batch import (
     iter_headers,
 )
 from metadata_quorum.disk import Disk, OsDisk
+from tests.may_block import MAY_BLOCK
 
 NOW_MS = 1_700_000_000_000
 
@@ -29,7 +30,13 @@ def open_log(
     directory: Path, config: LogConfig | None = None, *, disk: Disk | None = None, **arguments: Any
 ) -> Log:
     """A log as after a crash, recovered from its start, unless the arguments say otherwise."""
-    defaults: dict[str, Any] = {"recovery_point": 0, "log_start_offset": 0, "clean": False, "now_ms": NOW_MS}
+    defaults: dict[str, Any] = {
+        "recovery_point": 0,
+        "log_start_offset": 0,
+        "clean": False,
+        "now_ms": NOW_MS,
+        "may_block": MAY_BLOCK,
+    }
     return Log.open(disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments})
 
 

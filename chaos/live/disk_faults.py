@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer, Disk, File
 
 READ: Final = "read"
@@ -106,10 +107,10 @@ class FaultyFile:
             self._disk.strike(WRITE, self._path)
         self._file.truncate(size)
 
-    def sync(self) -> None:
+    def sync(self, may_block: MayBlock) -> None:
         if self._disk.faults:
             self._disk.strike(SYNC, self._path)
-        self._file.sync()
+        self._file.sync(may_block)
 
     def close(self) -> None:
         self._file.close()
@@ -182,28 +183,28 @@ class FaultyDisk:
             self.strike(WRITE, path)
         self._disk.remove(path)
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, may_block: MayBlock) -> None:
         if self.faults:
             self.strike(WRITE, path)
-        self._disk.remove_tree(path)
+        self._disk.remove_tree(path, may_block)
 
     def rename(self, source: str, target: str) -> None:
         if self.faults:
             self.strike(WRITE, source)
         self._disk.rename(source, target)
 
-    def sync_dir(self, path: str) -> None:
+    def sync_dir(self, path: str, may_block: MayBlock) -> None:
         if self.faults:
             self.strike(SYNC, path)
-        self._disk.sync_dir(path)
+        self._disk.sync_dir(path, may_block)
 
     def read_bytes(self, path: str) -> bytes:
         if self.faults:
             self.strike(READ, path)
         return self._disk.read_bytes(path)
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         if self.faults:
             for operation in WRITES:
                 self.strike(operation, path)
-        self._disk.write_atomic(path, data)
+        self._disk.write_atomic(path, data, may_block)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer
 
 PAGE: Final = 4096
@@ -137,7 +138,7 @@ class SimFile:
         elif size > len(inode.cache):
             self._put(size, b"")
 
-    def sync(self) -> None:
+    def sync(self, may_block: MayBlock) -> None:
         inode = self._inode
         try:
             self._check("sync")
@@ -220,7 +221,7 @@ class SimDisk:
         if path in self._names:
             self._bind(os.path.dirname(path), ((path, None),))
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, may_block: MayBlock) -> None:
         prefix = path.rstrip("/") + "/"
         for name in sorted(self._names):
             if name.startswith(prefix) or name == path:
@@ -247,7 +248,7 @@ class SimDisk:
             target + d[len(source) :] for d in self._directories if d == source or d.startswith(prefix)
         }
 
-    def sync_dir(self, path: str) -> None:
+    def sync_dir(self, path: str, may_block: MayBlock) -> None:
         changes = [change for change in self._unsynced if change.directory == path]
         others = [change for change in self._unsynced if change.directory != path]
         try:
@@ -264,14 +265,14 @@ class SimDisk:
         file = self.open(path)
         return file.read(0, file.size())
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         temporary = path + ".tmp"
         self.remove(temporary)
         file = self.open(temporary, create=True)
         file.append([data])
-        file.sync()
+        file.sync(may_block)
         self.rename(temporary, path)
-        self.sync_dir(os.path.dirname(path))
+        self.sync_dir(os.path.dirname(path), may_block)
 
     # -- faults ----------------------------------------------------------------------------------------
 

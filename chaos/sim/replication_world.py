@@ -31,6 +31,7 @@ from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, LogBo
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
 from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.decisions.replicas import completed, reverted, toward
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
@@ -38,6 +39,7 @@ from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, To
 
 TP: Final = TopicPartition("simulated", 0)
 TOPIC_ID: Final = UUID(int=77)
+SIMULATED: Final = MayBlock("time stands still")
 LAG_TIME_MAX: Final = 10.0
 _BATCH_MS: Final = 1_700_000_000_000
 
@@ -106,7 +108,7 @@ class Broker:
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:
-            deletion.run()
+            deletion.run(SIMULATED)
 
     def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
         raise error
@@ -142,6 +144,7 @@ class Broker:
             clean=False,
             now_ms=_BATCH_MS,
             topic_id=TOPIC_ID,
+            may_block=SIMULATED,
         )
         self.partition = Partition(TP, TOPIC_ID, log, self, self.checkpointed_high_watermark)
 

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk
 from metadata_quorum.model import TopicPartition
 
@@ -76,9 +77,9 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], may_block: MayBlock) -> None:
     """Replace an offset checkpoint (blocks until it is durable)."""
-    disk.write_atomic(path, encode_offsets(offsets))
+    disk.write_atomic(path, encode_offsets(offsets), may_block)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -132,9 +133,9 @@ def decode_uuid(text: str) -> UUID:
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
-def write_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
+def write_partition_metadata(disk: Disk, path: str, topic_id: UUID, may_block: MayBlock) -> None:
     """`partition.metadata`: which topic a directory belongs to."""
-    disk.write_atomic(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+    disk.write_atomic(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode(), may_block)
 
 
 def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
@@ -149,7 +150,7 @@ def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
 
 
 def write_meta_properties(
-    disk: Disk, path: str, *, cluster_id: str, node_id: int, directory_id: UUID
+    disk: Disk, path: str, *, cluster_id: str, node_id: int, directory_id: UUID, may_block: MayBlock
 ) -> None:
     """`meta.properties`: which node of which cluster a log dir belongs to."""
     lines = (
@@ -160,7 +161,7 @@ def write_meta_properties(
         f"directory.id={encode_uuid(directory_id)}",
         "",
     )
-    disk.write_atomic(path, "\n".join(lines).encode())
+    disk.write_atomic(path, "\n".join(lines).encode(), may_block)
 
 
 def read_meta_properties(disk: Disk, path: str) -> dict[str, str]:
@@ -178,10 +179,10 @@ def _pairs(data: bytes, separator: str) -> Iterable[tuple[str, str]]:
 # --- clean shutdown ----------------------------------------------------------------------------
 
 
-def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int) -> None:
+def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int, may_block: MayBlock) -> None:
     """Say that every log of the dir was closed: the next start need not recover them."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode())
+    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode(), may_block)
 
 
 def read_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
@@ -196,10 +197,10 @@ def read_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
     return epoch if isinstance(epoch, int) else -1
 
 
-def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
+def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None:
     """Once the logs are open, so that a crash from here on is seen as one."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
-    disk.sync_dir(log_dir)
+    disk.sync_dir(log_dir, may_block)
 
 
 # --- a process that died -----------------------------------------------------------------------

@@ -35,6 +35,7 @@ from data_plane.log.compaction import LastBatch, Pass, Transactions, newest_reco
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_timestamp
 from metadata_quorum.batch import BatchHeader, Buffer, CorruptBatchError, read_header
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk
 from metadata_quorum.invariants import InvariantViolation
 
@@ -121,7 +122,7 @@ class CleanWork:
     last_removed_marker: int = -1
     """A snapshot from before it may tell of a transaction whose end the log does not show any more."""
 
-    def run(self) -> None:
+    def run(self, may_block: MayBlock) -> None:
         """Read and write; on return the new segments are durable under their `.swap` names. Raises OSError,
         and UncleanableError; then `discard` what has been made."""
         latest, self.cleaned_to = self._newest_offsets()
@@ -136,16 +137,16 @@ class CleanWork:
         sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
         end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
-            self._rewrite(group, group_end, cleaning)
+            self._rewrite(group, group_end, cleaning, may_block)
         self.last_removed_marker = max(cleaning.removed_markers, default=-1)
         for replacement in self.replacements:
-            replacement.new.rename(files.SWAP, before_log=self._sync_names)
-            self._sync_names()
+            replacement.new.rename(files.SWAP, before_log=partial(self._sync_names, may_block))
+            self._sync_names(may_block)
 
-    def _sync_names(self) -> None:
-        self.disk.sync_dir(self.directory)
+    def _sync_names(self, may_block: MayBlock) -> None:
+        self.disk.sync_dir(self.directory, may_block)
 
-    def discard(self) -> None:
+    def discard(self, may_block: MayBlock) -> None:
         """Remove the new segments: the log has changed beneath them."""
         for replacement in self.replacements:
             replacement.new.close()
@@ -170,7 +171,7 @@ class CleanWork:
                     return latest, header.next_offset
         return latest, self.dirt.end
 
-    def _rewrite(self, group: list[Segment], end: int, cleaning: Pass) -> None:
+    def _rewrite(self, group: list[Segment], end: int, cleaning: Pass, may_block: MayBlock) -> None:
         base = group[0].base_offset
         for suffix in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX):
             self.disk.remove(files.path_of(self.directory, base, suffix) + files.CLEANED)
@@ -193,19 +194,19 @@ class CleanWork:
             new.fill_to(end, epoch)
         new.seal()
         for file in new.files_to_sync():
-            file.sync()
+            file.sync(may_block)
         new.let_go()
         for entry in self.aborted:
             if base <= entry.last_offset < end and cleaning.stands(entry):
                 replacement.aborted.append(entry)
-        self._write_txn_index(replacement)
+        self._write_txn_index(replacement, may_block)
 
-    def _write_txn_index(self, replacement: Replacement) -> None:
+    def _write_txn_index(self, replacement: Replacement, may_block: MayBlock) -> None:
         """Also an empty one, which then replaces what the old ones had."""
         if replacement.aborted or any(self.disk.exists(s.txn_index_path) for s in replacement.old):
             file = self.disk.open(replacement.new.txn_index_path, create=True)
             file.append((txn_index.encode(replacement.aborted),))
-            file.sync()
+            file.sync(may_block)
             file.close()
 
 

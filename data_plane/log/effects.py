@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk, File
 
 
@@ -29,20 +30,20 @@ class FlushWork:
     new_files: bool
     generation: int  # of the log's truncations: a flush that began before one counts for less
 
-    def run(self) -> None:
+    def run(self, may_block: MayBlock) -> None:
         for data in self.files:
-            data.sync()
+            data.sync(may_block)
         for path in self.snapshots:
             try:
                 file = self.disk.open(path)
             except FileNotFoundError:  # its segment has gone meanwhile
                 continue
-            file.sync()
+            file.sync(may_block)
             file.close()
         if self.epochs is not None:
-            self.disk.write_atomic(self.epochs_path, self.epochs)
+            self.disk.write_atomic(self.epochs_path, self.epochs, may_block)
         elif self.new_files:
-            self.disk.sync_dir(self.directory)
+            self.disk.sync_dir(self.directory, may_block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,6 @@ class Deletion:
     due_ms: int
     size: int
 
-    def run(self) -> None:
+    def run(self, may_block: MayBlock) -> None:
         for path in self.paths:
             self.disk.remove(path)

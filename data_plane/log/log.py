@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sortedcontainers import SortedDict
 
-from data_plane.log import checkpoints, files, recovery, retention, timestamps, validation
+from data_plane.log import checkpoints, files, recovery, retention, validation
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
 from data_plane.log.compaction import LastBatch
 from data_plane.log.config import LogConfig
@@ -25,7 +25,7 @@ from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
-from data_plane.log.timestamps import TimestampedOffset
+from data_plane.log.timestamps import TimeSearch
 from data_plane.log.validation import Batches, Checked, Origin, Writable
 from metadata_quorum.batch import (
     LOG_OVERHEAD,
@@ -36,6 +36,7 @@ from metadata_quorum.batch import (
     iter_headers,
     set_offset_and_epoch,
 )
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
@@ -97,6 +98,7 @@ class Log:
         clean: bool,
         now_ms: int,
         topic_id: UUID | None = None,
+        may_block: MayBlock,
     ) -> Log:
         """Open or create the log in `directory`. Raises recovery.LogCorruptError, and
         BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
@@ -116,6 +118,7 @@ class Log:
             log_start_offset=log_start_offset,
             clean=clean,
             now_ms=now_ms,
+            may_block=may_block,
         )
         log = cls(disk, directory, config, loaded, topic_id or stored_id)
         if not clean:  # the segment that ends at the recovery point may have been sealed since
@@ -124,13 +127,13 @@ class Log:
         log.unidentified = topic_id is not None and stored_id is None
         return log
 
-    def identify(self) -> None:
+    def identify(self, may_block: MayBlock) -> None:
         """Write down whose log it is; blocks. To be done soon after it was made: a directory that does not
         say so belongs to whatever topic has its name."""
         if self.unidentified and self.topic_id is not None:
             path = f"{self.directory}/{files.PARTITION_METADATA}"
             try:
-                checkpoints.write_partition_metadata(self.disk, path, self.topic_id)
+                checkpoints.write_partition_metadata(self.disk, path, self.topic_id, may_block)
             except FileNotFoundError:  # renamed or removed meanwhile
                 return
             self.unidentified = False
@@ -367,13 +370,9 @@ class Log:
                 break  # there is something, though it may not fit
         return found
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record at or after `timestamp` (ms). Reads files; may block."""
-        return timestamps.first_at_or_after(self._segments.values(), timestamp, self.log_start_offset)
-
-    def max_timestamp(self) -> TimestampedOffset | None:
-        """The record with the greatest timestamp; None in an empty log. Reads files; may block."""
-        return timestamps.greatest(self._segments.values())
+    def search_time(self, timestamp: int | None) -> TimeSearch:
+        """For the first record at or after `timestamp` (ms); None: for the one with the greatest."""
+        return TimeSearch(list(self._segments.values()), self.log_start_offset, timestamp)
 
     def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch known up to `epoch`; (-1, -1) where unknown."""
@@ -622,7 +621,7 @@ class Log:
         return work
 
     def flush_done(self, work: FlushWork) -> None:
-        """`work.run()` has returned: its records are durable."""
+        """`work.run(may_block)` has returned: its records are durable."""
         if work.generation == self._truncations and work.offset > self.recovery_point:
             self.recovery_point = work.offset
 
@@ -633,13 +632,13 @@ class Log:
         for segment in self._segments.values():
             segment.close()
 
-    def close_clean(self) -> None:
+    def close_clean(self, may_block: MayBlock) -> None:
         """Flush all (blocks), write the producers' state, close: the next start need not recover."""
-        self.identify()
+        self.identify(may_block)
         self._active.seal()
         self._write_producer_snapshot()
         work = self.prepare_flush()
         if work is not None:
-            work.run()
+            work.run(may_block)
             self.flush_done(work)
         self.close()

@@ -62,6 +62,7 @@ from metadata_quorum.batch import (
     decode_batch,
     read_header,
 )
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer, Disk
 
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -105,10 +106,11 @@ def load(
     log_start_offset: int,
     clean: bool,
     now_ms: int,
+    may_block: MayBlock,
 ) -> LoadedLog:
     """Open every segment of the directory, recovering what a crash may have torn."""
     disk.make_dirs(directory)
-    _complete_swaps(disk, directory)
+    _complete_swaps(disk, directory, may_block)
     _remove_leftovers(disk, directory)
     segments: SortedDict[int, Segment] = SortedDict()
     for base in _offsets(disk, directory, files.LOG):
@@ -153,7 +155,7 @@ def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
     return sorted(offset for offset in offsets if offset is not None)
 
 
-def _complete_swaps(disk: Disk, directory: str) -> None:
+def _complete_swaps(disk: Disk, directory: str, may_block: MayBlock) -> None:
     """A cleaned segment was whole when it got its `.swap` name, and so were its indexes; the old ones may
     be there, or not."""
     for base in _offsets(disk, directory, files.LOG + files.SWAP):
@@ -170,7 +172,7 @@ def _complete_swaps(disk: Disk, directory: str) -> None:
         remove_snapshots(
             disk, directory, end - 1
         )  # it may have lost the end of a transaction that they tell of
-        disk.sync_dir(directory)  # before the name goes that says so
+        disk.sync_dir(directory, may_block)  # before the name goes that says so
         for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
             path = files.path_of(directory, base, suffix)
             if disk.exists(path + files.SWAP):

@@ -1,24 +1,41 @@
 """Answers to ListOffsets by time: the first record at or after a timestamp, the record with the greatest.
 
-Time index, then offset index, then a scan of headers, then one batch opened: the only reads of
-records that a broker does, and a rare question.
+Time index, then offset index, then a scan of headers, then one batch opened, which may unpack to a hundred
+megabytes: so a search runs outside the loop, over the segments as they were when it was asked for.
 
-Beside the data's way: api/list_offsets -> partition -> log -> here.
+Beside the data's way: api/offsets -> partition -> log.search_time -> here, in the executor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from data_plane.log.segment import Segment
 from metadata_quorum.batch import BatchHeader, Record, iter_records
+from metadata_quorum.blocking import MayBlock
 
 
 class TimestampedOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearch:
+    """For the first record at or after `timestamp` (ms), or, where that is None, for the newest."""
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    timestamp: int | None
+
+    def run(self, may_block: MayBlock) -> TimestampedOffset | None:
+        """None where there is no such record. Raises OSError, CorruptBatchError."""
+        if self.timestamp is None:
+            return greatest(self.segments)
+        return first_at_or_after(self.segments, self.timestamp, self.log_start_offset)
 
 
 def first_at_or_after(

@@ -12,7 +12,9 @@ from data_plane.partition import (
     EARLIEST_LOCAL_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
+    OffsetSearch,
     Partition,
+    TimestampOffset,
 )
 from kraft.api import replicas
 from kraft.api.row import BROKER, ApiRow, Response
@@ -26,6 +28,9 @@ PARTITIONS_PER_SLICE: Final = 100
 """Between two turns of the loop: to find an offset may take a look into the log."""
 _DEBUGGING_CONSUMER: Final = -2
 """A replica id that may ask followers too."""
+
+_SEARCH: Final = "search"
+"""In an answer that is not complete yet."""
 
 _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9}
 """ListOffsets: timestamps with a meaning of their own that older versions do not know."""
@@ -50,9 +55,30 @@ async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: M
         found = partition.list_offset(
             wanted.timestamp, replica=request.replica_id >= 0, committed_only=request.isolation_level == 1
         )
-        return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
+        return {_SEARCH: found} if isinstance(found, OffsetSearch) else _offset_fields(found)
 
-    return {"topics": await _each_partition(request.topics, "name", "partition_index", answer)}
+    topics = await _each_partition(request.topics, "name", "partition_index", answer)
+    searched = [each for topic in topics for each in topic["partitions"] if _SEARCH in each]
+    return await _with_found(node, topics, searched) if searched else {"topics": topics}
+
+
+async def _with_found(
+    node: NodeContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
+) -> Response:
+    """Few requests search at a time: the executor's threads are wanted elsewhere, too."""
+    async with node.searches:
+        for fields in searched:
+            search: OffsetSearch = fields.pop(_SEARCH)
+            await node.blocking(search.run)
+            try:
+                fields.update(_offset_fields(search.answer()))
+            except BrokerError as error:
+                fields["error_code"] = int(error.code)
+    return {"topics": topics}
+
+
+def _offset_fields(found: TimestampOffset) -> dict[str, Any]:
+    return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 
 def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from metadata_quorum.blocking import RAFT
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.journal import RaftJournal
@@ -44,14 +45,14 @@ def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster:
     """
     disk.make_dirs(directory)
     for name in disk.list(directory):
-        disk.remove_tree(f"{directory}/{name}")
+        disk.remove_tree(f"{directory}/{name}", RAFT)
         disk.remove(f"{directory}/{name}")
     RaftJournal.create(disk, directory, admitted=new_cluster)
     text = (
         f"version=1\ncluster.id={identity.cluster_id}\nnode.id={identity.node_id}\n"
         f"incarnation.id={identity.incarnation}\n"
     )
-    disk.write_atomic(f"{directory}/{FILE_NAME}", text.encode())
+    disk.write_atomic(f"{directory}/{FILE_NAME}", text.encode(), RAFT)
 
 
 def is_formatted(disk: Disk, directory: str) -> bool:

@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, overload
 from uuid import UUID
 
+from metadata_quorum.blocking import RAFT
 from metadata_quorum.disk import Disk, File
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import invariant
@@ -98,7 +99,7 @@ class RaftJournal:
         body = _INDEX_FIELDS.pack(_COMMIT, GENESIS[1])
         if admitted:
             body += _pack_admitted({})
-        disk.write_atomic(f"{directory}/{FILE_NAME}", _pack_frame(body, position=0, durable=0))
+        disk.write_atomic(f"{directory}/{FILE_NAME}", _pack_frame(body, position=0, durable=0), RAFT)
 
     # -- what PySyncObj asks for -------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class RaftJournal:
         body = b"".join(self._pending)
         frame = _pack_frame(body, position=self._file.size(), durable=self._durable_bytes)
         self._file.append([frame])
-        self._file.sync()
+        self._file.sync(RAFT)
         self._forget_pending()
         self._durable_bytes = self._file.size()
         self._durable_index = self.last_index
@@ -250,7 +251,7 @@ class RaftJournal:
         for command, index, term in self._entries[1:]:
             parts.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
         parts.append(_INDEX_FIELDS.pack(_COMMIT, self._commit))
-        self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0))
+        self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0), RAFT)
         self._file = self._disk.open(self._path)
         self._forget_pending()
         self._durable_bytes = self._file.size()

@@ -22,6 +22,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from metadata_quorum.blocking import RAFT
 from metadata_quorum.disk import Disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.messages import MalformedFrame, SnapshotChunk
@@ -59,7 +60,7 @@ class SnapshotStore:
         head = _HEADER.pack(
             _MAGIC, snapshot.index, snapshot.term, snapshot.digest, len(snapshot.data), snapshot.crc
         )
-        self._disk.write_atomic(self._path(snapshot.index), head + snapshot.data)
+        self._disk.write_atomic(self._path(snapshot.index), head + snapshot.data, RAFT)
 
     def latest(self) -> Snapshot | None:
         """The newest one, None where none was ever taken; `FatalError` if it is damaged."""

@@ -15,6 +15,7 @@ from metadata_quorum.batch import Record, encode_batch
 from tests.compat.conftest import MakeTopic
 from tests.kafka_tools import KafkaTools
 from tests.logs import NOW_MS, open_log
+from tests.may_block import MAY_BLOCK
 from tests.rdkafka import consumer, poll, send
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
@@ -67,7 +68,7 @@ def test_kafkas_dump_tool_reads_the_records(kafka_jars: Path, tmp_path: Path) ->
     for key, value in driver.log:
         batch = encode_batch([Record(timestamp=NOW_MS, key=key, value=value)])
         log.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     (segment,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
     told = KafkaTools(kafka_jars).plain(
         "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", str(segment)

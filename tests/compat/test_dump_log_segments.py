@@ -17,6 +17,7 @@ from data_plane.log.validation import Origin
 from metadata_quorum.batch import Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, open_log
+from tests.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.kafka
 
@@ -62,7 +63,7 @@ def fill(log: Log) -> None:
 def directory(tmp_path) -> Path:
     log = open_log(tmp_path / "flights-0", CONFIG, topic_id=UUID(int=77 << 64))
     fill(log)
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     return tmp_path / "flights-0"
 
 
@@ -96,7 +97,7 @@ def test_files_recovered_by_us_read_the_same(directory: Path, kafka_jars: Path):
     before = {path.name: path.read_bytes() for path in directory.glob("*.*index")}
     for path in directory.glob("*.*index"):
         path.unlink()
-    open_log(directory, CONFIG).close_clean()
+    open_log(directory, CONFIG).close_clean(MAY_BLOCK)
     assert {path.name: path.read_bytes() for path in directory.glob("*.*index")} == before
 
 

@@ -13,6 +13,7 @@ import pytest
 from chaos.live.disk_faults import FaultyDisk
 from chaos.sim.disk import SimDisk
 from metadata_quorum.disk import Disk, OsDisk
+from tests.may_block import MAY_BLOCK
 
 
 def _sim(tmp_path: Path) -> Disk:
@@ -43,7 +44,7 @@ def test_what_the_operating_system_keeps_is_its_owners_alone(tmp_path: Path) -> 
         os_disk.make_dirs(f"{tmp_path}/a/b/c")
         os_disk.make_dirs(f"{tmp_path}/a/b/c")
         os_disk.open(f"{tmp_path}/a/b/c/f", create=True).close()
-        os_disk.write_atomic(f"{tmp_path}/a/g", b"x")
+        os_disk.write_atomic(f"{tmp_path}/a/g", b"x", MAY_BLOCK)
         with pytest.raises(FileExistsError):
             os_disk.make_dirs(f"{tmp_path}/a/g")
     finally:
@@ -85,7 +86,7 @@ def test_a_truncated_file_grows_again_from_its_new_end(disk: Disk, path: str) ->
     file.truncate(4)
     assert file.size() == 4
     file.append([b"ab"])
-    file.sync()
+    file.sync(MAY_BLOCK)
     assert file.read(0, 10) == b"0123ab"
     file.close()
     assert disk.read_bytes(path) == b"0123ab"
@@ -108,7 +109,7 @@ def test_opening_keeps_what_is_there_and_missing_files_are_missed(disk: Disk, pa
         disk.read_bytes(path)
     with pytest.raises(FileNotFoundError):
         disk.open(f"{path}-directory/file", create=True)
-    disk.write_atomic(path, b"kept")
+    disk.write_atomic(path, b"kept", MAY_BLOCK)
     file = disk.open(path, create=True)
     assert file.read(0, 4) == b"kept"
     file.close()
@@ -118,8 +119,8 @@ def test_names(disk: Disk, tmp_path: Path) -> None:
     root = str(tmp_path)
     disk.make_dirs(f"{root}/a/b")
     disk.make_dirs(f"{root}/a/b")
-    disk.write_atomic(f"{root}/z", b"1")
-    disk.write_atomic(f"{root}/a/one", b"2")
+    disk.write_atomic(f"{root}/z", b"1", MAY_BLOCK)
+    disk.write_atomic(f"{root}/a/one", b"2", MAY_BLOCK)
     assert disk.list(root) == ["a", "z"]
     assert disk.list(f"{root}/a") == ["b", "one"]
     assert disk.list(f"{root}/nowhere") == []
@@ -130,15 +131,15 @@ def test_names(disk: Disk, tmp_path: Path) -> None:
 
 def test_rename_replaces_files_and_moves_directories(disk: Disk, tmp_path: Path) -> None:
     root = str(tmp_path)
-    disk.write_atomic(f"{root}/old", b"old")
-    disk.write_atomic(f"{root}/new", b"new")
+    disk.write_atomic(f"{root}/old", b"old", MAY_BLOCK)
+    disk.write_atomic(f"{root}/new", b"new", MAY_BLOCK)
     disk.rename(f"{root}/new", f"{root}/old")
     assert disk.read_bytes(f"{root}/old") == b"new"
     assert not disk.exists(f"{root}/new")
     disk.make_dirs(f"{root}/topic-0")
-    disk.write_atomic(f"{root}/topic-0/log", b"x")
+    disk.write_atomic(f"{root}/topic-0/log", b"x", MAY_BLOCK)
     disk.rename(f"{root}/topic-0", f"{root}/topic-0.deleted")
-    disk.sync_dir(root)
+    disk.sync_dir(root, MAY_BLOCK)
     assert disk.list(root) == ["old", "topic-0.deleted"]
     assert disk.read_bytes(f"{root}/topic-0.deleted/log") == b"x"
     with pytest.raises(FileNotFoundError):
@@ -146,7 +147,7 @@ def test_rename_replaces_files_and_moves_directories(disk: Disk, tmp_path: Path)
 
 
 def test_an_open_file_keeps_its_bytes_when_its_name_goes(disk: Disk, path: str) -> None:
-    disk.write_atomic(path, b"still here")
+    disk.write_atomic(path, b"still here", MAY_BLOCK)
     file = disk.open(path)
     disk.remove(path)
     disk.remove(path)  # no error where it is already gone
@@ -158,15 +159,15 @@ def test_an_open_file_keeps_its_bytes_when_its_name_goes(disk: Disk, path: str) 
 def test_remove_tree(disk: Disk, tmp_path: Path) -> None:
     root = str(tmp_path)
     disk.make_dirs(f"{root}/t/u")
-    disk.write_atomic(f"{root}/t/u/f", b"x")
-    disk.write_atomic(f"{root}/tail", b"x")
-    disk.remove_tree(f"{root}/t")
+    disk.write_atomic(f"{root}/t/u/f", b"x", MAY_BLOCK)
+    disk.write_atomic(f"{root}/tail", b"x", MAY_BLOCK)
+    disk.remove_tree(f"{root}/t", MAY_BLOCK)
     assert disk.list(root) == ["tail"]
-    disk.remove_tree(f"{root}/t")
+    disk.remove_tree(f"{root}/t", MAY_BLOCK)
 
 
 def test_write_atomic_replaces_and_leaves_nothing_beside(disk: Disk, path: str, tmp_path: Path) -> None:
-    disk.write_atomic(path, b"first, and longer")
-    disk.write_atomic(path, memoryview(b"second"))
+    disk.write_atomic(path, b"first, and longer", MAY_BLOCK)
+    disk.write_atomic(path, memoryview(b"second"), MAY_BLOCK)
     assert disk.read_bytes(path) == b"second"
     assert disk.list(str(tmp_path)) == ["file"]

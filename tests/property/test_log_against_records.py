@@ -19,6 +19,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
 from tests.logs import NOW_MS, open_log, read_committed
+from tests.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
 PRODUCERS: Final = (1, 2, 3)
@@ -177,7 +178,7 @@ class History:
         if not self.config.compact or not dirt.is_due(self.config):
             return
         work = self.log.plan_cleaning(dirt, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
-        work.run()
+        work.run(MAY_BLOCK)
         assert self.log.replace(work, self.now_ms)
         self.story[-1] += f" up to {work.cleaned_to}"
         self.replicated = self.end
@@ -185,10 +186,10 @@ class History:
             self.story[-1] += ", killed in between"
             self.kill(memory)
             return
-        self.disk.sync_dir(PATH)
+        self.disk.sync_dir(PATH, MAY_BLOCK)
         self.log.finish_replacing(work)
         for deletion in self.log.take_deletions():
-            deletion.run()
+            deletion.run(MAY_BLOCK)
 
     def cut(self, offset: int, *_: int) -> None:
         """As a follower does: never below the high watermark that a cleaning went by."""
@@ -218,7 +219,7 @@ class History:
 
     def retire(self, *_: int) -> None:
         for deletion in self.log.delete_old_segments(self.now_ms, self.end):
-            deletion.run()
+            deletion.run(MAY_BLOCK)
         self.start = self.log.log_start_offset
 
     def elect(self, *_: int) -> None:
@@ -231,7 +232,7 @@ class History:
     def flush(self, *_: int) -> None:
         work = self.log.prepare_flush()
         if work is not None:
-            work.run()
+            work.run(MAY_BLOCK)
             self.log.flush_done(work)
         self.point = self.log.recovery_point
         self.cut_unsynced = False
@@ -244,7 +245,7 @@ class History:
         self.log = self.open()
 
     def restart(self, *_: int) -> None:
-        self.log.close_clean()
+        self.log.close_clean(MAY_BLOCK)
         self.point = self.log.recovery_point
         self.cut_unsynced = False
         self.disk.kill()
@@ -334,11 +335,11 @@ class History:
     def check_times(self) -> None:
         """Against all records that are there, committed or not."""
         stored = [(r.timestamp, -r.offset) for r in all_records(self.log)]
-        found = self.log.max_timestamp()
+        found = self.log.search_time(None).run(MAY_BLOCK)
         assert (found and (found.timestamp, -found.offset)) == max(stored, default=None)
         middle = NOW_MS + 500
         first = [-offset for time, offset in stored if time >= middle and -offset >= self.start]
-        at = self.log.offset_for_timestamp(middle)
+        at = self.log.search_time(middle).run(MAY_BLOCK)
         assert (at and at.offset) == min(first, default=None)
 
     def check_copy(self) -> None:

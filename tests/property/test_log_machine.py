@@ -15,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import Log
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import OsDisk, OsFile
 from tests.logs import NOW_MS, batch, read_all
+from tests.may_block import MAY_BLOCK
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=120, retention_bytes=1500, file_delete_delay_ms=0)
 
@@ -41,7 +43,7 @@ class NotingFile(OsFile):
         super().__init__(fd)
         self._synced, self._path = synced, path
 
-    def sync(self) -> None:
+    def sync(self, may_block: MayBlock) -> None:
         self._synced[self._path] = self.size()
 
     def truncate(self, size: int) -> None:
@@ -61,7 +63,7 @@ class NotingDisk(OsDisk):
         plain.fd = -1
         return noting
 
-    def sync_dir(self, path: str) -> None:
+    def sync_dir(self, path: str, may_block: MayBlock) -> None:
         pass
 
     def remove(self, path: str) -> None:
@@ -96,6 +98,7 @@ class LogMachine(RuleBasedStateMachine):
             log_start_offset=self.start,
             clean=clean,
             now_ms=NOW_MS,
+            may_block=MAY_BLOCK,
         )
 
     def teardown(self) -> None:
@@ -145,7 +148,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         work = self.log.prepare_flush()
         if work is not None:
-            work.run()
+            work.run(MAY_BLOCK)
             self.log.flush_done(work)
         self.checkpoint = self.log.recovery_point
 
@@ -171,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def retain(self) -> None:
         for deletion in self.log.delete_old_segments(NOW_MS, self.end):
-            deletion.run()
+            deletion.run(MAY_BLOCK)
         self.start = max(self.start, self.log.log_start_offset)
         assert self.log.log_start_offset <= self.end
 
@@ -179,7 +182,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.log.close_clean()
+        self.log.close_clean(MAY_BLOCK)
         self.checkpoint = self.log.recovery_point
         self.log = self.open(clean=True)
 
@@ -242,7 +245,7 @@ class LogMachine(RuleBasedStateMachine):
     def files_are_sound(self) -> None:
         work = self.log.prepare_flush()
         if work is not None:
-            work.run()
+            work.run(MAY_BLOCK)
             self.log.flush_done(work)
         for path in self.directory.iterdir():
             if path.suffix in (".log", ".index", ".timeindex", ".snapshot"):

@@ -8,6 +8,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kraft.publisher import Publisher
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import TopicPartition
@@ -17,7 +18,7 @@ NODE_ID = 1
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 
 
-async def _not_asked(work: Callable[[], None]) -> None:
+async def _not_asked(work: Callable[[MayBlock], Any], /) -> Any:
     raise AssertionError
 
 

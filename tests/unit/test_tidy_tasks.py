@@ -1,9 +1,12 @@
-"""No background work outside the error boundary (metadata_quorum/supervision.py)."""
+"""No background work outside the error boundary (metadata_quorum/supervision.py), and nobody who may wait on
+the loop (metadata_quorum/blocking.py) without a reason."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -45,24 +48,65 @@ PROVEN: Final = {
 }
 
 
-def _calls(names: frozenset[str]) -> Iterator[str]:
+MAY_WAIT: Final = {
+    "metadata_quorum/blocking.py": "Raft's fsync; whoever does not serve yet",
+    "kraft/context.py": "the executor",
+    "data_plane/partitions.py": "a new log is empty",
+    "data_plane/replica_moves.py": "a new copy is empty; a whole one gets its name before the old one goes",
+}
+"""Who makes a `MayBlock`."""
+DO_NOT_SERVE: Final = {
+    "metadata_quorum/blocking.py",
+    "kraft/bootstrap.py",
+    "kraft/local_cluster.py",
+    "kraft/node.py",
+    "kraft/storage.py",
+}
+OF_RAFT: Final = {
+    "metadata_quorum/blocking.py",
+    "metadata_quorum/metadata_log.py",
+    "metadata_quorum/raft/identity.py",
+    "metadata_quorum/raft/journal.py",
+    "metadata_quorum/raft/snapshots.py",
+}
+
+
+@cache
+def _names() -> Mapping[str, set[str]]:
+    """Of every attribute and every name that is used: in which files."""
+    found: dict[str, set[str]] = defaultdict(set)
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             place = str(path.relative_to(ROOT))
             if place.startswith("kraft/cli/"):  # a client's own loop
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute) and node.attr in names:
-                    yield place
+                if isinstance(node, ast.Attribute):
+                    found[node.attr].add(place)
+                elif isinstance(node, ast.Name):
+                    found[node.id].add(place)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    found[f"{node.func.id}()"].add(place)
+    return found
+
+
+def _users(names: Iterable[str]) -> set[str]:
+    return set().union(*(_names()[name] for name in names))
 
 
 def test_tasks_are_started_by_the_boundary():
-    assert set(_calls(TASKS)) == set(MAY_START_TASKS)
+    assert _users(TASKS) == set(MAY_START_TASKS)
 
 
 def test_nobody_else_takes_the_errors_of_the_loop():
-    assert set(_calls(SILENCERS)) == set(MAY_SET_THE_HANDLER)
+    assert _users(SILENCERS) == set(MAY_SET_THE_HANDLER)
 
 
 def test_every_timer_is_known_to_survive_its_own_fault():
-    assert set(_calls(SELF_ARMING)) == set(PROVEN)
+    assert _users(SELF_ARMING) == set(PROVEN)
+
+
+def test_who_may_wait_is_known():
+    assert _users({"MayBlock()"}) == set(MAY_WAIT)
+    assert _users({"NOT_SERVING"}) == DO_NOT_SERVE
+    assert _users({"RAFT"}) == OF_RAFT

@@ -14,13 +14,21 @@ from data_plane.log.log import Log, LogCorruptError
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.disk import OsDisk
 from metadata_quorum.raft.journal import RaftJournal
+from tests.may_block import MAY_BLOCK
 
 BATCHES = 20
 
 
 def open_log(path: Path) -> Log:
     return Log.open(
-        OsDisk(), str(path), LogConfig(), recovery_point=0, log_start_offset=0, clean=False, now_ms=0
+        OsDisk(),
+        str(path),
+        LogConfig(),
+        recovery_point=0,
+        log_start_offset=0,
+        clean=False,
+        now_ms=0,
+        may_block=MAY_BLOCK,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.live.disk_faults import ALL, GROW, READ, SYNC, WRITES, DiskFault, FaultyDisk
 from metadata_quorum.disk import OsDisk
+from tests.may_block import MAY_BLOCK
 
 FULL = DiskFault((GROW,), code=errno.ENOSPC)
 BROKEN = DiskFault((READ, *WRITES), code=errno.EIO)
@@ -32,9 +33,9 @@ def test_a_full_disk_takes_half_a_write_and_nothing_more(disk: FaultyDisk, tmp_p
     with pytest.raises(OSError, match="No space left"):
         file.write_at(2, bytes(100))
     with pytest.raises(OSError, match="No space left"):
-        disk.write_atomic(f"{tmp_path}/other", b"x")
+        disk.write_atomic(f"{tmp_path}/other", b"x", MAY_BLOCK)
     file.write_at(0, b"--")  # needs no room
-    file.sync()
+    file.sync(MAY_BLOCK)
     assert file.read(0, 4) == b"--23"
     disk.remove(path)
 
@@ -55,11 +56,11 @@ def test_reads_and_writes_fail_apart(disk: FaultyDisk, tmp_path: Path) -> None:
         lambda: file.append([b"6"]),
         lambda: file.write_at(0, b"-"),
         lambda: file.truncate(1),
-        file.sync,
+        lambda: file.sync(MAY_BLOCK),
         lambda: disk.rename(path, f"{path}-2"),
         lambda: disk.remove(path),
-        lambda: disk.sync_dir(str(tmp_path)),
-        lambda: disk.write_atomic(f"{tmp_path}/other", b"x"),
+        lambda: disk.sync_dir(str(tmp_path), MAY_BLOCK),
+        lambda: disk.write_atomic(f"{tmp_path}/other", b"x", MAY_BLOCK),
     ):
         with pytest.raises(OSError, match="Input/output error"):
             write()
@@ -87,14 +88,14 @@ def test_so_many_fsyncs_fail(disk: FaultyDisk, tmp_path: Path) -> None:
     disk.faults = (once,)
     file.append([b"x"])
     with pytest.raises(OSError, match="Input/output error"):
-        file.sync()
-    file.sync()
+        file.sync(MAY_BLOCK)
+    file.sync(MAY_BLOCK)
     # Another fault beside it does not bring it back; the same asked for anew does.
     disk.faults = (once, DiskFault((READ,), code=errno.EIO))
-    file.sync()
+    file.sync(MAY_BLOCK)
     disk.faults = (DiskFault((SYNC,), code=errno.EIO, times=1, number=2),)
     with pytest.raises(OSError, match="Input/output error"):
-        disk.sync_dir(str(tmp_path))
+        disk.sync_dir(str(tmp_path), MAY_BLOCK)
 
 
 def test_a_slow_disk_delays_whoever_calls_but_not_who_reads_the_cache(
@@ -104,7 +105,7 @@ def test_a_slow_disk_delays_whoever_calls_but_not_who_reads_the_cache(
     disk.faults = (DiskFault(ALL, delay_ms=30),)
     before = time.monotonic()
     file.append([b"x"])
-    file.sync()
+    file.sync(MAY_BLOCK)
     assert time.monotonic() - before >= 0.06
     before = time.monotonic()
     assert file.read_cached(0, 1) is None

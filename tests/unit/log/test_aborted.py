@@ -13,6 +13,7 @@ from data_plane.log.log import Log, Origin
 from metadata_quorum.batch import encode_end_txn_marker
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, lead, open_log
+from tests.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L1")
 
@@ -81,7 +82,7 @@ def test_they_are_found_again_or_made_anew(tmp_path, clean):
     log = interleaved(tmp_path)
     entries, found = log.aborted.entries, files_of(tmp_path)
     if clean:
-        log.close_clean()
+        log.close_clean(MAY_BLOCK)
     else:
         log.close()
         for path in tmp_path.glob("*.txnindex"):

@@ -10,6 +10,7 @@ from data_plane.log import checkpoints
 from data_plane.log.checkpoints import CheckpointError
 from metadata_quorum.disk import OsDisk
 from metadata_quorum.model import TopicPartition
+from tests.may_block import MAY_BLOCK
 
 DISK = OsDisk()
 
@@ -19,7 +20,7 @@ DISK = OsDisk()
 def test_offsets_in_kafkas_form(tmp_path):
     path = str(tmp_path / checkpoints.RECOVERY_POINTS)
     offsets = {TopicPartition("flights", 1): 998, TopicPartition("flights", 0): 1234}
-    checkpoints.write_offsets(DISK, path, offsets)
+    checkpoints.write_offsets(DISK, path, offsets, MAY_BLOCK)
     assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n2\nflights 0 1234\nflights 1 998\n"
     assert checkpoints.read_offsets(DISK, path) == offsets
 
@@ -53,7 +54,7 @@ def test_malformed_checkpoints_say_where(tmp_path, text: str, complaint: str):
 def test_partition_metadata(tmp_path):
     path = tmp_path / "partition.metadata"
     topic_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-    checkpoints.write_partition_metadata(DISK, str(path), topic_id)
+    checkpoints.write_partition_metadata(DISK, str(path), topic_id, MAY_BLOCK)
     assert path.read_text() == "version: 0\ntopic_id: a6e4EJ2tEdGAtADAT9QwyA"
     assert checkpoints.read_partition_metadata(DISK, str(path)) == topic_id
     path.write_text("version: 0\n")
@@ -65,7 +66,12 @@ def test_partition_metadata(tmp_path):
 def test_meta_properties(tmp_path):
     path = str(tmp_path / "meta.properties")
     checkpoints.write_meta_properties(
-        DISK, path, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=3, directory_id=UUID(int=7)
+        DISK,
+        path,
+        cluster_id="4L6g3nShT-eMCtK--X86sw",
+        node_id=3,
+        directory_id=UUID(int=7),
+        may_block=MAY_BLOCK,
     )
     assert checkpoints.read_meta_properties(DISK, path) == {
         "version": "1",
@@ -76,10 +82,10 @@ def test_meta_properties(tmp_path):
 
 
 def test_clean_shutdown_marker(tmp_path):
-    checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12)
+    checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12, MAY_BLOCK)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":12}'
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == 12
     (tmp_path / ".kafka_cleanshutdown").write_text("")
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == -1
-    checkpoints.remove_clean_shutdown(DISK, str(tmp_path))
+    checkpoints.remove_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK)
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) is None

@@ -23,6 +23,7 @@ from metadata_quorum.batch import (
 )
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, open_log
+from tests.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L4")
 
@@ -62,12 +63,12 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 def clean(log: Log, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     """As the cleaner does it, without waiting for anything."""
     work = log.plan_cleaning(log.dirt(log.log_end_offset, now_ms), now_ms, **arguments)
-    work.run()
+    work.run(MAY_BLOCK)
     assert log.replace(work, now_ms)
-    log.disk.sync_dir(log.directory)
+    log.disk.sync_dir(log.directory, MAY_BLOCK)
     log.finish_replacing(work)
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     return work
 
 
@@ -194,10 +195,10 @@ def test_the_greatest_timestamp_is_found_after_its_batch_was_written_anew(tmp_pa
     put_at((b"a", b"2", NOW_MS + 10))
     log.roll(NOW_MS)
     put_at((b"c", b"1", NOW_MS - 5))
-    assert log.max_timestamp() == (0, NOW_MS + 500, 0)
+    assert log.search_time(None).run(MAY_BLOCK) == (0, NOW_MS + 500, 0)
     clean(log)
-    assert log.max_timestamp() == (2, NOW_MS + 10, 0)
-    assert open_log(tmp_path, COMPACT).max_timestamp() == (2, NOW_MS + 10, 0)
+    assert log.search_time(None).run(MAY_BLOCK) == (2, NOW_MS + 10, 0)
+    assert open_log(tmp_path, COMPACT).search_time(None).run(MAY_BLOCK) == (2, NOW_MS + 10, 0)
 
 
 def test_a_reader_of_a_gap_is_told_of_what_is_delivered_from_behind_it(tmp_path):
@@ -228,8 +229,8 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     files_before = sorted(path.name for path in tmp_path.iterdir())
     work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
     with pytest.raises(UncleanableError, match="offset 1"):
-        work.run()
-    work.discard()
+        work.run(MAY_BLOCK)
+    work.discard(MAY_BLOCK)
     assert sorted(path.name for path in tmp_path.iterdir()) == files_before
     assert put(log, (b"a", b"4")) == 3
 
@@ -319,11 +320,11 @@ def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
 def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
     log = filled(tmp_path)
     work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
-    work.run()
+    work.run(MAY_BLOCK)
     log.truncate_to(5)
     expected = contents(log)
     assert not log.replace(work, NOW_MS)
-    work.discard()
+    work.discard(MAY_BLOCK)
     assert contents(log) == expected
     assert not list(tmp_path.glob("*.swap"))
 

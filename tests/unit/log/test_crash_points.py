@@ -19,6 +19,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import encode_end_txn_marker
 from tests.logs import NOW_MS, lead, open_log, read_committed
+from tests.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, marker, put
 
 PATH: Final = "/d/t-0"
@@ -82,7 +83,7 @@ class Work:
 def flush(log: Log) -> None:
     work = log.prepare_flush()
     if work is not None:
-        work.run()
+        work.run(MAY_BLOCK)
         log.flush_done(work)
 
 
@@ -128,7 +129,7 @@ def cleaned_late(log: Log) -> None:
 def cut(log: Log) -> None:
     log.truncate_to(5)
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     flush(log)
 
 
@@ -142,13 +143,13 @@ def cut_and_written_again(log: Log) -> None:
 def begun_anew(log: Log) -> None:
     log.truncate_fully_and_start_at(1000)
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     flush(log)
 
 
 def retired(log: Log) -> None:
     for deletion in log.delete_old_segments(NOW_MS, log.log_end_offset):
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     flush(log)
 
 
@@ -186,6 +187,10 @@ def ends_the_same(found: Seen, before: Seen, after: Seen) -> bool:
     return gone or (before.start <= found.start <= after.start and found.end == before.end)
 
 
+def _close(log: Log) -> None:
+    log.close_clean(MAY_BLOCK)
+
+
 WORKS: Final = {
     "cleaned": Work(COMPACT, transactions_over_many_segments, cleaned_late, never),
     "merged": Work(
@@ -196,7 +201,7 @@ WORKS: Final = {
     "cut and written again": Work(RETIRING, epochs_and_a_transaction, cut_and_written_again, from_the_cut_on),
     "begun anew": Work(RETIRING, epochs_and_a_transaction, begun_anew, ends_the_same),
     "retired": Work(RETIRING, epochs_and_a_transaction, retired, ends_the_same),
-    "closed": Work(RETIRING, epochs_and_a_transaction, Log.close_clean, never),
+    "closed": Work(RETIRING, epochs_and_a_transaction, _close, never),
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump, verify
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, lead, open_log
+from tests.may_block import MAY_BLOCK
 
 DISK = OsDisk()
 
@@ -19,7 +20,7 @@ def directory(tmp_path) -> Path:
     log = open_log(tmp_path, LogConfig(index_interval_bytes=100))
     for i in range(10):
         lead(log, b"%d" % i * 20, timestamp=NOW_MS + i, producer_id=7, producer_epoch=0, base_sequence=i)
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     return tmp_path
 
 

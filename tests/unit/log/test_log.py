@@ -13,6 +13,7 @@ from metadata_quorum.batch import iter_headers, read_header
 from metadata_quorum.disk import OsDisk, OsFile
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
+from tests.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
@@ -172,7 +173,7 @@ def test_truncation(tmp_path):
     assert lead(log, b"new", epoch=5) == 13
     assert read_all(log)[-2:] == [(12, b"12" * 10), (13, b"new")]
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     log.close()
     again = open_log(tmp_path, SMALL)
     assert read_all(again)[-1] == (13, b"new")
@@ -204,7 +205,7 @@ def test_truncate_fully(tmp_path):
     assert (log.log_start_offset, log.log_end_offset, log.size) == (1000, 1000, 0)
     assert lead(log, b"v") == 1000
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     assert [p.name for p in tmp_path.glob("*.log*")] == [f"{1000:020d}.log"]
 
 
@@ -214,7 +215,7 @@ def test_a_slice_outlives_its_segment(tmp_path):
     held = log.read(0, 1000)
     log.truncate_fully_and_start_at(0)
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     assert len(held.read()) == held.length
 
 
@@ -223,7 +224,7 @@ def test_flush_moves_the_recovery_point(tmp_path):
     lead(log, b"a")
     work = log.prepare_flush()
     lead(log, b"b")
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 1
     assert log.unflushed_records == 1
@@ -237,7 +238,7 @@ def test_a_flush_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
     work = log.prepare_flush()
     log.truncate_to(2)
     lead(log, b"other")
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 0
 
@@ -245,7 +246,7 @@ def test_a_flush_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
 def test_nothing_to_flush(tmp_path):
     log = open_log(tmp_path)
     work = log.prepare_flush()
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.prepare_flush() is None
 
@@ -253,7 +254,7 @@ def test_nothing_to_flush(tmp_path):
 def test_topic_id_is_kept(tmp_path):
     one, other = UUID(int=1), UUID(int=2)
     made = open_log(tmp_path, topic_id=one)
-    made.identify()
+    made.identify(MAY_BLOCK)
     made.close()
     assert open_log(tmp_path).topic_id == one
     with pytest.raises(BrokerError) as caught:
@@ -310,10 +311,10 @@ def test_a_truncation_in_the_middle_of_a_flush_disturbs_neither(tmp_path):
         lead(log, b"a", epoch=epoch)
     work = log.prepare_flush()
     disk.meanwhile = lambda: log.truncate_to(2)
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     work = log.prepare_flush()
-    work.run()
+    work.run(MAY_BLOCK)
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 1\n"
 
 
@@ -324,6 +325,6 @@ def test_a_segment_may_go_in_the_middle_of_a_flush(tmp_path):
         lead(log, b"a" * 100)
     work = log.prepare_flush()
     disk.meanwhile = lambda: log.truncate_fully_and_start_at(50)
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 0

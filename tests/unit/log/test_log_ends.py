@@ -13,6 +13,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.log import Log, LogCorruptError
 from metadata_quorum.batch import iter_headers
 from tests.logs import NOW_MS, batch, lead, open_log, read_all
+from tests.may_block import MAY_BLOCK
 from tests.unit.log.test_aborted import end as end_transaction
 from tests.unit.log.test_aborted import send
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, contents, put
@@ -68,7 +69,7 @@ def test_a_gap_that_an_older_version_left_is_closed_at_the_start(tmp_path, stop)
     (_, first), *_ = log.segments[0].headers(0, log.segments[0].size)
     log.segments[0].file.truncate(first.size)  # without its stand-in
     log.segments[0].size = first.size
-    stop(log)
+    stop(log, *([MAY_BLOCK] if stop is Log.close_clean else []))
     again = open_log(tmp_path / "leader", ROOMY, clean=stop is Log.close_clean, recovery_point=3)
     assert again.log_end_offset == 3
     assert contents(copied(again, tmp_path / "follower")) == [(1, b"g2", b"offset")]
@@ -95,7 +96,7 @@ def used(directory: Path) -> Log:
     lead(log, b"a", b"b", epoch=1)
     lead(log, b"c", epoch=3)
     lead(log, b"x", epoch=3, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     return open_log(directory, clean=True, recovery_point=4)
 
 
@@ -198,5 +199,5 @@ def test_a_cut_is_durable_with_the_next_flush(offset):
 def flush(log: Log) -> None:
     work = log.prepare_flush()
     if work is not None:
-        work.run()
+        work.run(MAY_BLOCK)
         log.flush_done(work)

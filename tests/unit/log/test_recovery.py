@@ -14,6 +14,7 @@ from data_plane.log.log import LogCorruptError
 from data_plane.log.segment import Segment
 from metadata_quorum.disk import OsDisk
 from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
+from tests.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
@@ -165,13 +166,13 @@ def test_a_storm_of_small_segments_opens_no_more_than_a_few_files(tmp_path):
     assert len(read_all(log)) == 100
     work = log.prepare_flush()
     assert work is not None
-    work.run()
+    work.run(MAY_BLOCK)
     log.flush_done(work)
     del work
     assert len(open_files(tmp_path)) == 2, "the last segment's, and the slice's"
     log.truncate_fully_and_start_at(0)
     for deletion in log.take_deletions():
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     assert len(held.read()) == held.length, "a slice keeps its file open"
 
 
@@ -194,7 +195,7 @@ def test_a_missing_index_of_an_old_segment_is_made_again(tmp_path):
     log = open_log(tmp_path, SMALL)
     for i in range(30):
         lead(log, b"%d" % i * 10)
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     lost = min(tmp_path.glob("*.index"))
     expected = lost.read_bytes()
     lost.unlink()
@@ -208,7 +209,7 @@ def test_a_clean_close_needs_no_recovery(tmp_path, clean: bool):
     for i in range(30):
         lead(log, b"%d" % i, epoch=i // 10, producer_id=7, producer_epoch=0, base_sequence=i)
     records, states, epochs = read_all(log), log.producers.states, log.epochs.entries
-    log.close_clean()
+    log.close_clean(MAY_BLOCK)
     assert log.recovery_point == 30
     before = raw_bytes(log)
     again = open_log(tmp_path, SMALL, clean=clean, recovery_point=30)
@@ -277,6 +278,6 @@ def test_clean_closes_leave_one_producer_snapshot_not_many(tmp_path):
     for _ in range(4):
         log = open_log(tmp_path, recovery_point=1 << 30, clean=True)
         lead(log, b"a")
-        log.close_clean()
+        log.close_clean(MAY_BLOCK)
     open_log(tmp_path, recovery_point=1 << 30, clean=True).close()
     assert [path.name for path in sorted(tmp_path.glob("*.snapshot"))] == [f"{4:020d}.snapshot"]

@@ -10,6 +10,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from metadata_quorum.errors import BrokerError
 from tests.logs import NOW_MS, lead, open_log, read_all
+from tests.may_block import MAY_BLOCK
 
 
 def filled(directory: Path, **settings) -> Log:
@@ -86,7 +87,7 @@ def test_files_go_later(tmp_path):
     assert len(list(tmp_path.glob("*.log.deleted"))) == 4
     assert len(held.read()) == held.length
     for deletion in deletions:
-        deletion.run()
+        deletion.run(MAY_BLOCK)
     assert not list(tmp_path.glob("*.deleted"))
 
 

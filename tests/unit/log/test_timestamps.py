@@ -6,6 +6,7 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from tests.logs import NOW_MS, lead, open_log
+from tests.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100, message_timestamp_after_max_ms=10**12)
 
@@ -19,11 +20,11 @@ def test_first_at_or_after(tmp_path, reopen: bool | None):
     for i, timestamp in enumerate(times):
         lead(log, b"%d" % i * 10, timestamp=timestamp, epoch=i // 5)
     if reopen is not None:
-        log.close_clean()
+        log.close_clean(MAY_BLOCK)
         log = open_log(tmp_path, SMALL, clean=reopen)
     for wanted in range(NOW_MS - 1, NOW_MS + 102):
         expected = next((i for i, timestamp in enumerate(times) if timestamp >= wanted), None)
-        found = log.offset_for_timestamp(wanted)
+        found = log.search_time(wanted).run(MAY_BLOCK)
         assert (found and found.offset) == expected
         if found is not None:
             assert (found.timestamp, found.leader_epoch) == (times[found.offset], found.offset // 5)
@@ -33,24 +34,24 @@ def test_first_at_or_after(tmp_path, reopen: bool | None):
 def test_inside_a_batch_and_above_the_start(tmp_path):
     log = open_log(tmp_path)
     lead(log, b"a", b"b", b"c")
-    assert log.offset_for_timestamp(NOW_MS).offset == 0
+    assert log.search_time(NOW_MS).run(MAY_BLOCK).offset == 0
     log.advance_log_start(2)
-    assert log.offset_for_timestamp(NOW_MS).offset == 2
-    assert log.offset_for_timestamp(NOW_MS + 1) is None
+    assert log.search_time(NOW_MS).run(MAY_BLOCK).offset == 2
+    assert log.search_time(NOW_MS + 1).run(MAY_BLOCK) is None
 
 
 @pytest.mark.row("L5")
 def test_greatest(tmp_path):
     log = open_log(tmp_path, SMALL)
-    assert log.max_timestamp() is None
+    assert log.search_time(None).run(MAY_BLOCK) is None
     for i, step in enumerate((0, 10, 99, 20, 99, 30) * 4):
         lead(log, b"%d" % i * 20, timestamp=NOW_MS + step)
-    found = log.max_timestamp()
+    found = log.search_time(None).run(MAY_BLOCK)
     assert (found.offset, found.timestamp) == (2, NOW_MS + 99)
 
 
 def test_records_without_timestamps(tmp_path):
     log = open_log(tmp_path)
     lead(log, b"a", timestamp=-1)
-    assert log.max_timestamp() is None
-    assert log.offset_for_timestamp(0) is None
+    assert log.search_time(None).run(MAY_BLOCK) is None
+    assert log.search_time(0).run(MAY_BLOCK) is None

@@ -7,15 +7,17 @@ import errno
 import pytest
 
 from chaos.sim.disk import SimFile
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
 from metadata_quorum.raft.messages import Append, AppendReply, VoteReply, VoteRequest
+from tests.may_block import MAY_BLOCK
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
 JOURNAL = f"{DIRECTORY}/{FILE_NAME}"
 
 
-def _without_fsync(self: SimFile) -> None:
+def _without_fsync(self: SimFile, may_block: MayBlock) -> None:
     self._check("sync")
 
 
@@ -153,7 +155,7 @@ def test_a_torn_tail_is_cut_at_any_byte() -> None:
     rig.settle()
     data = rig.disks[1].read_bytes(JOURNAL)
     for cut in range(whole, len(data)):
-        rig.disks[1].write_atomic(JOURNAL, data[:cut])
+        rig.disks[1].write_atomic(JOURNAL, data[:cut], MAY_BLOCK)
         journal = RaftJournal(rig.disks[1], DIRECTORY)
         assert journal.last_index == durable
         assert [(index, term) for _, index, term in journal[:]] == [(i, t) for i, t, _ in before]
@@ -171,7 +173,7 @@ def test_damage_before_the_tail_is_not_taken_for_a_torn_tail() -> None:
     for position in range(0, tail, 3):
         damaged = bytearray(data)
         damaged[position] ^= 0x20
-        rig.disks[1].write_atomic(JOURNAL, bytes(damaged))
+        rig.disks[1].write_atomic(JOURNAL, bytes(damaged), MAY_BLOCK)
         with pytest.raises(FatalError) as caught:
             RaftJournal(rig.disks[1], DIRECTORY)
         assert caught.value.exit_code is ExitCode.QUORUM_DISK_LOST

@@ -23,6 +23,7 @@ from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from fetch.own_session import FetchLimits
 from fetch.sessions import SessionCache
 from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.blocking import MayBlock, Result
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import TopicPartition
@@ -36,6 +37,7 @@ from metadata_quorum.records import (
     TopicRecord,
     UnfenceBrokerRecord,
 )
+from tests.may_block import MAY_BLOCK
 
 NOW_MS = 1_700_000_000_000
 
@@ -138,9 +140,9 @@ class Broker:
             self.connect,
         )
 
-    async def blocking(self, work: Callable[[], None]) -> None:
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
         await asyncio.sleep(0)
-        work()
+        return work(MAY_BLOCK)
 
     def connect(self, leader_id: int, fetcher_id: int) -> MemoryLeader:
         endpoint = MemoryLeader(self.cluster, self.broker_id, leader_id)
@@ -207,7 +209,7 @@ class Cluster:
         """A new incarnation: it leaves every ISR, is told everything, and is unfenced."""
         self.fence(broker_id)
         self.brokers[broker_id] = broker = Broker(self, broker_id, self.disks[broker_id])
-        broker.partitions.load()
+        broker.partitions.load(MAY_BLOCK)
         epoch = self.image.offset + 100
         self.commit(
             RegisterBrokerRecord(broker_id=broker_id, incarnation_id=UUID(int=epoch), broker_epoch=epoch)

@@ -20,6 +20,7 @@ from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop
 
@@ -216,7 +217,7 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
         def meanwhile(work: CleanWork) -> None:
             partition.log.truncate_to(1)
             for deletion in partition.log.take_deletions():
-                deletion.run()
+                deletion.run(MAY_BLOCK)
             run(work)
 
         monkeypatch.setattr(CleanWork, "run", meanwhile)
@@ -302,7 +303,7 @@ async def test_making_and_removing_partitions_never_waits_for_the_device_on_the_
         async def blocking(work: Any) -> None:
             await asyncio.sleep(0)
             inside[0] = True
-            work()
+            work(MAY_BLOCK)
             inside[0] = False
 
         cluster.brokers[1].partitions._blocking = blocking
@@ -333,7 +334,7 @@ async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
         def ahead(delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
             made = partitions.many_to_make(delta, image)
             if made is not None:
-                made.run()
+                made.run(MAY_BLOCK)
                 seen.append(len(made.logs))
                 partitions.take_made(made)
             return kept(delta, image)

@@ -7,9 +7,11 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.partition import OffsetSearch
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from metadata_quorum.batch import decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, until
 from tests.unit.replication.test_following import in_loop
 
@@ -301,8 +303,11 @@ async def test_a_batch_that_is_none_is_told_of_its_partition_alone():
         assert [part.error for part in response.partitions] == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
         assert records_of(response.partitions[1]) == [b"c"]
         segment.file.write_at(61, b"\xff")  # the first batch's first record
+        search = cluster.leader("t", 0).list_offset(0, replica=False, committed_only=False)
+        assert isinstance(search, OffsetSearch)
+        search.run(MAY_BLOCK)
         with pytest.raises(BrokerError) as caught:
-            cluster.leader("t", 0).list_offset(0, replica=False, committed_only=False)
+            search.answer()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         cluster.produce(b"d", number=0)
         assert cluster.leader("t", 0).log.log_end_offset == 4

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
 from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop, produce_outcome
 
@@ -79,7 +81,7 @@ async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
         cluster.create_topic("t", [[1]])
         tp = TopicPartition("n" * 249, 100_000)
         with pytest.raises(BrokerError):
-            cluster.brokers[1].dirs[0].open_log(tp, None, LogConfig(), cluster.now_ms)
+            cluster.brokers[1].dirs[0].open_log(tp, None, LogConfig(), cluster.now_ms, MAY_BLOCK)
         assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
 
 
@@ -251,14 +253,15 @@ async def test_checkpoints_are_written_one_after_another():
     """Two that overlap would take each other's temporary file away, and the log dir offline."""
     running = most = 0
 
-    async def slowly(broker: Broker, work: Callable[[], None]) -> None:
+    async def slowly(broker: Broker, work: Callable[[Any], Any]) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         for _ in range(5):
             await asyncio.sleep(0)
-        work()
+        done = work(MAY_BLOCK)
         running -= 1
+        return done
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Broker, "blocking", slowly)

@@ -16,6 +16,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.quotas.replication import MOVES_RATE
 from metadata_quorum.batch import Record, encode_batch
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType, TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
@@ -47,9 +48,9 @@ class FreezingDisk(SimDisk):
                 raise OSError(errno.EIO, "frozen")
         super().strike(operation, path)
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, may_block: MayBlock) -> None:
         self.strike("remove_tree", path)
-        super().remove_tree(path)
+        super().remove_tree(path, may_block)
 
 
 def _cluster(brokers: int, disk: type[SimDisk] = SimDisk) -> Cluster:

@@ -8,12 +8,13 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import PAGE, SimDisk, SimFile
+from tests.may_block import MAY_BLOCK
 
 
 def _file(disk: SimDisk, name: str = "/d/f") -> SimFile:
     disk.make_dirs("/d")
     file = disk.open(name, create=True)
-    disk.sync_dir("/d")
+    disk.sync_dir("/d", MAY_BLOCK)
     return file
 
 
@@ -23,7 +24,7 @@ def test_a_kill_keeps_the_page_cache_and_severs_handles() -> None:
     file.append([b"unsynced"])
     disk.kill()
     assert disk.read_bytes("/d/f") == b"unsynced"
-    for act in (lambda: file.append([b"x"]), lambda: file.sync(), lambda: file.read(0, 1)):
+    for act in (lambda: file.append([b"x"]), lambda: file.sync(MAY_BLOCK), lambda: file.read(0, 1)):
         with pytest.raises(OSError, match="dead"):
             act()
 
@@ -34,7 +35,7 @@ def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
         disk = SimDisk()
         file = _file(disk)
         file.append([b"s" * 100])
-        file.sync()
+        file.sync(MAY_BLOCK)
         file.append([b"u" * 3 * PAGE])
         disk.power_loss(Random(seed))
         left = disk.read_bytes("/d/f")
@@ -51,11 +52,11 @@ def test_names_are_durable_after_sync_dir_only() -> None:
     for seed in range(40):
         disk = SimDisk()
         disk.make_dirs("/d")
-        disk.write_atomic("/d/kept", b"1")
+        disk.write_atomic("/d/kept", b"1", MAY_BLOCK)
         file = disk.open("/d/new", create=True)
         file.append([b"2"])
-        file.sync()
-        disk.write_atomic("/d/sure", b"3")  # syncs the directory, with all before it
+        file.sync(MAY_BLOCK)
+        disk.write_atomic("/d/sure", b"3", MAY_BLOCK)  # syncs the directory, with all before it
         disk.rename("/d/kept", "/d/moved")
         disk.power_loss(Random(seed))
         names = disk.list("/d")
@@ -71,16 +72,16 @@ def test_an_unsynced_truncation_may_come_undone() -> None:
         disk = SimDisk()
         file = _file(disk)
         file.append([b"0123456789"])
-        file.sync()
+        file.sync(MAY_BLOCK)
         file.truncate(4)
         disk.power_loss(Random(seed))
         left.add(disk.read_bytes("/d/f"))
     assert b"0123456789" in left
     file = _file(disk, "/d/g")
     file.append([b"0123456789"])
-    file.sync()
+    file.sync(MAY_BLOCK)
     file.truncate(4)
-    file.sync()
+    file.sync(MAY_BLOCK)
     disk.power_loss(Random(1))
     assert disk.read_bytes("/d/g") == b"0123"
 
@@ -91,8 +92,8 @@ def test_a_failed_fsync_is_told_once_and_its_pages_are_gone() -> None:
     file.append([b"lost"])
     disk.fail("sync", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        file.sync()
-    file.sync()
+        file.sync(MAY_BLOCK)
+    file.sync(MAY_BLOCK)
     assert file.read(0, 4) == b"lost"
     disk.power_loss(Random(1))
     assert disk.read_bytes("/d/f") == b""

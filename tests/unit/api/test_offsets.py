@@ -1,0 +1,94 @@
+"""ListOffsets: what has to be searched for is searched outside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from data_plane.log.timestamps import TimeSearch
+from data_plane.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
+from kraft.api import replicas
+from kraft.api.offsets import handle_list_offsets
+from kraft.context import NodeContext
+from metadata_quorum.errors import ErrorCode
+from metadata_quorum.image import EMPTY_IMAGE
+from metadata_quorum.model import ZERO_UUID, TopicPartition
+from tests.logs import NOW_MS, lead, open_log
+
+
+class _Host(SimpleNamespace):
+    broker_id = 1
+    eligible: Any = {}
+    lag_time_max = 30.0
+
+    def fault(self, work: str, error: Exception) -> None:
+        raise error
+
+    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+        raise error
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    log = open_log(tmp_path / "t-0")
+    for number in range(3):
+        lead(log, b"v", timestamp=NOW_MS + number)
+    made = Partition(TopicPartition("t", 0), ZERO_UUID, log, _Host(), 3)
+    made.leader_epoch = 0
+    return made
+
+
+def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(replicas, "find", lambda *_: partition)
+    monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
+
+    async def ask() -> dict[str, Any]:
+        node = NodeContext(
+            1, "c", SimpleNamespace(), asyncio.get_running_loop(), random.Random(1), lambda: 0, EMPTY_IMAGE
+        )
+        wanted = SimpleNamespace(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
+        request: Any = SimpleNamespace(
+            topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=-1, isolation_level=0
+        )
+        ctx: Any = SimpleNamespace(version=10)
+        answer = handle_list_offsets(node, ctx, request)
+        found: Any = answer if isinstance(answer, dict) else await answer  # type: ignore[misc]
+        return dict(found["topics"][0]["partitions"][0])
+
+    return asyncio.run(ask())
+
+
+def test_a_search_by_time_runs_outside_the_loop(partition: Partition, monkeypatch: pytest.MonkeyPatch):
+    threads: list[int] = []
+    kept = TimeSearch.run
+
+    def noted(self: TimeSearch, may_block: Any) -> Any:
+        threads.append(threading.get_ident())
+        return kept(self, may_block)
+
+    monkeypatch.setattr(TimeSearch, "run", noted)
+    assert _asked(partition, NOW_MS + 1, monkeypatch)["offset"] == 1
+    assert _asked(partition, MAX_TIMESTAMP, monkeypatch)["offset"] == 2
+    assert _asked(partition, NOW_MS + 9, monkeypatch)["offset"] == -1
+    assert len(threads) == 3
+    assert threading.get_ident() not in threads
+    assert _asked(partition, EARLIEST_TIMESTAMP, monkeypatch)["offset"] == 0
+    assert len(threads) == 3
+
+
+def test_what_the_log_lost_meanwhile_is_asked_for_again(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+):
+    """A file that was closed or removed under the search is no failed disk."""
+
+    def closed(self: TimeSearch, may_block: Any) -> Any:
+        raise FileNotFoundError(2, "gone")
+
+    monkeypatch.setattr(TimeSearch, "run", closed)
+    assert _asked(partition, NOW_MS, monkeypatch)["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
