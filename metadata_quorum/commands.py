@@ -525,6 +525,15 @@ def decode(data: Buffer) -> Proposal:
     return decode_with(_read, data)
 
 
+def type_of(data: Buffer) -> type[Command] | None:
+    """What kind of command the bytes are, without reading it; None for an unknown one."""
+    try:
+        row = _BY_KEY.get(Reader(data).uvarint())
+    except ValueError:
+        return None
+    return None if row is None else row.schema.cls
+
+
 def _read(reader: Reader) -> Proposal:
     key, version = reader.uvarint(), reader.uvarint()
     row = _BY_KEY.get(key)

@@ -136,6 +136,10 @@ class MetadataImage:
         value = self.config(ResourceType.TOPIC, topic).get(key)
         return self.config(ResourceType.BROKER, "").get(key) if value is None else value
 
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics_by_name.values())
+
     def each_partition(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
         """All partitions in one order on every node: by topic name, then number."""
         for name in sorted(self.topics_by_name):

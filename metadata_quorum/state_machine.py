@@ -19,6 +19,8 @@ import hashlib
 import logging
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from metadata_quorum import commands as c
@@ -81,6 +83,38 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
 }
 
 
+_LOOK_AT_ALL: Final = frozenset(
+    {
+        c.RegisterBroker,
+        c.UnregisterBroker,
+        c.FenceBroker,
+        c.UnfenceBroker,
+        c.BeginControlledShutdown,
+        c.FailLogDirs,
+        c.IncrementalAlterConfigs,
+        c.AlterConfigs,
+    }
+)
+"""Commands that may go through all partitions."""
+QUICK_PARTITIONS: Final = 500
+"""So many take some 15 ms, if all of them change."""
+QUICK_BYTES: Final = 16_384
+"""A command as long as this names some 500 partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A command, and what comes of it."""
+
+    index: int
+    term: int
+    delta: MetadataDelta
+    image: MetadataImage
+    decision: Decision
+    batches: list[bytes]
+    rolling_hash: bytes
+
+
 def decide(image: MetadataImage, command: c.Command) -> Decision:
     """Judge a command against `image`. A refusal of the whole is a `BrokerError`."""
     return _DECISIONS[type(command)](image, command)
@@ -138,24 +172,36 @@ class MetadataStateMachine:
 
     def apply(self, index: int, term: int, command: bytes) -> object:
         """Take one committed command; the reply is one of replies.py, or a tuple of them."""
+        return self._adopt(self._judged(index, term, command))
+
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
+        """What looks at every partition of a large cluster, or names very many, is judged beside the loop:
+        the image that it is judged by does not change."""
+        wide = c.type_of(command) in _LOOK_AT_ALL and self.image.partition_count > QUICK_PARTITIONS
+        if not wide and len(command) <= QUICK_BYTES:
+            return None
+
+        def work() -> Callable[[], object]:
+            return partial(self._adopt, self._judged(index, term, command))
+
+        return work
+
+    def _adopt(self, judged: _Judged) -> object:
+        """It comes true; the reply."""
         if self._failed:
             return Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log's disk has failed")
         try:
             self._rewind_once()
-            delta, decision, batches = self._judge(term, command)
-            for batch in batches:
+            for batch in judged.batches:
                 self.log.append(batch)
         except OSError as e:
             return self._fail(e)
-        self.applied_index, self.applied_term = index, term
-        digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
-        digest.update(_POSITION.pack(index, term))
-        digest.update(command)
-        for batch in batches:
-            digest.update(batch)
-        self.rolling_hash = digest.digest()
-        if batches:
-            self._adopt(delta)
+        self.applied_index, self.applied_term = judged.index, judged.term
+        self.rolling_hash = judged.rolling_hash
+        decision, term = judged.decision, judged.term
+        if judged.batches:
+            self.image = judged.image
+            self._tell(judged.delta)
         if isinstance(decision.reply, Claimed) and self.leadership is not None:
             self.leadership.claimed(decision.reply.leader_id, term)
         return decision.reply
@@ -211,6 +257,17 @@ class MetadataStateMachine:
 
     # -- inside -------------------------------------------------------------------
 
+    def _judged(self, index: int, term: int, command: bytes) -> _Judged:
+        """All that follows from a command, and nothing of it done."""
+        delta, decision, batches = self._judge(term, command)
+        digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
+        digest.update(_POSITION.pack(index, term))
+        digest.update(command)
+        for batch in batches:
+            digest.update(batch)
+        image = delta.apply() if batches else self.image
+        return _Judged(index, term, delta, image, decision, batches, digest.digest())
+
     def _judge(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
         """What the command leads to, with nothing changed yet."""
         try:
@@ -265,10 +322,6 @@ class MetadataStateMachine:
             for partition_id, after in changed.items():
                 before = None if topic is None else topic.partitions.get(partition_id)
                 check_partition((topic_id, partition_id), before, after)
-
-    def _adopt(self, delta: MetadataDelta) -> None:
-        self.image = delta.apply()
-        self._tell(delta)
 
     def _tell(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:

@@ -4,8 +4,9 @@ PySyncObj calls in commit order, once per entry. A rolling hash of everything ap
 the leader's messages and with snapshots: two voters that applied different histories find out at the
 next heartbeat and stop (invariant M3).
 
-Snapshots are encoded, written and read beside the loop: of a large cluster they take seconds. Commands are
-applied while one is being written; while one is being taken in there is nothing to apply.
+What may take seconds is done beside the loop: snapshots are encoded, written and read there, and commands
+that change much of a large cluster decided. Commands are applied while a snapshot is being written; but
+only one command or one snapshot is taken in at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import InvariantViolation, invariant
@@ -23,6 +24,8 @@ from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind
 from metadata_quorum.raft.port import Background, StateMachine
 from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
+
+T = TypeVar("T")
 
 _POSITION: Final = struct.Struct(">QQ")
 _REMEMBERED: Final = 1024
@@ -37,6 +40,8 @@ class Applier:
     ) -> None:
         self._beside = beside
         self._writing = False
+        self.busy = False
+        """A command or a snapshot is being taken in beside the loop."""
         self._machine = machine
         self._journal = journal
         self._store = store
@@ -49,21 +54,30 @@ class Applier:
         self._expected: tuple[int, int] | None = None
         self._load()
 
-    def apply(self, command: bytes) -> object:
-        """The next entry; the proposer's answer. A state machine that raises is broken: the node stops,
-        and the entry is not applied again."""
+    def apply(self, command: bytes, applied: Callable[[int, int, object], None]) -> None:
+        """The next entry; `applied` hears index, term and the proposer's answer, now or later. A state
+        machine that raises is broken: the node stops, and the entry is not applied again."""
         index = self.index + 1
         term = self._journal.term_at(index)
         invariant(term is not None, "RAFT_LOG_DENSE", ("apply", index))
         assert term is not None
-        self._move_to(index, zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest)))
-        self._bytes_since_snapshot += len(command)
+        digest = zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest))
+
+        def take(adopt: Callable[[], object]) -> None:
+            self.busy = False
+            self._move_to(index, digest)
+            self._bytes_since_snapshot += len(command)
+            applied(index, term, _never_raising(f"index {index}", adopt))
+
         if command[0] != EntryKind.COMMAND:
-            return None
-        try:
-            return self._machine.apply(index, term, command[1:])
-        except Exception as e:
-            raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"index {index}: {e!r}") from e
+            take(lambda: None)
+            return
+        work = self._machine.prepare(index, term, command[1:])
+        if work is None:
+            take(lambda: self._machine.apply(index, term, command[1:]))
+            return
+        self.busy = True
+        self._beside(lambda: _never_raising(f"index {index}", work), take)
 
     def compare(self, index: int, digest: int) -> None:
         """The leader applied up to `index` and has this hash; so must we, now or when we get there."""
@@ -108,11 +122,13 @@ class Applier:
             return self._read(snapshot)
 
         def taken_in(adopt: Callable[[], None]) -> None:
+            self.busy = False
             self._bytes_since_snapshot = 0
             self._forget_log(snapshot.index, snapshot.term)
             self._adopt(snapshot, adopt)
             installed()
 
+        self.busy = True
         self._beside(take_in, taken_in)
 
     def latest_snapshot(self) -> Snapshot:
@@ -128,12 +144,10 @@ class Applier:
         self._store.prune(index)
 
     def _read(self, snapshot: Snapshot) -> Callable[[], None]:
-        try:
-            return self._machine.restore(snapshot.data, snapshot.index, snapshot.term)
-        except OSError:
-            raise
-        except Exception as e:
-            raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"snapshot {snapshot.index}: {e!r}") from e
+        return _never_raising(
+            f"snapshot {snapshot.index}",
+            lambda: self._machine.restore(snapshot.data, snapshot.index, snapshot.term),
+        )
 
     def _adopt(self, snapshot: Snapshot, adopt: Callable[[], None]) -> None:
         adopt()
@@ -168,3 +182,13 @@ class Applier:
             self._store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._adopt(snapshot, self._read(snapshot))
+
+
+def _never_raising(what: str, step: Callable[[], T]) -> T:
+    """But for a failing disk."""
+    try:
+        return step()
+    except OSError:
+        raise
+    except Exception as e:
+        raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"{what}: {e!r}") from e

@@ -95,7 +95,7 @@ class Following:
         """A piece of a snapshot. Only its own index is ever acknowledged."""
         if chunk.total > self._config.max_snapshot_bytes:
             raise MalformedFrame(f"snapshot {chunk.index} claims {chunk.total} bytes")
-        if self._installing:
+        if self._applier.busy:
             self._answer(peer, chunk.seq, Ack.BUSY, 0)
             return
         if chunk.index <= self.commit_index:

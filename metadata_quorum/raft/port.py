@@ -44,6 +44,10 @@ class StateMachine(Protocol):
         """Take one committed command; return the proposer's answer. Called in index order,
         exactly once per index since the last `restore` or start."""
 
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
+        """None: the command is quick to `apply`. Else what is to be done beside the loop; what that returns
+        applies the command, on the loop. Nothing else is applied or restored meanwhile."""
+
     def snapshot(self) -> Callable[[], bytes]:
         """The whole state as of the last applied command. The bytes are made by what is returned, beside
         the loop, while more is applied."""
@@ -64,7 +68,8 @@ T = TypeVar("T")
 
 
 class Background(Protocol):
-    """Beside the loop: where large snapshots are written and read, which takes seconds."""
+    """Beside the loop: where large snapshots are written and read, and what changes half of a large cluster
+    is decided. Either takes seconds."""
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run `work` there, then `done` with its result here. Neither is run once the process is dead."""

@@ -51,7 +51,9 @@ class Hooks(Protocol):
 
     def ask_for_vote(self, peer: int, term: int, last_index: int, last_term: int) -> None: ...
     def give_vote(self, peer: int, term: int) -> None: ...
-    def apply_entry(self, command: bytes) -> object: ...
+    def apply_entry(self, command: bytes) -> None:
+        """Now, or later where that takes long: `Core.applied` tells."""
+
     def leadership_won(self) -> None: ...
     def leadership_lost(self) -> None: ...
 
@@ -217,6 +219,10 @@ class Core(_upstream.SyncObj):
             self._SyncObj__raftCommitIndex = index
             self._journal.setRaftCommitIndex(index)
 
+    def applied(self, index: int) -> None:
+        """The next entry was applied."""
+        self._SyncObj__raftLastApplied = index
+
     def restored_to(self, index: int) -> None:
         """A snapshot replaced the state machine's state and the log up to `index`."""
         self._SyncObj__raftCommitIndex = max(self.commit_index, index)
@@ -252,8 +258,17 @@ class Core(_upstream.SyncObj):
     def _SyncObj__sendAppendEntries(self) -> None:
         pass  # leading.py sends, at the end of the voter's tick
 
+    def _SyncObj__applyLogEntries(self) -> bool:
+        """In their order, as far as they are applied at once."""
+        while (position := self.last_applied) < self.commit_index:
+            command, _, _ = self._journal[position + 1 - self._journal.base_index]
+            self._hooks.apply_entry(command)
+            if self.last_applied == position:
+                break
+        return False
+
     def _SyncObj__doApplyCommand(self, command: bytes) -> object:
-        return self._hooks.apply_entry(command)
+        raise AssertionError("entries are applied by voter.py")
 
     def _checkCommandsToApply(self) -> None:
         pass  # proposals.py queues them, and nothing is ever forwarded to another leader

@@ -398,14 +398,14 @@ class SyncObjRaft(Raft):
         self._elections.voted(self._now())
         self._outbox.put(peer, VoteReply(term))
 
-    def apply_entry(self, command: bytes) -> object:
-        """PySyncObj applies the next committed entry."""
-        result = self._applier.apply(command)
-        index = self._applier.index
-        term = self._journal.term_at(index)
-        assert term is not None
+    def apply_entry(self, command: bytes) -> None:
+        """The next committed entry is to be applied."""
+        if not self._applier.busy:
+            self._applier.apply(command, self._applied)
+
+    def _applied(self, index: int, term: int, result: object) -> None:
+        self._core.applied(index)
         self._proposals.applied(index, term, result)
-        return result
 
     def leadership_won(self) -> None:
         """PySyncObj counted a majority of votes, and put its no-op into the log."""

@@ -152,6 +152,7 @@ def test_of_a_checkpoint_no_more_is_read_than_asked_for() -> None:
         assert e.value.code is ErrorCode.POSITION_OUT_OF_RANGE
     for n in (20, 30):
         log.write_checkpoint(SnapshotId(n, 1), b"later")
+    assert log.latest_checkpoint == SnapshotId(30, 1)
     with pytest.raises(BrokerError) as e:
         checkpoint.piece(0, 1)  # removed while it was being read
     assert e.value.code is ErrorCode.SNAPSHOT_NOT_FOUND

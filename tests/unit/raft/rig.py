@@ -42,6 +42,11 @@ class Machine:
         self.values.append(command)
         return b"did " + command
 
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
+        if not command.startswith(b"slow"):
+            return None
+        return lambda: lambda: self.apply(index, term, command)
+
     def snapshot(self) -> Callable[[], bytes]:
         values = list(self.values)
         return lambda: b"\n".join(values)
