@@ -9,7 +9,7 @@ A value is described with its source and the chain it was taken from ("synonyms"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from kraft.api.brokers import controller_of
 from kraft.api.config_checks import outcomes
 from kraft.api.group_configs import group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import in_batches, in_slices
 from kraft.config import ROWS as BROKER_KEYS
 from kraft.config import Row, format_value
 from kraft.config_keys import PER_LISTENER, TOPIC_KEYS, Required, Update
@@ -290,24 +290,43 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
         incremental=True,
         levels=lambda resource: _alter_levels(node, resource, request),
     )
-    changes = [
-        ConfigChange(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            operations=tuple(
-                ConfigOperation(name=each.name, operation=each.config_operation, value=each.value)
-                for each in resource.configs
-            ),
-        )
-        for resource, outcome in zip(request.resources, known, strict=True)
-        if outcome is None
-    ]
-    judged: Sequence[ConfigResult] = ()
-    if changes:
-        judged = await controller_of(node).incremental_alter_configs(
-            changes, validate_only=request.validate_only
-        )
+    judged = await _judged(
+        request.resources,
+        known,
+        lambda resources: controller_of(node).incremental_alter_configs(
+            [_change(each) for each in resources], validate_only=request.validate_only
+        ),
+    )
     return _all_altered(known, judged)
+
+
+async def _judged(
+    resources: Sequence[Message],
+    known: Iterable[ConfigResult | None],
+    ask: Callable[[Sequence[Message]], Awaitable[Iterable[ConfigResult]]],
+) -> list[ConfigResult]:
+    """What the controller says of those of which nothing is known."""
+    asked = [resource for resource, outcome in zip(resources, known, strict=True) if outcome is None]
+    return await in_batches(asked, ask) if asked else []
+
+
+def _change(resource: Message) -> ConfigChange:
+    return ConfigChange(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        operations=tuple(
+            ConfigOperation(name=each.name, operation=each.config_operation, value=each.value)
+            for each in resource.configs
+        ),
+    )
+
+
+def _replacement(resource: Message) -> ConfigReplacement:
+    return ConfigReplacement(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(ConfigEntry(name=each.name, value=each.value) for each in resource.configs),
+    )
 
 
 def _all_altered(known: Iterable[ConfigResult | None], judged: Iterable[ConfigResult]) -> Response:
@@ -336,18 +355,13 @@ def _alter_levels(node: NodeContext, resource: Message, request: Message) -> Con
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     known = outcomes(node, request.resources, incremental=False)
-    resources = [
-        ConfigReplacement(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            configs=tuple(ConfigEntry(name=each.name, value=each.value) for each in resource.configs),
-        )
-        for resource, outcome in zip(request.resources, known, strict=True)
-        if outcome is None
-    ]
-    judged: Sequence[ConfigResult] = ()
-    if resources:
-        judged = await controller_of(node).alter_configs(resources, validate_only=request.validate_only)
+    judged = await _judged(
+        request.resources,
+        known,
+        lambda resources: controller_of(node).alter_configs(
+            [_replacement(each) for each in resources], validate_only=request.validate_only
+        ),
+    )
     return _all_altered(known, judged)
 
 

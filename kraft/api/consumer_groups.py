@@ -20,6 +20,7 @@ from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVI
 from kraft.api.groups import coordinator
 from kraft.api.judging import Asker
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.acls import AclResource, Operation
@@ -139,7 +140,7 @@ async def handle_describe(node: NodeContext, ctx: RequestContext, request: Messa
     _check_enabled(node)
     operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
     groups = []
-    for group_id in request.group_ids:
+    async for group_id in in_slices(request.group_ids, GROUPS_PER_SLICE):
         try:
             described = await coordinator(node).describe_consumer_group(group_id)
         except BrokerError as error:

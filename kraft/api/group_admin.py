@@ -8,6 +8,7 @@ from data_plane.coordinator.groups.messages import DescribedGroup
 from data_plane.coordinator.groups.states import GroupState
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -46,7 +47,7 @@ def list_error(request: Message, code: ErrorCode, message: str) -> Response:
 async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
     groups = []
-    for group_id in request.groups:
+    async for group_id in in_slices(request.groups, GROUPS_PER_SLICE):
         try:
             described = await coordinator(node).describe_group(group_id)
         except BrokerError as error:
@@ -87,7 +88,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
 
 async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     results = []
-    for group_id in dict.fromkeys(request.groups_names):
+    async for group_id in in_slices(dict.fromkeys(request.groups_names), GROUPS_PER_SLICE):
         try:
             outcome = await coordinator(node).delete_group(group_id)
         except BrokerError as error:

@@ -21,6 +21,7 @@ from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import Producer
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.txn_admission import ASK_AGAIN
 from kraft.wire.bridge import Message
@@ -215,7 +216,8 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 
 async def handle_fetch(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
-        return {"groups": [await _fetch_group(node, ctx, request, group) for group in request.groups]}
+        groups = in_slices(request.groups, GROUPS_PER_SLICE)
+        return {"groups": [await _fetch_group(node, ctx, request, group) async for group in groups]}
     try:
         wanted = FetchOffsets(request.group_id, None, request.require_stable)
         return {"error_code": 0, "topics": await _fetch(node, wanted, request.topics, by_id=False)}

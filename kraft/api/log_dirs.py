@@ -81,15 +81,17 @@ def _volume(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     topics: dict[str, list[dict[str, Any]]] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for number in topic.partitions:
-                error = _move(node, TopicPartition(topic.name, number), directory.path)
-                topics.setdefault(topic.name, []).append(
-                    {"partition_index": number, "error_code": int(error)}
-                )
+    every = (
+        (directory.path, topic.name, number)
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    )
+    async for path, name, number in in_slices(every, PARTITIONS_PER_SLICE):
+        error = _move(node, TopicPartition(name, number), path)
+        topics.setdefault(name, []).append({"partition_index": number, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kraft.api.brokers import controller_of
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_batches
 from kraft.context import NodeContext, RequestContext
 from kraft.throttling import addresses_of
 from kraft.wire.bridge import Message
@@ -115,7 +116,10 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
         else:
             message = f"{host} is not a valid IP or resolvable host."
             refused.append(QuotaResult(((IP, host),), ErrorCode.INVALID_REQUEST, message))
-    results = await controller_of(node).alter_client_quotas(alterations, validate_only=request.validate_only)
+    results = await in_batches(
+        alterations,
+        lambda items: controller_of(node).alter_client_quotas(items, validate_only=request.validate_only),
+    )
     return {
         "entries": [
             {

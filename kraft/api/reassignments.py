@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kraft.api.brokers import controller_of
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_batches
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.commands import Reassignment
@@ -25,8 +26,11 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
         for topic in request.topics
         for each in topic.partitions
     ]
-    results = await controller_of(node).alter_reassignments(
-        wanted, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
+    results = await in_batches(
+        wanted,
+        lambda items: controller_of(node).alter_reassignments(
+            items, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
+        ),
     )
     topics = []
     for name, answers in groupby(results, key=lambda result: result.topic):

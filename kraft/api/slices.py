@@ -8,13 +8,18 @@ keeps the others waiting for more than a few milliseconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 MANY: Final = 500
 """Structs in an answer; each takes some 5 to 20 microseconds to put into bytes."""
 
+ITEMS_PER_COMMAND: Final = 1_000
+GROUPS_PER_SLICE: Final = 100
+"""Groups that are looked at between two turns of the loop."""
+
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 async def in_slices(
@@ -29,6 +34,17 @@ async def in_slices(
         if left <= 0:
             await asyncio.sleep(0)
             left = size
+
+
+async def in_batches(
+    items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
+) -> list[Result]:
+    """What the controller is asked to do for very many items it is asked so many at a time: a command is
+    judged at one go, by every voter. It is asked at least once, for it may not be the active one."""
+    results: list[Result] = []
+    for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
+        results += await ask(items[start : start + ITEMS_PER_COMMAND])
+    return results
 
 
 def is_long(response: Mapping[str, Any]) -> bool:

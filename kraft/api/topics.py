@@ -14,7 +14,7 @@ from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
 from kraft.api.mutations import Mutations
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import in_batches, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -60,10 +60,13 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
         _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
     ]
     answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
-    results = await controller_of(node).create_topics(
-        [_creatable(topic) for topic in wanted],
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+    results = await in_batches(
+        wanted,
+        lambda topics: controller_of(node).create_topics(
+            [_creatable(topic) for topic in topics],
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
+        ),
     )
     async for topic, result in in_slices(zip(wanted, results, strict=True), CREATED_PER_SLICE):
         if result.error is not ErrorCode.NONE:
@@ -146,7 +149,9 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
     names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
     mutations = Mutations(node, ctx)
     topics, refused = _within_quota(mutations, named, lambda key: _partitions_of(node, key))
-    results = await controller_of(node).delete_topics(topics, timeout_ms=request.timeout_ms)
+    results = await in_batches(
+        topics, lambda keys: controller_of(node).delete_topics(keys, timeout_ms=request.timeout_ms)
+    )
     answers = list(zip(topics, results, strict=True))
     answers += [
         (key, TopicResult(names[key] or "", error=error.code, message=error.message))
@@ -241,15 +246,18 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
         whole,
         lambda topic: topic.count - _partitions_of(node, topic.name),
     )
-    results = await controller_of(node).create_partitions(
-        [
-            CreatablePartitions(
-                topic.name, topic.count, tuple(tuple(each.broker_ids) for each in topic.assignments or ())
-            )
-            for topic in wanted
-        ],
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+    results = await in_batches(
+        wanted,
+        lambda topics: controller_of(node).create_partitions(
+            [
+                CreatablePartitions(
+                    topic.name, topic.count, tuple(tuple(each.broker_ids) for each in topic.assignments or ())
+                )
+                for topic in topics
+            ],
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
+        ),
     )
     refused += hollow
     answers = [_partitions_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]

@@ -200,8 +200,8 @@ def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode])
 
 
 async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    found = await asyncio.gather(*(_describe(node, name) for name in request.transactional_ids))
-    return {"transaction_states": found}
+    names = in_slices(request.transactional_ids, PARTITIONS_PER_SLICE)
+    return {"transaction_states": [await _describe(node, name) async for name in names]}
 
 
 def describe_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -44,11 +44,12 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Dec
     """Each entity is judged for itself."""
     decision = Decision()
     results = []
-    named = Counter(entity_key(each) for each in command.alterations)
-    for key, times in named.items():
-        alteration = next(each for each in command.alterations if entity_key(each) == key)
+    named: dict[QuotaEntityKey, list[QuotaAlteration]] = {}
+    for each in command.alterations:
+        named.setdefault(entity_key(each), []).append(each)
+    for key, (alteration, *others) in named.items():
         try:
-            if times > 1:
+            if others:
                 raise _invalid(f"Ignoring duplicate entity {_told(key)}")
             decision.records += _altered(image, alteration)
             results.append(QuotaResult(key))
@@ -86,9 +87,9 @@ def _altered(image: MetadataImage, alteration: QuotaAlteration) -> list[Metadata
 
 def _keys_of(entity: tuple[QuotaEntity, ...]) -> frozenset[str]:
     """The kinds of quota that such an entity may have."""
-    kinds = [each.entity_type for each in entity]
+    kinds = Counter(each.entity_type for each in entity)
     for each in entity:
-        if kinds.count(each.entity_type) > 1:
+        if kinds[each.entity_type] > 1:
             raise _invalid(f"Invalid client quota entity, duplicate entity entry {each.entity_type}")
         if each.entity_type not in ENTITY_TYPES:
             raise _invalid(f"Unhandled client quota entity type: {each.entity_type}")

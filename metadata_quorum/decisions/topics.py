@@ -6,6 +6,7 @@ A new partition's ISR are those of its replicas that are active now; the first o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -216,7 +217,8 @@ def _check_assignment(
         if not assigned:
             problem = "The manual partition assignment includes an empty replica list."
         elif len(set(assigned)) != len(assigned):
-            twice = next(replica for replica in assigned if assigned.count(replica) > 1)
+            times = Counter(assigned)
+            twice = next(replica for replica in assigned if times[replica] > 1)
             problem = f"The manual partition assignment includes the broker {twice} more than once."
         elif len(assigned) != replication_factor:
             problem = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,14 +12,21 @@ from kraft.api import auto_create
 from kraft.api.group_rights import add_partitions, offset_fetch
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.row import ApiRow
+from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
-from kraft.api.slices import is_long
 from kraft.api.transactions import ROWS as TRANSACTION_ROWS
-from metadata_quorum.commands import CreateTopics, NewTopic
+from metadata_quorum.commands import (
+    AlterClientQuotas,
+    CreateTopics,
+    NewTopic,
+    QuotaAlteration,
+    QuotaOperation,
+)
+from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.records import TopicRecord
+from metadata_quorum.records import QuotaEntity, TopicRecord
 from tests.virtual_loop import run_virtually
 
 MANY = 10_000
@@ -153,3 +160,39 @@ def test_long_answers_are_known_by_their_structs() -> None:
     assert is_long(answer(MANY_STRUCTS, 0))
     assert is_long(answer(2, MANY_STRUCTS))
     assert not is_long({"error_code": 0, "members": [b"x"] * MANY_STRUCTS, "text": "x" * MANY_STRUCTS})
+
+
+def test_quotas_of_many_entities_are_each_looked_at_once(monkeypatch: Any) -> None:
+    looked: list[QuotaAlteration] = []
+    entity_key = client_quotas.entity_key
+    monkeypatch.setattr(client_quotas, "entity_key", lambda each: looked.append(each) or entity_key(each))
+    alterations = tuple(
+        QuotaAlteration(
+            entity=(QuotaEntity(entity_type="user", entity_name=f"u{n}"),),
+            operations=(QuotaOperation(key="producer_byte_rate", value=1.0, remove=False),),
+        )
+        for n in range(500)
+    )
+    twice = AlterClientQuotas(alterations=(*alterations, alterations[7]))
+    decision = client_quotas.alter_client_quotas(EMPTY_IMAGE, twice)
+    results: Any = decision.reply
+    assert [each.entity for each in results if each.error] == [(("user", "u7"),)]
+    assert len(decision.records) == 499
+    assert len(looked) < 3 * 500
+
+
+def test_a_controller_is_asked_so_many_at_a_time_and_at_least_once() -> None:
+    asked: list[int] = []
+
+    async def ask(items: Sequence[int]) -> list[int]:
+        asked.append(len(items))
+        return [item * 2 for item in items]
+
+    async def test() -> None:
+        assert await in_batches(range(2 * ITEMS_PER_COMMAND + 1), ask) == [
+            2 * item for item in range(2 * ITEMS_PER_COMMAND + 1)
+        ]
+        assert await in_batches([], ask) == []
+
+    run_virtually(test())
+    assert asked == [ITEMS_PER_COMMAND, ITEMS_PER_COMMAND, 1, 0]
