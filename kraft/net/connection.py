@@ -146,7 +146,6 @@ class FrameReader:
         self._filled = 0
         self._begun = 0
         self._is_fed = False
-        self._is_fed = False
         """Whether the frame under way has been given room before."""
         self.needs_budget = False
         """A frame has no room to go on: read on after `resume` said yes."""
@@ -173,6 +172,7 @@ class FrameReader:
         self._filled += count
         if self._filled == self._frame_bytes:
             frame, self._frame = self._frame, None
+            self.needs_budget = False
             yield memoryview(frame)
         elif self._filled == len(self._frame):
             self.needs_budget = not self._account.budget.lets_go_on(self._account)

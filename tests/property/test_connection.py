@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -136,30 +137,17 @@ def test_halves_of_frames_do_not_wait_for_each_other():
     targets = [FrameReader(1 << 30, memoryview(bytearray(64)), account) for account in accounts]
     for target in targets:
         feed(target, struct.pack(">i", size) + bytes(FIRST_BUFFER_BYTES))
-    came = dict.fromkeys(range(3), FIRST_BUFFER_BYTES)
-    whole: list[int] = []
-    waiting: list[int] = []
-
-    def go_on(number: int) -> None:
-        waiting.append(number)
-
-    for number in range(3):
-        waiting.append(number)
-    for _ in range(100):
-        if not waiting:
-            break
-        number = waiting.pop(0)
+    ready, whole = [0, 1, 2], []
+    while ready:
+        number = ready.pop(0)
         target = targets[number]
-        while target.resume() and came[number] < size:
-            buffer = target.get_buffer()
-            count = len(buffer)
-            del buffer
-            came[number] += count
-            if list(target.received(count)):
+        while target.resume():
+            if list(target.received(len(target.get_buffer()))):
                 whole.append(number)
-                accounts[number].give_back(size)
-        if came[number] < size:
-            target.wait(lambda number=number: go_on(number))
+                accounts[number].give_back(size)  # answered
+                break
+        else:
+            target.wait(partial(ready.append, number))
     assert sorted(whole) == [0, 1, 2]
     assert budget.used_bytes == 0
 
