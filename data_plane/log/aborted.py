@@ -60,11 +60,12 @@ class AbortedTransactions:
         self._directory = directory
 
     def load(self, bases: Iterable[int], below: int) -> None:
-        """Read the files of the segments at `bases`; markers at or behind `below` are told anew."""
+        """Read the files of the segments at `bases`; markers at or behind `below` are told anew, and what
+        the files there say may be torn."""
         self.entries = []
         for base in bases:
             path = self._path(base)
-            if self._disk.exists(path):
+            if base < below and self._disk.exists(path):
                 self.entries += decode(self._disk.read_bytes(path))
         self.entries = [entry for entry in self.entries if entry.last_offset < below]
 

@@ -125,8 +125,8 @@ class History:
             known = [b for b in self.batches if b.producer == producer and b.sequence >= 0]
             sequence = known[-1].sequence + len(known[-1].records) if known else 0
             state = self.log.producers.states.get(producer)
-            if state is None or not state.batches:
-                sequence = 0  # forgotten, or deleted but for a marker: it begins anew
+            if sequence and state is not None and not state.batches:
+                return  # all but a marker is deleted: such a producer is refused, and begins a new epoch
         records: list[tuple[bytes, bytes | None]] = []
         for i in range(1 + count % 3):
             self.values += 1

@@ -123,3 +123,12 @@ def test_old_segments_take_theirs_with_them(tmp_path):
     log.delete_old_segments(NOW_MS, log.log_end_offset)
     assert all(entry.last_offset >= second for entry in log.aborted.entries)
     assert log.aborted.entries
+
+
+def test_what_a_loss_of_power_left_of_an_unsynced_index_hides_none_of_the_others(tmp_path):
+    log = interleaved(tmp_path)
+    log.close()
+    last = log.segments[-1].base_offset
+    before = [entry for entry in log.aborted.entries]
+    (tmp_path / f"{last:020d}.txnindex").write_bytes(bytes(34))
+    assert open_log(tmp_path, SMALL, recovery_point=last).aborted.entries == before
