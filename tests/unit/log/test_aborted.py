@@ -129,6 +129,6 @@ def test_what_a_loss_of_power_left_of_an_unsynced_index_hides_none_of_the_others
     log = interleaved(tmp_path)
     log.close()
     last = log.segments[-1].base_offset
-    before = [entry for entry in log.aborted.entries]
+    before = list(log.aborted.entries)
     (tmp_path / f"{last:020d}.txnindex").write_bytes(bytes(34))
     assert open_log(tmp_path, SMALL, recovery_point=last).aborted.entries == before
