@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kraft.api.group_configs import group_config_problem
+from kraft.api.slices import in_slices
 from kraft.config import ROWS, parse_value
 from kraft.config_keys import NO_EFFECT, PER_LISTENER, Update
 from kraft.context import NodeContext
@@ -22,6 +23,9 @@ from metadata_quorum.model import ResourceType
 from metadata_quorum.replies import ConfigResult
 from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS
 
+RESOURCES_PER_SLICE: Final = 200
+"""Between two turns of the loop."""
+
 Judge = Callable[[Message], ConfigResult | None]
 """Of a resource that is fine so far: its outcome, or None where the controller is to judge it."""
 
@@ -31,13 +35,13 @@ _ALTERABLE: Final = frozenset(
 _OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
 
 
-def outcomes(
+async def outcomes(
     node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Judge | None = None
 ) -> list[ConfigResult | None]:
     """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     found: list[ConfigResult | None] = []
-    for resource in resources:
+    async for resource in in_slices(resources, RESOURCES_PER_SLICE):
         kind, name = resource.resource_type, resource.resource_name
         try:
             if times[kind, name] > 1:

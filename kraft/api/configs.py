@@ -46,7 +46,7 @@ from metadata_quorum.topic_configs import (
     ConfigType,
 )
 
-RESOURCES_PER_SLICE: Final = 10
+RESOURCES_PER_SLICE: Final = 3
 """Between two turns of the loop: a broker has two hundred keys."""
 _INTERNAL: Final = "internal."
 """Keys for tests: told only where they are set, as Kafka does."""
@@ -284,7 +284,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    known = outcomes(
+    known = await outcomes(
         node,
         request.resources,
         incremental=True,
@@ -354,7 +354,7 @@ def _alter_levels(node: NodeContext, resource: Message, request: Message) -> Con
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    known = outcomes(node, request.resources, incremental=False)
+    known = await outcomes(node, request.resources, incremental=False)
     judged = await _judged(
         request.resources,
         known,

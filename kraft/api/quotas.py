@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kraft.api.brokers import controller_of
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
-from kraft.api.slices import in_batches
+from kraft.api.slices import in_batches, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.throttling import addresses_of
 from kraft.wire.bridge import Message
@@ -35,6 +35,8 @@ class Match(IntEnum):
     """Whatever its name, the default included."""
 
 
+ENTRIES_PER_SLICE: Final = 200
+"""Between two turns of the loop."""
 _ANY_NAME: Final = object()
 
 Filter = Mapping[str, object]
@@ -108,7 +110,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     refused, alterations = [], []
-    for entry in request.entries:
+    async for entry in in_slices(request.entries, ENTRIES_PER_SLICE):
         alteration = _alteration(entry)
         host = await _unknown_host(node, alteration)
         if host is None:

@@ -44,6 +44,7 @@ async def in_batches(
     results: list[Result] = []
     for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
         results += await ask(items[start : start + ITEMS_PER_COMMAND])
+        await asyncio.sleep(0)  # what is only to be judged is not waited for
     return results
 
 

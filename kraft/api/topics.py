@@ -24,17 +24,18 @@ from metadata_quorum.requests import CreatablePartitions, CreatableTopic
 
 CREATED_PER_SLICE: Final = 20
 """Between two turns of the loop: each is told with all its settings."""
+NAMED_PER_SLICE: Final = 1_000
 
 Wish = TypeVar("Wish")
 
 
-def _within_quota(
+async def _within_quota(
     mutations: Mutations, wishes: Iterable[Wish], partitions: Callable[[Wish], int]
 ) -> tuple[list[Wish], list[tuple[Wish, BrokerError]]]:
     """Those that the client may have, and those that must wait. What changes nothing costs nothing."""
     allowed: list[Wish] = []
     refused: list[tuple[Wish, BrokerError]] = []
-    for wish in wishes:
+    async for wish in in_slices(wishes, NAMED_PER_SLICE):
         count = partitions(wish)
         try:
             if count > 0:
@@ -51,7 +52,7 @@ def _within_quota(
 async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
     mutations = Mutations(node, ctx)
-    wanted, refused = _within_quota(
+    wanted, refused = await _within_quota(
         mutations,
         [topic for topic in request.topics if topic.name not in twice],
         lambda topic: _partitions_to_make(node, topic),
@@ -148,7 +149,7 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
     named, responses = _named_for_deletion(node, request)
     names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
     mutations = Mutations(node, ctx)
-    topics, refused = _within_quota(mutations, named, lambda key: _partitions_of(node, key))
+    topics, refused = await _within_quota(mutations, named, lambda key: _partitions_of(node, key))
     results = await in_batches(
         topics, lambda keys: controller_of(node).delete_topics(keys, timeout_ms=request.timeout_ms)
     )
@@ -233,7 +234,7 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
     twice = _named_twice(request.topics)
     hollow: list[tuple[Message, BrokerError]] = []
     whole: list[Message] = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics, NAMED_PER_SLICE):
         if topic.name in twice:
             continue
         if (error := _no_assignments(node, topic)) is not None:
@@ -241,7 +242,7 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
         else:
             whole.append(topic)
     mutations = Mutations(node, ctx)
-    wanted, refused = _within_quota(
+    wanted, refused = await _within_quota(
         mutations,
         whole,
         lambda topic: topic.count - _partitions_of(node, topic.name),
