@@ -54,6 +54,8 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # where the block is stored as it is | block }* | end mark, four zero bytes.
 # Framed by hand because Kafka's Java reader refuses dependent blocks, the only ones cramjam frames.
 _LZ4_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_FLAGS: Final = 4  # where FLG stands
+_LZ4_INDEPENDENT: Final = 0x20
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x8000_0000
 _LZ4_END: Final = b"\x00\x00\x00\x00"
@@ -95,6 +97,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
             case Codec.SNAPPY:
                 return _snappy_decompress(data, max_bytes)
             case Codec.LZ4:
+                if len(data) > _LZ4_FLAGS and not data[_LZ4_FLAGS] & _LZ4_INDEPENDENT:
+                    raise ValueError("lz4 blocks depend on each other, which Kafka cannot read")
                 return _grow(cramjam.lz4.decompress_into, data, max_bytes)
             case Codec.ZSTD:
                 return _grow(cramjam.zstd.decompress_into, data, max_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import cramjam
 import pytest
 from crc32c import crc32c
 
@@ -318,3 +319,9 @@ def test_a_follower_takes_no_marker_that_is_none(log: Log):
         log.append_as_follower(marker)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     assert log.size == 0
+
+
+def test_lz4_blocks_must_not_depend_on_each_other(log: Log):
+    """Kafka's clients could not read them."""
+    sent = crafted(RECORD, codec=3)[:61] + bytes(cramjam.lz4.compress(bytes(crafted(RECORD)[61:])))
+    assert code_of(log, with_field(sent, 8, ">i", len(sent) - 12)) == ErrorCode.INVALID_RECORD
