@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.001
 """Who used less since the last look is not asked."""
-LOOKS_IN_LIMIT: Final = 3
+LOOKS_IN_LIMIT: Final = 2
 """So often the watch looks while the limit passes."""
 BLOCKED_LIMITS: Final = 4
 """A blocking call is told of from so many limits on."""
