@@ -4,7 +4,8 @@
 
 Any controller will do, since only what is committed is in its log; the active one is preferred. A reader
 that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the
-quorum's word.
+quorum's word. What takes long of a large cluster (a snapshot, a batch that changes half of it) is worked out
+beside the loop, from an image that does not change.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, ParamSpec
 
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.controller_client import ControllerLinks
 from kraft.net.client import PeerClient
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
 from kraft.wire.fast_fetch import FETCH, write_fetch_request
-from metadata_quorum.batch import check_crc, decode_batch, iter_headers
+from metadata_quorum.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata_log import SnapshotId
@@ -37,6 +39,12 @@ MAX_WAIT_MS: Final = 500
 TIMEOUT_S: Final = 3.0
 RETRY_S: Final = 0.05
 
+QUICK_BYTES: Final = 32_768
+"""A batch of this size has some 500 records."""
+
+P = ParamSpec("P")
+
+Change = tuple[MetadataDelta, MetadataImage]
 Listener = Callable[[MetadataDelta, MetadataImage], None]
 
 log = logging.getLogger(__name__)
@@ -100,7 +108,7 @@ class MetadataFollower:
                 voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
             )
         elif found.records:
-            self._replay(memoryview(found.records))
+            await self._replay(memoryview(found.records))
 
     async def _connected(self, voter: int) -> PeerClient:
         """A connection of our own: answers come in order, and heartbeats must not wait behind a fetch
@@ -114,35 +122,34 @@ class MetadataFollower:
         self._client_of = voter
         return self._client
 
-    def _replay(self, batches: memoryview) -> None:
+    async def _replay(self, batches: memoryview) -> None:
         """One delta per batch: what was decided together is put into action together."""
         for position, header in iter_headers(batches):
             if header.last_offset <= self.image.offset:
                 continue
             if header.base_offset > self.image.offset + 1 or not check_crc(batches, position, header):
                 raise MalformedMessage(f"a gap or a damaged batch at metadata offset {header.base_offset}")
-            delta = MetadataDelta(self.image)
-            delta.offset = header.last_offset
-            delta.epoch = header.partition_leader_epoch
-            delta.timestamp_ms = header.max_timestamp
-            if not header.is_control:
-                for record in decode_batch(batches, position):
-                    if record.offset > self.image.offset:
-                        delta.replay(decode(record.value or b""))
-            self._tell(delta, delta.apply())
+            if header.size <= QUICK_BYTES:
+                self._tell(*_next(self.image, batches, position, header))
+            else:
+                self._tell(*await self._beside(_next, self.image, batches, position, header))
 
     async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:
         data = bytearray()
         while True:
             piece = await self._snapshot_piece(voter, snapshot_id, len(data))
-            data += piece.unaligned_records or b""
+            if not piece.unaligned_records:
+                raise MalformedMessage(f"snapshot {snapshot_id} stops at {len(data)} of {piece.size} bytes")
+            data += piece.unaligned_records
             if len(data) >= piece.size:
                 break
         try:
-            image = decode_checkpoint(bytes(data), snapshot_id.end_offset, snapshot_id.epoch)
+            self._tell(*await self._beside(_loaded, self.image, bytes(data), snapshot_id))
         except ValueError as error:
             raise MalformedMessage(str(error)) from None
-        self._tell(MetadataDelta.between(self.image, image), image)
+
+    async def _beside(self, work: Callable[P, Change], *args: P.args, **kwargs: P.kwargs) -> Change:
+        return await self._loop.run_in_executor(None, partial(work, *args, **kwargs))
 
     async def _snapshot_piece(self, voter: int, snapshot_id: SnapshotId, position: int) -> Message:
         partition = {
@@ -167,3 +174,22 @@ class MetadataFollower:
         self.image = image
         for listener in self._listeners:
             bounded(self._loop, f"acting on the metadata up to offset {image.offset}", listener, delta, image)
+
+
+def _next(image: MetadataImage, batches: memoryview, position: int, header: BatchHeader) -> Change:
+    """What one batch makes of the image."""
+    delta = MetadataDelta(image)
+    delta.offset = header.last_offset
+    delta.epoch = header.partition_leader_epoch
+    delta.timestamp_ms = header.max_timestamp
+    if not header.is_control:
+        for record in decode_batch(batches, position):
+            if record.offset > image.offset:
+                delta.replay(decode(record.value or b""))
+    return delta, delta.apply()
+
+
+def _loaded(before: MetadataImage, data: bytes, snapshot_id: SnapshotId) -> Change:
+    """What a snapshot makes of it. `ValueError` where it is damaged."""
+    image = decode_checkpoint(data, snapshot_id.end_offset, snapshot_id.epoch)
+    return MetadataDelta.between(before, image), image

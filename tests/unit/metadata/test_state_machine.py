@@ -150,3 +150,33 @@ def test_partition_registration_defaults() -> None:
     registration = PartitionRegistration((1, 2), (1,), 1, 0, 0)
     assert registration.leader_recovery_state == LeaderRecoveryState.RECOVERED
     assert registration.preferred_replica == 1
+
+
+def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> None:
+    """And comes to the same: judged first, the image as it was until it is adopted."""
+    machine, twin = Machine(), Machine()
+    for each in (machine, twin):
+        each.claim()
+        each.brokers(1, 2, 3)
+        each.create("t", 1000, 3)
+    broker = machine.image.brokers[3]
+    fence = c.FenceBroker(broker_id=3, broker_epoch=broker.broker_epoch)
+    data = c.encode(c.Proposal(1, 1, fence))
+    before = machine.image
+    work = machine.machine.prepare(90, 1, data)
+    assert work is not None
+    adopt = work()
+    assert machine.image is before
+    assert adopt() == twin.machine.apply(90, 1, data)
+    assert machine.image == twin.image
+    assert machine.image.brokers[3].fenced
+    assert machine.machine.rolling_hash == twin.machine.rolling_hash
+    assert machine.log.read(before.offset + 1, 1 << 30) == twin.log.read(before.offset + 1, 1 << 30)
+    small = c.encode(c.Proposal(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
+    assert machine.machine.prepare(91, 1, small) is None
+    assert ready(1).machine.prepare(91, 1, data) is None
+    many = c.ElectLeaders(
+        election_type=0, partitions=tuple(c.PartitionName(topic="t" * 20, partition=p) for p in range(1000))
+    )
+    assert machine.machine.prepare(91, 1, c.encode(c.Proposal(1, 1, many))) is not None
+    assert machine.machine.prepare(91, 1, b"\x7f") is None
