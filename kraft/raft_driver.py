@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -22,11 +23,16 @@ T = TypeVar("T")
 
 
 class BesideLoop:
-    """Raft's `Background`: a thread of the executor, and back."""
+    """Raft's `Background`: a thread, and back. Threads of its own, so that a fence never waits for what cold
+    reads or the cleaner do to the others: one for a snapshot, one for a command."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._threads = ThreadPoolExecutor(2, "raft")
         self.driver: RaftDriver | None = None
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         def ended(future: asyncio.Future[T]) -> None:
@@ -37,7 +43,7 @@ class BesideLoop:
             if self.driver is not None:
                 self.driver.wake()
 
-        self._loop.run_in_executor(None, work).add_done_callback(ended)
+        self._loop.run_in_executor(self._threads, work).add_done_callback(ended)
 
 
 class RaftDriver:

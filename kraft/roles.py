@@ -114,6 +114,7 @@ class ControllerRole:
             random=node.random,
             way=node.security.to_controllers,
         )
+        self._beside = BesideLoop(node.loop)
         voter = SyncObjRaft(
             config.node_id,
             [v.node_id for v in config.voters],
@@ -125,9 +126,9 @@ class ControllerRole:
             node.loop.time,
             node.random,
             settings.raft_settings(config),
-            beside := BesideLoop(node.loop),
+            self._beside,
         )
-        self.raft = beside.driver = RaftDriver(voter, node.loop, node.fatal)
+        self.raft = self._beside.driver = RaftDriver(voter, node.loop, node.fatal)
         self.controller = Controller(
             config.node_id,
             self.raft,
@@ -157,6 +158,7 @@ class ControllerRole:
         self.controller.close()
         await self.last_calls.close()
         self.raft.close()
+        self._beside.close()
         await self.links.close()
         self.metadata_log.close()
 
