@@ -7,12 +7,14 @@ The simulator itself is on trial too: with a mitigation taken out, it has to fin
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
 from chaos.sim.disk import SimFile
 from chaos.sim.raft_options import Options
 from chaos.sim.raft_world import World, run_seed
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import FatalError
 from metadata_quorum.raft import following
 from metadata_quorum.raft.admission import Admission
@@ -81,7 +83,7 @@ def _commit_uncapped(log: RaftJournal, commit_index: int, message: Append) -> Ma
     return verdict
 
 
-def _without_fsync(self: SimFile) -> None:
+def _without_fsync(self: SimFile, may_block: MayBlock) -> None:
     self._check("sync")
 
 
@@ -116,8 +118,9 @@ def test_the_simulator_misses_a_mitigation(
     owner: object, name: str, mutant: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mutant)
-    with pytest.raises((AssertionError, FatalError)):
+    with pytest.raises((AssertionError, FatalError)) as found:
         _run_many()
+    assert not re.search("TypeError|AttributeError|NameError", str(found.value)), "the mutant itself is wrong"
 
 
 def _run_many() -> None:

@@ -7,6 +7,7 @@ then fail proves nothing.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -254,8 +255,9 @@ def expecting(mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield
         return
     monkeypatch.setattr(mutant.owner, mutant.name, mutant.replacement)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as found:
         yield
+    assert not re.search("TypeError|AttributeError|NameError", str(found.value)), "the mutant itself is wrong"
 
 
 def last_message(rig: Rig, source: int, target: int) -> Message:
