@@ -119,7 +119,7 @@ def load(
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
     epochs = _read_epochs(disk, directory)
-    end, scanned_from = _find_end(disk, segments, epochs, recovery_point if not clean else None)
+    end, scanned_from = _find_end(disk, segments, epochs, recovery_point if not clean else None, may_block)
     if epochs is None:
         epochs = _epochs_of_batches(segments)
     log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
@@ -220,28 +220,36 @@ def _epochs_of_batches(segments: SortedDict[int, Segment]) -> EpochCache:
 
 
 def _find_end(
-    disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int | None
+    disk: Disk,
+    segments: SortedDict[int, Segment],
+    epochs: EpochCache | None,
+    recovery_point: int | None,
+    may_block: MayBlock,
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
     scanned (its end: nothing was). No recovery point: a clean close."""
     last_base, last = segments.peekitem(-1)
     if recovery_point is None:
-        _rebuild_damaged_indexes(disk, segments, list(segments))
+        _rebuild_damaged_indexes(disk, segments, list(segments), may_block)
         try:
             end: int = last.load_tail()
             return end, end
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
-    return _recover(disk, segments, epochs, recovery_point)
+    return _recover(disk, segments, epochs, recovery_point, may_block)
 
 
 def _recover(
-    disk: Disk, segments: SortedDict[int, Segment], epochs: EpochCache | None, recovery_point: int
+    disk: Disk,
+    segments: SortedDict[int, Segment],
+    epochs: EpochCache | None,
+    recovery_point: int,
+    may_block: MayBlock,
 ) -> tuple[int, int]:
     """Check what may not have been synced; returns the end of the log and the offset checked from."""
     bases = list(segments)
     first: int = max(segments.bisect_right(recovery_point) - 1, 0)
-    _rebuild_damaged_indexes(disk, segments, bases[:first])
+    _rebuild_damaged_indexes(disk, segments, bases[:first], may_block)
     if first:  # flushed up to its end, and sealed only then, perhaps
         segments[bases[first - 1]].load_tail()
         segments[bases[first - 1]].seal()
@@ -282,7 +290,10 @@ def _close_gap(segments: SortedDict[int, Segment], epochs: EpochCache) -> int:
     return before.base_offset
 
 
-def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bases: list[int]) -> None:
+def _rebuild_damaged_indexes(
+    disk: Disk, segments: SortedDict[int, Segment], bases: list[int], may_block: MayBlock
+) -> None:
+    """Of segments that no flush will touch again."""
     for base in bases:
         segment: Segment = segments[base]
         intact = True
@@ -294,6 +305,8 @@ def _rebuild_damaged_indexes(disk: Disk, segments: SortedDict[int, Segment], bas
             if damage is not None:
                 raise LogCorruptError(segment.path, position, end, damage)
             segment.seal()
+            for file in segment.files_to_sync():
+                file.sync(may_block)
 
 
 def scan(segment: Segment, epochs: EpochCache | None) -> tuple[int, int, str | None]:
