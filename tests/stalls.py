@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,14 @@ import pytest
 from kraft.stall_watch import RECORD_ENVIRONMENT
 
 FAILS: Final = "KRAFT_STALLS_FAIL" in os.environ
-"""Until what is known to stand still has left the loop, it is only written down."""
+"""Until the whole suite has been seen to be clean; till then only who asks by the environment is failed."""
+
+
+EXCUSED: Final = {
+    "<frozen importlib._bootstrap>": "the first request of an API's version loads its schema, once",
+    " connection_lost ": "thousands of connections ended in one turn, each in no time",
+}
+"""What else stands still, by a call on the stack, and why no test is failed for it."""
 
 
 class Stalls:
@@ -35,7 +42,13 @@ class Stalls:
             file.seek(self._read)
             lines = file.readlines()
             self._read = file.tell()
-        return [_told(line) for line in lines]
+        return [_told(line) for line in lines if not _excused(json.loads(line)["stacks"])]
+
+
+def _excused(stacks: Sequence[str]) -> bool:
+    """Whether most of what it was found at is known."""
+    known = [stack for stack in stacks if any(call in f" {stack} " for call in EXCUSED)]
+    return 2 * len(known) >= max(len(stacks), 1)
 
 
 def _told(line: str) -> str:
