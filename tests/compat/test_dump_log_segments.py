@@ -134,6 +134,7 @@ def test_apache_kafka_reads_our_meta_properties(tmp_path, kafka_jars: Path):
         cluster_id="4L6g3nShT-eMCtK--X86sw",
         node_id=3,
         directory_id=UUID("6ba7b810-9dad-41d1-80b4-00c04fd430c8"),
+        may_block=MAY_BLOCK,
     )
     properties = tmp_path / "server.properties"
     properties.write_text(
