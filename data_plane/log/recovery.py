@@ -13,7 +13,7 @@
       file or in a later segment                               LogCorruptError, nothing is touched:
                                                                cutting would drop good records
     - later segments that hold no byte                         removed
-    - a segment that ends before the next one begins           as one whose last batch is damaged
+    - a segment that does not end where the next one begins    as one whose last batch is damaged
     an index file is missing, or is no multiple of its entry   made again from the log
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
     `.swap` (a compaction was ending)                          takes the place of the segments it covers
@@ -260,8 +260,9 @@ def _recover(
         segment: Segment = segments[base]
         position, end, damage = scan(segment, epochs)
         following = bases[i + 1] if base != bases[-1] else end
-        if damage is None and end < following and following > recovery_point:
-            damage = f"the next segment begins at offset {following}"  # the records between are lost
+        if damage is None and end != following and following > recovery_point:
+            # The records between are lost; or the next one had been removed, and its name has come back.
+            damage = f"the next segment begins at offset {following}"
         if damage is None:
             if base != bases[-1]:
                 segment.seal()
@@ -283,7 +284,7 @@ def _close_gap(segments: SortedDict[int, Segment], epochs: EpochCache) -> int:
     if last.size or len(segments) == 1:
         return MAX_OFFSET
     before: Segment = segments.peekitem(-2)[1]
-    if before.load_tail() == base:
+    if before.load_tail() >= base:
         return MAX_OFFSET
     before.fill_to(base, epochs.epoch_at(base - 1))
     before.seal()
