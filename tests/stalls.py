@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from kraft.stall_watch import RECORD_ENVIRONMENT
 
-FAILS: Final = "KRAFT_STALLS_FAIL" in os.environ
-"""Until the whole suite has been seen to be clean; till then only who asks by the environment is failed."""
+FAILS_FROM_MS: Final = 100.0
+"""Twice what the log tells of. CPU time stretches, too, where two threads share one core: of the
+same work on a busy machine one turn in a hundred took twice as long."""
 
-
-EXCUSED: Final = {
-    "<frozen importlib._bootstrap>": "the first request of an API's version loads its schema, once",
-    " connection_lost ": "thousands of connections ended in one turn, each in no time",
-}
+EXCUSED: Final = {" connection_lost ": "thousands of connections ended in one turn, each in no time"}
 """What else stands still, by a call on the stack, and why no test is failed for it."""
 
 
@@ -38,11 +35,16 @@ class Stalls:
         """What has been written since the last call."""
         if not self._path.exists() or self._path.stat().st_size == self._read:
             return []
-        with open(self._path, encoding="utf-8") as file:
+        with open(self._path, "rb") as file:
             file.seek(self._read)
-            lines = file.readlines()
-            self._read = file.tell()
-        return [_told(line) for line in lines if not _excused(json.loads(line)["stacks"])]
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]  # a node may just be writing
+        self._read += len(whole)
+        return [_told(stall) for stall in map(json.loads, whole.splitlines()) if _counts(stall)]
+
+
+def _counts(stall: Mapping[str, Any]) -> bool:
+    return stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall["stacks"])
 
 
 def _excused(stacks: Sequence[str]) -> bool:
@@ -51,8 +53,7 @@ def _excused(stacks: Sequence[str]) -> bool:
     return 2 * len(known) >= max(len(stacks), 1)
 
 
-def _told(line: str) -> str:
-    stall = json.loads(line)
+def _told(stall: Mapping[str, Any]) -> str:
     where = "\n".join(f"    at {stack}" for stack in stall["stacks"])
     return f"node {stall['node']}'s loop stood still: {stall['cpu_ms']} ms of CPU time\n{where}"
 
@@ -72,5 +73,5 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stalls]:
 def no_loop_stands_still(stalls: Stalls) -> Iterator[None]:
     yield
     told = stalls.new()
-    if told and FAILS:
+    if told:
         pytest.fail("\n".join(told), pytrace=False)

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from kraft.stall_watch import LoopHealth, Stall, StallLog, StallWatch
+from tests.stalls import FAILS_FROM_MS, Stalls
 
 LIMIT_MS = 30.0
 
@@ -83,3 +84,22 @@ def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: p
     assert [(line["node"], line["cpu_ms"]) for line in lines] == [(3, 73.0)] * 2
     assert len(caplog.records) == 1
     assert "a.py:1 a" in caplog.text
+
+
+def test_what_fails_a_test(tmp_path: Path):
+    record = tmp_path / "stalls"
+    stalls = Stalls(record)
+    assert stalls.new() == []
+    told = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
+    told(Stall(FAILS_FROM_MS - 1, 0.0, ("a.py:1 slow",)))
+    told(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 very_slow", "b.py:2 later")))
+    told(Stall(FAILS_FROM_MS, 0.0, ("c.py:3 connection_lost",)))
+    with open(record, "a", encoding="utf-8") as file:
+        file.write('{"node": 4, "cpu_')  # and goes on writing
+    (failure,) = stalls.new()
+    assert "node 3's loop stood still: 100.0 ms" in failure
+    assert "very_slow" in failure
+    with open(record, "a", encoding="utf-8") as file:
+        file.write('ms": 200.0, "stacks": []}\n')
+    assert len(stalls.new()) == 1
+    assert stalls.new() == []
