@@ -68,7 +68,7 @@ class _Read:
         self.data = b""
 
     def run(self, may_block: MayBlock) -> None:
-        self.data = bytes(self._piece.read())
+        self.data = bytes(self._piece.read(may_block))
 
 
 class ReplicaMove:

@@ -133,9 +133,9 @@ class NodeContext:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
         return self.timer
 
-    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
+    def blocking(self, work: Callable[[MayBlock], Result], /) -> asyncio.Future[Result]:
         """Run what blocks outside the loop."""
-        return await self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
+        return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
 
     async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller in this node's own name."""

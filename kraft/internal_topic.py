@@ -17,6 +17,7 @@ from collections.abc import Callable
 from data_plane.log.validation import Origin
 from data_plane.partition import ALL_REPLICAS, Partition
 from data_plane.partitions import Partitions
+from metadata_quorum.blocking import Blocking
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 
@@ -24,12 +25,18 @@ class InternalTopic:
     """One internal topic on this broker."""
 
     def __init__(
-        self, topic: str, partitions: Partitions, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]
+        self,
+        topic: str,
+        partitions: Partitions,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        blocking: Blocking,
     ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._loop = loop
         self._now_ms = now_ms
+        self._blocking = blocking
 
     def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
         found = self._get(partition)
@@ -72,7 +79,7 @@ class InternalTopic:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
         try:
             cached = piece.read_cached()
-            return bytes(cached if cached is not None else await self._loop.run_in_executor(None, piece.read))
+            return bytes(cached if cached is not None else await self._blocking(piece.read))
         except OSError as error:
             self._partitions.storage_failed(found, error)
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{found.tp}: {error}") from error

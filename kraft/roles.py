@@ -223,7 +223,7 @@ class BrokerRole:
         )
         self.groups = GroupService(
             settings.group_settings(config),
-            InternalTopic(OFFSETS_TOPIC, self.partitions, loop, node.now_ms),
+            InternalTopic(OFFSETS_TOPIC, self.partitions, loop, node.now_ms, node.blocking),
             loop,
             node.random,
             node.now_ms,
@@ -251,7 +251,7 @@ class BrokerRole:
         )
         self.transactions = TransactionService(
             settings.transaction_settings(config),
-            InternalTopic(TRANSACTIONS_TOPIC, self.partitions, loop, node.now_ms),
+            InternalTopic(TRANSACTIONS_TOPIC, self.partitions, loop, node.now_ms, node.blocking),
             self._marker_channel,
             self.producer_ids.next_id,
             loop,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
-from metadata_quorum.blocking import RAFT
+from metadata_quorum.blocking import RAFT, MayBlock
 from metadata_quorum.disk import Buffer, Disk, File
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
@@ -51,12 +51,12 @@ class SnapshotId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A snapshot's file. Reading waits for the disk, and may be done beside the loop."""
+    """A snapshot's file."""
 
     disk: Disk
     path: str
 
-    def piece(self, position: int, max_bytes: int) -> tuple[int, bytes]:
+    def piece(self, position: int, max_bytes: int, may_block: MayBlock) -> tuple[int, bytes]:
         """The file's size, and what lies at `position`, for FetchSnapshot; no more of it is read."""
         try:
             file = self.disk.open(self.path)

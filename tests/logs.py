@@ -53,7 +53,7 @@ def read_all(log: Log, start: int | None = None) -> list[tuple[int, bytes | None
     offset = log.log_start_offset if start is None else start
     found: list[tuple[int, bytes | None]] = []
     while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20, at_least_one_batch=True).read()
+        data = log.read(offset, 1 << 20, at_least_one_batch=True).read(MAY_BLOCK)
         batches = list(iter_headers(data))
         assert batches, f"nothing to read at {offset}"
         for position, header in batches:
@@ -80,7 +80,7 @@ def read_committed(
     while offset < stable:
         piece = log.read(offset, max_bytes, upper_offset=stable, at_least_one_batch=True)
         told = sorted(log.aborted_in(piece), key=lambda entry: entry[1])
-        data = piece.read()
+        data = piece.read(MAY_BLOCK)
         aborting: set[int] = set()
         batches = list(iter_headers(data))
         assert batches, f"nothing to read at {offset} below {stable}"

@@ -337,7 +337,7 @@ class World:
         ((_, answer),) = read_session(session, request, leader, self.clock.now, ReplicationQuota()).found
         session.close()
         if answer.slice is not None:
-            answer.records = memoryview(bytes(answer.slice.read()))
+            answer.records = memoryview(bytes(answer.slice.read(SIMULATED)))
         follower.answer = (mine.leader_epoch, answer)
         self.check()
         return True
@@ -464,7 +464,7 @@ class World:
         log = partition.log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
-            data = log.read(offset, 1 << 20, at_least_one_batch=True).read()
+            data = log.read(offset, 1 << 20, at_least_one_batch=True).read(SIMULATED)
             for position, _ in iter_headers(data):
                 for record in decode_batch(data, position):
                     found[record.offset] = record.value or b""

@@ -33,6 +33,7 @@ from metadata_quorum.batch import (
     encode_batch,
     read_header,
 )
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer, Disk, File
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -80,7 +81,7 @@ class LogSlice:
     """Bytes of a segment that answer a read; `length` is 0 where there is nothing to read.
 
     Its place may still be unknown (where finding it would have blocked): then `length` is an upper
-    bound, `read_cached` says None, and `read`, which may block, finds it.
+    bound, `read_cached` says None, and `read` finds it.
     """
 
     __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "file", "length", "offset", "position")
@@ -116,8 +117,8 @@ class LogSlice:
         """An offset at or behind the end of what will be read, as near as can be told without reading."""
         return self._segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
 
-    def read(self) -> Buffer:
-        """The bytes; may block, so it belongs in an executor. Ends short where the log was cut since."""
+    def read(self, may_block: MayBlock) -> Buffer:
+        """The bytes. Ends short where the log was cut since."""
         if self.position < 0:
             segment, read = self._segment, self.file.read
             position = segment.find(self.offset, read)

@@ -25,6 +25,7 @@ from kraft.throttling import fetched, most_fetched
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.supervision import settle, tell
 
@@ -102,7 +103,7 @@ class _Fetch:
         cold = [each for each in response.partitions if each.slice is not None and not _read_cached(each)]
         if cold:
             self._later()
-            reading = self._node.loop.run_in_executor(None, _read_all, cold)
+            reading = self._node.blocking(partial(_read_all, cold))
             reading.add_done_callback(lambda done: self._read(response, done))
             return
         self._reply(response)
@@ -149,13 +150,13 @@ def _read_cached(each: FetchedPartition) -> bool:
     return True
 
 
-def _read_all(cold: list[FetchedPartition]) -> Unread:
-    """In the executor: what the page cache does not have. Returns what could not be read."""
+def _read_all(cold: list[FetchedPartition], may_block: MayBlock) -> Unread:
+    """What the page cache does not have. Returns what could not be read."""
     unread: Unread = []
     for each in cold:
         assert each.slice is not None
         try:
-            each.records = memoryview(each.slice.read())
+            each.records = memoryview(each.slice.read(may_block))
         except Exception as error:  # noqa: BLE001 - one partition's affair, whatever it is
             unread.append((each, error))
     return unread

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fetch.messages import FetchPartition, FetchRequest
@@ -191,7 +192,7 @@ async def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_by
         found = node.metadata_reader.log.checkpoint(
             SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
         )
-        size, data = await node.loop.run_in_executor(None, found.piece, wanted.position, max(max_bytes, 0))
+        size, data = await node.blocking(partial(found.piece, wanted.position, max(max_bytes, 0)))
     except BrokerError as error:
         return {**answer, "error_code": int(error.code)}
     return {**answer, "size": size, "unaligned_records": data}

@@ -348,7 +348,9 @@ class History:
         copy.truncate_fully_and_start_at(self.start)
         while copy.log_end_offset < self.end:
             piece = self.log.read(copy.log_end_offset, 300, at_least_one_batch=True)
-            assert copy.append_as_follower(piece.read()) is not None, f"stuck at {copy.log_end_offset}"
+            assert copy.append_as_follower(piece.read(MAY_BLOCK)) is not None, (
+                f"stuck at {copy.log_end_offset}"
+            )
         shown = read_committed(self.log)
         # Of a transaction whose first records are deleted it may not know that it is open.
         assert [r for r in read_committed(copy, self.start) if r in shown] == shown

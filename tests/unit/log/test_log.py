@@ -35,7 +35,7 @@ def test_a_follower_is_byte_identical(tmp_path):
     leader, follower = open_log(tmp_path / "leader"), open_log(tmp_path / "follower")
     for i in range(20):
         lead(leader, b"%d" % i, b"x" * i, epoch=i // 7)
-    info = follower.append_as_follower(memoryview(leader.read(0, 1 << 20).read()))
+    info = follower.append_as_follower(memoryview(leader.read(0, 1 << 20).read(MAY_BLOCK)))
     assert info is not None
     assert (info.first_offset, info.last_offset) == (0, 39)
     assert raw_bytes(follower) == raw_bytes(leader)
@@ -46,7 +46,7 @@ def test_a_follower_leaves_a_torn_batch_for_later(tmp_path):
     leader, follower = open_log(tmp_path / "leader"), open_log(tmp_path / "follower")
     for i in range(3):
         lead(leader, b"%d" % i)
-    run = bytes(leader.read(0, 1 << 20).read())
+    run = bytes(leader.read(0, 1 << 20).read(MAY_BLOCK))
     follower.append_as_follower(run[:-1])
     assert follower.log_end_offset == 2
     assert raw_bytes(follower) == run[: len(run) // 3 * 2]
@@ -58,7 +58,7 @@ def test_an_empty_follower_begins_inside_a_batch(tmp_path):
     lead(leader, b"a", b"b", b"c")
     leader.advance_log_start(1)
     follower.truncate_fully_and_start_at(1)
-    follower.append_as_follower(leader.read(1, 1 << 20).read())
+    follower.append_as_follower(leader.read(1, 1 << 20).read(MAY_BLOCK))
     assert (follower.log_start_offset, follower.log_end_offset) == (1, 3)
     assert read_all(follower) == [(1, b"b"), (2, b"c")]
 
@@ -119,10 +119,10 @@ def test_every_offset_is_found(tmp_path, reopen: bool):
         log = open_log(tmp_path, SMALL)
     for offset in range(log.log_end_offset):
         found = log.read(offset, 1, at_least_one_batch=True)
-        header = read_header(found.read())
+        header = read_header(found.read(MAY_BLOCK))
         assert header.base_offset <= offset <= header.last_offset
-        assert len(found.read()) == header.size
-        assert found.read_cached() in (None, found.read())
+        assert len(found.read(MAY_BLOCK)) == header.size
+        assert found.read_cached() in (None, found.read(MAY_BLOCK))
 
 
 def test_upper_offset_bounds_a_read(tmp_path):
@@ -130,11 +130,11 @@ def test_upper_offset_bounds_a_read(tmp_path):
     for i in range(30):
         lead(log, b"%d" % i, b"second")
     for upper in range(2, 60, 2):
-        data = log.read(0, 1 << 20, upper_offset=upper, at_least_one_batch=True).read()
+        data = log.read(0, 1 << 20, upper_offset=upper, at_least_one_batch=True).read(MAY_BLOCK)
         assert max(header.last_offset for _, header in iter_headers(data)) < upper
     assert log.read(10, 100, upper_offset=10).length == 0
     assert log.read(10, 1 << 20, upper_offset=13).length > 0
-    last = [h.last_offset for _, h in iter_headers(log.read(10, 1 << 20, upper_offset=13).read())]
+    last = [h.last_offset for _, h in iter_headers(log.read(10, 1 << 20, upper_offset=13).read(MAY_BLOCK))]
     assert last == [11], "a batch that reaches the bound is left out"
 
 
@@ -158,7 +158,7 @@ def test_a_cold_place_is_found_by_read(tmp_path, monkeypatch):
     monkeypatch.setattr(type(log.segments[0].file), "read_cached", lambda self, offset, length: None)
     found = log.read(20, 10, at_least_one_batch=True)
     assert found.read_cached() is None
-    header = read_header(found.read())
+    header = read_header(found.read(MAY_BLOCK))
     assert (header.base_offset, found.length) == (20, header.size)
 
 
@@ -216,7 +216,7 @@ def test_a_slice_outlives_its_segment(tmp_path):
     log.truncate_fully_and_start_at(0)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
-    assert len(held.read()) == held.length
+    assert len(held.read(MAY_BLOCK)) == held.length
 
 
 def test_flush_moves_the_recovery_point(tmp_path):

@@ -10,6 +10,7 @@ from data_plane.log.validation import Origin
 from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, lead, open_log
+from tests.may_block import MAY_BLOCK
 
 
 def header(sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, timestamp: int = 0):
@@ -87,7 +88,7 @@ def test_state_after_a_crash_and_on_a_follower_is_the_leaders(tmp_path):
     for sequence in range(8):
         lead(leader, b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
         lead(leader, b"v", producer_id=9, producer_epoch=1, base_sequence=sequence)
-    follower.append_as_follower(memoryview(leader.read(0, 1 << 20).read()))
+    follower.append_as_follower(memoryview(leader.read(0, 1 << 20).read(MAY_BLOCK)))
     assert follower.producers.states == leader.producers.states
     leader.close()
     assert open_log(tmp_path / "a").producers.states == follower.producers.states

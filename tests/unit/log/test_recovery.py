@@ -173,7 +173,7 @@ def test_a_storm_of_small_segments_opens_no_more_than_a_few_files(tmp_path):
     log.truncate_fully_and_start_at(0)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
-    assert len(held.read()) == held.length, "a slice keeps its file open"
+    assert len(held.read(MAY_BLOCK)) == held.length, "a slice keeps its file open"
 
 
 def test_a_sealed_segment_remembers_no_batches(tmp_path):

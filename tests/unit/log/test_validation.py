@@ -14,6 +14,7 @@ from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong,
 from metadata_quorum.batch import Record, check_crc, decode_batch, encode_batch, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.logs import NOW_MS, batch, open_log, read_all
+from tests.may_block import MAY_BLOCK
 
 HOUR_MS = 3_600_000
 
@@ -148,7 +149,7 @@ def test_log_append_time(tmp_path):
     log = open_log(tmp_path, LogConfig(message_timestamp_type="LogAppendTime"))
     info = log.append_as_leader(batch(b"v", timestamp=5), leader_epoch=0, now_ms=NOW_MS)
     assert info.log_append_time_ms == NOW_MS
-    data = log.read(0, 1000).read()
+    data = log.read(0, 1000).read(MAY_BLOCK)
     header = read_header(data)
     assert check_crc(data, 0, header)
     assert decode_batch(data)[0].timestamp == NOW_MS
@@ -163,7 +164,7 @@ def test_topic_compression(tmp_path, wanted: str, codec: int):
     sent = batch(*[b"%d" % i for i in range(200)], compression=3 if codec == 0 else 0)
     log.append_as_leader(sent, leader_epoch=2, now_ms=NOW_MS)
     assert read_all(log) == [(i, b"%d" % i) for i in range(200)]
-    data = log.read(0, 1 << 20).read()
+    data = log.read(0, 1 << 20).read(MAY_BLOCK)
     header = read_header(data)
     assert header.compression == codec
     assert header.partition_leader_epoch == 2
@@ -173,7 +174,7 @@ def test_recompression_keeps_the_producer(tmp_path):
     log = open_log(tmp_path, LogConfig(compression_type="zstd"))
     sent = batch(b"a", b"b", producer_id=4, producer_epoch=2, base_sequence=0)
     log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS)
-    header = read_header(log.read(0, 1 << 20).read())
+    header = read_header(log.read(0, 1 << 20).read(MAY_BLOCK))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 2, 0)
     assert log.producers.states[4].last_sequence == 1
 

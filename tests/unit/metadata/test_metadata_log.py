@@ -9,6 +9,7 @@ from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_heade
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
+from tests.may_block import MAY_BLOCK
 
 DIRECTORY = "/node/__cluster_metadata-0"
 
@@ -141,20 +142,20 @@ def test_of_a_checkpoint_no_more_is_read_than_asked_for() -> None:
     before = disk.bytes_read
     pieces = []
     while sum(map(len, pieces)) < len(data):
-        size, piece = checkpoint.piece(sum(map(len, pieces)), 4096)
+        size, piece = checkpoint.piece(sum(map(len, pieces)), 4096, MAY_BLOCK)
         assert size == len(data)
         pieces.append(piece)
     assert b"".join(pieces) == data
     assert disk.bytes_read - before == len(data)
     for position in (-1, len(data)):
         with pytest.raises(BrokerError) as e:
-            checkpoint.piece(position, 1)
+            checkpoint.piece(position, 1, MAY_BLOCK)
         assert e.value.code is ErrorCode.POSITION_OUT_OF_RANGE
     for n in (20, 30):
         log.write_checkpoint(SnapshotId(n, 1), b"later")
     assert log.latest_checkpoint == SnapshotId(30, 1)
     with pytest.raises(BrokerError) as e:
-        checkpoint.piece(0, 1)  # removed while it was being read
+        checkpoint.piece(0, 1, MAY_BLOCK)  # removed while it was being read
     assert e.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
 
 

@@ -74,7 +74,7 @@ class MemoryLeader:
             self._waiting.discard(future)
             for part in response.partitions:
                 if part.slice is not None:
-                    part.records = memoryview(bytes(part.slice.read()))
+                    part.records = memoryview(bytes(part.slice.read(MAY_BLOCK)))
             if not future.done():
                 self.cluster.loop.call_soon(lambda: future.done() or future.set_result(response))
 

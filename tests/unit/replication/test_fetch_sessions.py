@@ -23,7 +23,7 @@ def want(topic_id: UUID, number: int = 0, offset: int = 0, **fields: int) -> Fet
 def records_of(part: FetchedPartition) -> list[bytes | None]:
     if part.slice is None:
         return []
-    data = part.slice.read()
+    data = part.slice.read(MAY_BLOCK)
     return [r.value for position, _ in iter_headers(data) for r in decode_batch(data, position)]
 
 

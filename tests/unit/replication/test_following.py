@@ -19,6 +19,7 @@ from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import PartitionChangeRecord
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, until
 
 
@@ -51,7 +52,7 @@ async def test_acks_all_is_answered_when_all_in_sync_replicas_have_the_record():
             assert all(cluster.replica(b).log.log_end_offset == i + 1 for b in (2, 3))
         # Followers learn the high watermark one fetch later: with the next append at the latest.
         await until(lambda: all(cluster.replica(b).high_watermark >= 19 for b in (2, 3)))
-        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read()) for b in (1, 2, 3)]
+        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read(MAY_BLOCK)) for b in (1, 2, 3)]
         assert data[0] == data[1] == data[2]
 
 
@@ -184,7 +185,7 @@ async def test_a_leader_dies_and_what_it_had_alone_is_cut_from_it():
         cluster.start(1)
         await until(lambda: set(cluster.isr()) == {1, 2, 3})
         assert await produce_outcome(cluster, b"newer") == ErrorCode.NONE
-        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read()) for b in (1, 2, 3)]
+        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read(MAY_BLOCK)) for b in (1, 2, 3)]
         assert data[0] == data[1] == data[2]
         assert b"lost" not in data[0]
         assert cluster.replica(1).log.epochs.entries == cluster.replica(2).log.epochs.entries
@@ -261,7 +262,7 @@ async def test_a_follower_that_is_longer_than_an_uncleanly_elected_leader_is_cut
         cluster.produce(b"instead")
         cluster.start(1)
         await until(lambda: set(cluster.isr()) == {1, 2})
-        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read()) for b in (1, 2)]
+        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read(MAY_BLOCK)) for b in (1, 2)]
         assert data[0] == data[1]
         assert cluster.replica(1).log.log_end_offset == 2
 
@@ -436,8 +437,8 @@ async def test_a_follower_may_begin_inside_a_batch():
         await until(lambda: set(cluster.isr()) == {1, 2})
         follower = cluster.replica(2)
         assert (follower.log.log_start_offset, follower.log.log_end_offset) == (1, 4)
-        assert bytes(follower.log.read(1, 1 << 20).read()) == bytes(
-            cluster.leader().log.read(1, 1 << 20).read()
+        assert bytes(follower.log.read(1, 1 << 20).read(MAY_BLOCK)) == bytes(
+            cluster.leader().log.read(1, 1 << 20).read(MAY_BLOCK)
         )
 
 
