@@ -17,6 +17,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 
 from kraft import settings
 from kraft.api.brokers import HEARTBEAT_BROKER
@@ -35,6 +36,7 @@ from kraft.listener_security import NodeSecurity
 from kraft.live_config import LiveConfig
 from kraft.metadata_follower import MetadataFollower
 from kraft.net.client import Address
+from kraft.net.connection_counts import Standing
 from kraft.net.server import Peer, Server
 from kraft.roles import BrokerRole, ControllerRole
 from kraft.scram_users import ScramUsers
@@ -114,7 +116,7 @@ class Node:
             self.dispatcher.serve,
             self.dispatcher.is_exclusive,
             self.dispatcher.is_in_turn,
-            limits=settings.server_limits(config),
+            limits=settings.server_limits(config, config),
             on_closed=self._connection_closed,
             admit=lambda host: admitted(self.context, host),
         )
@@ -155,7 +157,7 @@ class Node:
 
     def _reconfigure(self, config: Config) -> None:
         """Some keys have other values now."""
-        self.server.limits = settings.server_limits(config)
+        self.server.limits = settings.server_limits(config, self.config)
         if any(door.tls is not None for door in self.security.doors.values()):
             renewal = self.blocking(lambda _: self.security.renew(config))
             supervised(self.loop, renewal, "certificates")
@@ -181,7 +183,7 @@ class Node:
         if self.broker_role is not None:
             self.broker_role.load(NOT_SERVING)
         for endpoint in self.config.controller_listeners:
-            await self._listen(endpoint)
+            await self._listen(endpoint, Standing.CONTROLLERS)
         if self.controller_role is not None:
             self.controller_role.start(self.loop)
         self.controller_links.start()
@@ -193,12 +195,14 @@ class Node:
         broker.start()
         await broker.publisher.started.wait()
         # Only now: before, every topic would look unknown to a client.
-        for endpoint in self.config.broker_listeners:
-            await self._listen(endpoint)
+        listeners = self.config.broker_listeners
+        for endpoint in listeners:
+            between_brokers = endpoint.name == self.config.inter_broker_listener and len(listeners) > 1
+            await self._listen(endpoint, Standing.BROKERS if between_brokers else Standing.SHARED)
         await broker.lifecycle.running.wait()
 
-    async def _listen(self, endpoint: Endpoint) -> None:
-        door = self.security.doors[endpoint.name]
+    async def _listen(self, endpoint: Endpoint, standing: Standing) -> None:
+        door = replace(self.security.doors[endpoint.name], standing=standing)
         await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, door)
 
     async def stop(self) -> None:

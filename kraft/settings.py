@@ -25,6 +25,7 @@ from data_plane.quotas.replication import ReplicationQuotas
 from fetch.own_session import FetchLimits
 from kraft.config import Config
 from kraft.net.connection import Limits
+from kraft.net.connection_counts import Most
 from kraft.net.server import ServerLimits
 from metadata_quorum.controller import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
@@ -151,7 +152,9 @@ def replication_quotas(config: Config) -> ReplicationQuotas:
     )
 
 
-def server_limits(config: Config) -> ServerLimits:
+def server_limits(config: Config, static: Config) -> ServerLimits:
+    """`static`: what server.properties alone says. It holds for controllers' listeners, so that whoever may
+    change the configuration always gets in to change it back."""
     queued = config.queued_max_request_bytes
     return ServerLimits(
         connection=Limits(
@@ -159,8 +162,8 @@ def server_limits(config: Config) -> ServerLimits:
             max_frame_bytes_before_login=config.sasl_server_max_receive_size,
             max_in_flight_requests=config.queued_max_requests,
         ),
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
+        most=Most(config.max_connections, config.max_connections_per_ip),
+        most_of_controllers=Most(static.max_connections, static.max_connections_per_ip),
         max_idle_s=config.connections_max_idle_ms * MS,
         max_queued_bytes=queued if queued > 0 else 2**63 - 1,
         min_bytes_per_s=config.kraft_request_min_bytes_per_second,

@@ -34,6 +34,7 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
+from kraft.net.connection_counts import ConnectionCounts, Most, Standing
 from kraft.paced_log import paced
 from metadata_quorum.supervision import tell
 
@@ -112,6 +113,7 @@ class Door:
     """Of the other end's certificate; `ValueError` where that is nobody's. None: it does not count."""
     asks_login: bool = False
     """Nobody is let in before `Peer.authenticated` is set."""
+    standing: Standing = Standing.SHARED
 
 
 OPEN: Final = Door()
@@ -135,9 +137,9 @@ class ServerLimits:
     """What a node bears."""
 
     connection: Limits = field(default_factory=Limits)
-    max_connections: int = 2**31 - 1
-    """Handshakes of TLS under way are connections, too."""
-    max_connections_per_ip: int = 2**31 - 1
+    most: Most = field(default_factory=Most)
+    most_of_controllers: Most = field(default_factory=Most)
+    """At controllers' listeners; the one above is for all others together."""
     max_idle_s: float = 600.0
     """connections.max.idle.ms"""
     max_queued_bytes: int = 512 * 1024 * 1024
@@ -175,7 +177,8 @@ class Server:
         """Of connections that have not logged in, where they must."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
-        self._per_host: dict[str, int] = {}
+        shared = ConnectionCounts()
+        self.counts = dict.fromkeys(Standing, shared) | {Standing.CONTROLLERS: ConnectionCounts()}
         self._servers: list[asyncio.Server] = []
         self._acceptors: list[TlsAcceptor] = []
         self._sweep: asyncio.TimerHandle | None = None
@@ -187,7 +190,11 @@ class Server:
             self._schedule_sweep()
         if door.tls is not None:
             acceptor = TlsAcceptor(
-                self.loop, door.tls, lambda: ServerConnection(self, listener, door), self.arrived, self.left
+                self.loop,
+                door.tls,
+                lambda: ServerConnection(self, listener, door),
+                partial(self.arrived, door),
+                self.counts[door.standing].left,
             )
             self._acceptors.append(acceptor)
             return await acceptor.listen(host, port)
@@ -213,26 +220,23 @@ class Server:
             await server.wait_closed()
         self._servers.clear()
 
-    @property
-    def handshakes(self) -> int:
-        """Of TLS, under way."""
-        return sum(len(acceptor.handshakes) for acceptor in self._acceptors)
-
-    def arrived(self, host: str) -> float | None:
+    def arrived(self, door: Door, host: str) -> float | None:
         """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
-        here = self._per_host[host] = self._per_host.get(host, 0) + 1
-        if len(self.connections) + self.handshakes >= self.limits.max_connections:
-            log.warning("refusing %s: max.connections=%d", host, self.limits.max_connections)
-        elif here > self.limits.max_connections_per_ip:
-            log.warning("refusing %s: max.connections.per.ip=%d", host, self.limits.max_connections_per_ip)
-        else:
-            return self.admit(host) or None
-        return 0.0
+        counts, limits = self.counts[door.standing], self.limits
+        most = limits.most_of_controllers if door.standing is Standing.CONTROLLERS else limits.most
+        if (refusal := counts.arrived(host, most, door.standing)) is not None:
+            log.warning("refusing %s: %s", host, refusal)
+            return 0.0
+        if counts.total > most.connections:
+            self._make_room()
+        return self.admit(host) or None
 
-    def left(self, host: str) -> None:
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
+    def _make_room(self) -> None:
+        """A broker came on top: the client that has been silent for longest goes, as in Kafka."""
+        shared = (each for each in self.connections if each.standing is Standing.SHARED)
+        if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
+            log.warning("closing %s: max.connections=%d", idlest.name, self.limits.most.connections)
+            idlest.abort()
 
     def _schedule_sweep(self) -> None:
         period = min(self.limits.max_idle_s / 10, SWEEP_S)
@@ -257,6 +261,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._listener = listener
         self._door = door
         limits = server.limits.connection
+        self.standing = door.standing
         self._is_stranger = door.asks_login
         self._account = Account(server.strangers if door.asks_login else server.budgets[listener])
         max_frame_bytes = limits.max_frame_bytes_before_login if door.asks_login else limits.max_frame_bytes
@@ -317,7 +322,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.begun = self._begun
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         # With TLS it has been counted when it was accepted.
-        pause_s = None if self._door.tls is not None else self._server.arrived(host)
+        pause_s = None if self._door.tls is not None else self._server.arrived(self._door, host)
         self._server.connections[self] = None
         if pause_s is not None:
             self._pipeline.muted = True  # for as long as it lasts
@@ -333,7 +338,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del self._server.connections[self]
-        self._server.left(self.peer.client_host)
+        self._server.counts[self.standing].left(self.peer.client_host)
         self._pipeline.close()
         self._reader.close()
         for call_off in list(self.peer.parked.values()):

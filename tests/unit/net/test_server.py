@@ -13,6 +13,7 @@ import pytest
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import Limits
+from kraft.net.connection_counts import Most
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
 from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -283,7 +284,7 @@ async def test_who_ended_the_connection_is_told():
 
 @on_a_loop
 async def test_more_connections_than_allowed_are_refused():
-    async with serving(limits=ServerLimits(max_connections=2)) as running:
+    async with serving(limits=ServerLimits(most=Most(2))) as running:
         first, second = await running.client(), await running.client()
         await first.negotiate()
         await second.negotiate()

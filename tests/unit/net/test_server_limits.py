@@ -13,6 +13,7 @@ import pytest
 
 from kraft.loopback import HOST
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
+from kraft.net.connection_counts import Most, Standing
 from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
 from tests.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
@@ -211,7 +212,7 @@ async def test_while_memory_is_short_a_large_frame_must_come_quickly():
 
 @on_a_loop
 async def test_an_address_has_so_many_connections():
-    async with node(ServerLimits(max_connections_per_ip=2), OPEN=OPEN) as running:
+    async with node(ServerLimits(most=Most(of_one_host=2)), OPEN=OPEN) as running:
         first, second = await running.connect("OPEN"), await running.connect("OPEN")
         third, _ = await running.connect("OPEN")
         assert await closes(third)
@@ -219,6 +220,37 @@ async def test_an_address_has_so_many_connections():
         await until(lambda: len(running.server.connections) == 1)
         assert await answered(await running.connect("OPEN"), b"welcome")
         assert await answered(second, b"still here")
+
+
+CLIENTS, BROKERS = Door(), Door(standing=Standing.BROKERS)
+CONTROLLERS = Door(standing=Standing.CONTROLLERS)
+
+
+@on_a_loop
+async def test_clients_cannot_keep_brokers_and_controllers_apart():
+    doors = {"CLIENTS": CLIENTS, "BROKERS": BROKERS, "CONTROLLERS": CONTROLLERS}
+    async with node(ServerLimits(most=Most(2)), **doors) as running:
+        idle, busy = await running.connect("CLIENTS"), await running.connect("CLIENTS")
+        assert await answered(idle, b"first")
+        assert await answered(busy, b"later")
+        refused, _ = await running.connect("CLIENTS")
+        assert await closes(refused)
+        assert await answered(await running.connect("CONTROLLERS"), b"vote")
+        assert await answered(await running.connect("BROKERS"), b"fetch")
+        assert await closes(idle[0])
+        assert await answered(busy, b"still here")
+        running.server.limits = ServerLimits(most=Most(0, 0))
+        assert await answered(await running.connect("CONTROLLERS"), b"undo")
+
+
+@on_a_loop
+async def test_controllers_have_a_limit_of_their_own():
+    limits = ServerLimits(most_of_controllers=Most(1))
+    async with node(limits, CLIENTS=CLIENTS, CONTROLLERS=CONTROLLERS) as running:
+        assert await answered(await running.connect("CONTROLLERS"), b"vote")
+        refused, _ = await running.connect("CONTROLLERS")
+        assert await closes(refused)
+        assert await answered(await running.connect("CLIENTS"), b"welcome")
 
 
 def test_handshakes_are_connections(tmp_path: Path):
@@ -229,21 +261,21 @@ def test_handshakes_are_connections(tmp_path: Path):
 
     @on_a_loop
     async def test():
-        async with node(ServerLimits(max_connections=2), TLS=Door(context)) as running:
+        async with node(ServerLimits(most=Most(2)), TLS=Door(context)) as running:
             silent = [await running.connect("TLS") for _ in range(2)]
-            await until(lambda: running.server.handshakes == 2)
+            await until(lambda: running.server.counts[Standing.SHARED].total == 2)
             refused, _ = await running.connect("TLS")
             assert await closes(refused)
             for _, writer in silent:
                 writer.close()
-            await until(lambda: not running.server.handshakes)
+            await until(lambda: not running.server.counts[Standing.SHARED].total)
             known = await running.connect("TLS", trusting)
             assert await answered(known, b"welcome")
             assert len(running.server.connections) == 1
             nonsense, writer = await running.connect("TLS")
             writer.write(framed(b"no handshake"))
             await nonsense.read()
-            await until(lambda: not running.server.handshakes)
+            await until(lambda: running.server.counts[Standing.SHARED].total == 1)
             assert await answered(known, b"welcome")
             known[1].close()
             await until(lambda: not running.server.connections)
