@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -28,6 +28,9 @@ SMALL_FRAME_BYTES: Final = 64 * 1024
 FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to here is received into one buffer of its size. A larger one gets this much at first and
 more as it really comes in: a claim of 100 MB alone makes us hold nothing like that."""
+
+CUT_AT_ONCE: Final = 256
+"""Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and each costs a microsecond or more to cut."""
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -140,7 +143,9 @@ class FrameReader:
         self._allocate = allocate
         self._scratch = scratch
         self._account = account
-        self._partial_length = b""
+        self._rest = b""
+        """What has come in behind the last frame cut: the part of a length, or more frames."""
+        self._more = False
         self._frame: bytearray | memoryview | None = None
         self._frame_bytes = 0
         self._filled = 0
@@ -177,6 +182,12 @@ class FrameReader:
         elif self._filled == len(self._frame):
             self.needs_budget = not self._account.budget.lets_go_on(self._account)
 
+    def cut_on(self) -> Iterable[memoryview]:
+        """Frames that had come in with the last ones and were left; to be exhausted, too."""
+        if not self._more:
+            return ()
+        return self._cut(self._take(0))
+
     def resume(self) -> bool:
         """Whether the frame that waits for the budget may be read now."""
         if self.needs_budget:
@@ -196,17 +207,28 @@ class FrameReader:
         if self._frame is not None:
             self._account.give_back(len(self._frame))
         self._frame = None
+        self._take(0)
 
     def _take(self, count: int) -> memoryview:
-        if not self._partial_length:
+        if not self._rest:
             return self._scratch[:count]
-        data = memoryview(self._partial_length + self._scratch[:count])
-        self._partial_length = b""
+        if self._more:
+            self._account.give_back(len(self._rest))
+            self._more = False
+        data = memoryview(self._rest + self._scratch[:count])
+        self._rest = b""
         return data
 
     def _cut(self, data: memoryview) -> Iterator[memoryview]:
         pos, end = 0, len(data)
+        left = CUT_AT_ONCE
         while end - pos >= _LENGTH.size:
+            if not left:
+                self._rest = bytes(data[pos:])
+                self._more = True
+                self._account.take(len(self._rest))
+                return
+            left -= 1
             (length,) = _LENGTH.unpack_from(data, pos)
             if not 0 < length <= self.max_frame_bytes:
                 raise ProtocolError(f"a frame of {length} bytes; allowed are 1 to {self.max_frame_bytes}")
@@ -217,7 +239,7 @@ class FrameReader:
                 return
             self._account.take(length)
             yield memoryview(bytearray(data[start:pos]))
-        self._partial_length = bytes(data[pos:])
+        self._rest = bytes(data[pos:])
 
     def _begin(self, length: int, first: memoryview) -> None:
         self._begun += 1
@@ -283,12 +305,17 @@ class Pipeline:
         account: Account,
         is_exclusive: Callable[[memoryview], bool],
         is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
+        *,
+        more: Callable[[], Iterable[memoryview]] = tuple,
     ) -> None:
+        """`more`: asked for frames when all are started (`FrameReader.cut_on`)."""
+        self._more = more
         self._limits = limits
         self._account = account
         self._is_exclusive = is_exclusive
         self._is_in_turn = is_in_turn
-        self._queued: deque[memoryview] = deque()
+        self.queued: deque[memoryview] = deque()
+        """Requests that have come in whole and have not been started."""
         self._slots: deque[Slot] = deque()
         self._running_bytes = 0
         self._reply_bytes = 0
@@ -304,27 +331,29 @@ class Pipeline:
     @property
     def wants_input(self) -> bool:
         """Whether more should be read from the connection."""
-        return not self._queued and self._may_start()
+        return not self.queued and self._may_start()
 
     @property
     def idle(self) -> bool:
         """Whether no request is queued or running."""
-        return not self._queued and not self._slots
+        return not self.queued and not self._slots
 
     def enqueue(self, frame: memoryview) -> None:
         """A frame has come in whole; the account has counted it already."""
-        self._queued.append(frame)
+        self.queued.append(frame)
 
     def next_frame(self) -> tuple[memoryview, Slot] | None:
         """The next request that may be started now, with the slot for its reply."""
-        if not self._queued or not self._may_start():
+        if not self.queued:
+            self.queued.extend(self._more())
+        if not self.queued or not self._may_start():
             return None
-        if self._slots and self._is_in_turn(self._queued[0]):
+        if self._slots and self._is_in_turn(self.queued[0]):
             return None
-        exclusive = self._is_exclusive(self._queued[0])
+        exclusive = self._is_exclusive(self.queued[0])
         if exclusive and self._exclusive_running:
             return None
-        frame = self._queued.popleft()
+        frame = self.queued.popleft()
         slot = Slot(len(frame), exclusive)
         self._exclusive_running = self._exclusive_running or exclusive
         self._running_bytes += slot.request_bytes
@@ -362,8 +391,8 @@ class Pipeline:
     def close(self) -> None:
         """The connection is gone: give back what it held."""
         self._closed = True
-        held = self._running_bytes + sum(map(len, self._queued))
-        self._queued.clear()
+        held = self._running_bytes + sum(map(len, self.queued))
+        self.queued.clear()
         self._slots.clear()
         self._account.give_back(held)
 

@@ -35,6 +35,7 @@ from kraft.net.connection import (
     Slot,
 )
 from kraft.net.connection_counts import ConnectionCounts, Most, Standing
+from kraft.net.turns import Turns
 from kraft.paced_log import paced
 from metadata_quorum.supervision import tell
 
@@ -173,6 +174,7 @@ class Server:
         self.admit = admit
         self.budgets: dict[str, Budget] = {}
         """By listener."""
+        self.turns = Turns(loop)
         self.strangers = Budget(self.limits.max_queued_bytes_before_login)
         """Of connections that have not logged in, where they must."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -266,7 +268,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._account = Account(server.strangers if door.asks_login else server.budgets[listener])
         max_frame_bytes = limits.max_frame_bytes_before_login if door.asks_login else limits.max_frame_bytes
         self._reader = FrameReader(max_frame_bytes, server.scratch, self._account)
-        self._pipeline = Pipeline(limits, self._account, server.is_exclusive, server.is_in_turn)
+        may_start = server.is_exclusive, server.is_in_turn
+        self._pipeline = Pipeline(limits, self._account, *may_start, more=self._reader.cut_on)
         self._starting: Slot | None = None
         self._looked_at: tuple[float, Progress] | None = None
         """When, and how far its frame had come."""
@@ -394,6 +397,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             while (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
+                if self._pipeline.queued and not self._server.turns.lets_go_on(self._pump):
+                    break
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
         finally:

@@ -1,0 +1,65 @@
+"""Requests that come in a row, many at once, do not have the loop for themselves."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
+from kraft.net.server import OPEN, Door
+from kraft.net.turns import SHARE
+from tests.unit.net.harness import on_a_loop
+from tests.unit.net.test_server_limits import framed, node
+
+pytestmark = pytest.mark.row("P7")
+
+MANY = 2000
+
+
+@pytest.mark.parametrize("door", [OPEN, Door(asks_login=True)], ids=["open", "before login"])
+@on_a_loop
+async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_order(door: Door):
+    async with node(CLIENTS=door) as served:
+        per_turn: list[int] = []
+        serve = served.server.serve
+
+        def counted(peer, frame):
+            per_turn[-1] += 1
+            return serve(peer, frame)
+
+        def turn() -> None:
+            per_turn.append(0)
+            served.loop.call_soon(turn)
+
+        served.server.serve = counted
+        turn()
+        clients = [await served.connect("CLIENTS") for _ in range(3)]
+        for _, writer in clients:
+            writer.write(b"".join(framed(b"%06d" % number) for number in range(MANY)))
+        for reader, _ in clients:
+            for number in range(MANY):
+                assert (await reader.readexactly(10))[4:] == b"%06d" % number
+        assert sum(per_turn) == len(clients) * MANY
+        # Two turns may be counted as one, and each connection's first request is extra.
+        assert max(per_turn) <= 2 * (SHARE + 2 * len(clients))
+
+
+def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
+    account = Account(Budget(SCRATCH_BYTES))
+    scratch = memoryview(bytearray(SCRATCH_BYTES))
+    reader = FrameReader(100, scratch, account)
+    frames = [b"%d" % number for number in range(3 * CUT_AT_ONCE)]
+    data = b"".join(struct.pack(">i", len(each)) + each for each in frames) + b"\0\0"
+    scratch[: len(data)] = data
+    came = list(reader.received(len(data)))
+    assert len(came) == CUT_AT_ONCE
+    assert account.held_bytes > len(data) / 2  # what is left counts, too
+    scratch[: len(data)] = bytes(len(data))  # another connection reads
+    while more := list(reader.cut_on()):
+        assert len(more) <= CUT_AT_ONCE
+        came += more
+    assert came == frames
+    assert account.held_bytes == sum(map(len, frames))
+    scratch[:3] = b"\0\1x"
+    assert list(reader.received(3)) == [b"x"]
