@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,14 @@ FAILS_FROM_MS: Final = 100.0
 """Twice what the log tells of. CPU time stretches, too, where two threads share one core: of the
 same work on a busy machine one turn in a hundred took twice as long."""
 
-EXCUSED: Final = {" connection_lost ": "thousands of connections ended in one turn, each in no time"}
-"""What else stands still, by a call on the stack, and why no test is failed for it."""
+EXCUSED_TESTS: Final = {
+    "test_ten_thousand_idle_connections": "as many connections end in one turn, each in some 15 us",
+}
+EXCUSED_CALLS: Final = {
+    "<frozen importlib._bootstrap>": "a first request of an API's version loads its schema, once, in some 10 ms: "
+    "a test that speaks many versions has several of these in one turn, and to load all takes 1.5 s",
+}
+"""In which a node may stand still, and why."""
 
 
 class Stalls:
@@ -40,16 +46,14 @@ class Stalls:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]  # a node may just be writing
         self._read += len(whole)
-        return [_told(stall) for stall in map(json.loads, whole.splitlines()) if _counts(stall)]
+        stalls = map(json.loads, whole.splitlines())
+        return [_told(stall) for stall in stalls if stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall)]
 
 
-def _counts(stall: Mapping[str, Any]) -> bool:
-    return stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall["stacks"])
-
-
-def _excused(stacks: Sequence[str]) -> bool:
+def _excused(stall: Mapping[str, Any]) -> bool:
     """Whether most of what it was found at is known."""
-    known = [stack for stack in stacks if any(call in f" {stack} " for call in EXCUSED)]
+    stacks = stall["stacks"]
+    known = [stack for stack in stacks if any(call in stack for call in EXCUSED_CALLS)]
     return 2 * len(known) >= max(len(stacks), 1)
 
 
@@ -70,8 +74,8 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stalls]:
 
 
 @pytest.fixture(autouse=True)
-def no_loop_stands_still(stalls: Stalls) -> Iterator[None]:
+def no_loop_stands_still(stalls: Stalls, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     told = stalls.new()
-    if told:
+    if told and request.node.name not in EXCUSED_TESTS:
         pytest.fail("\n".join(told), pytrace=False)

@@ -26,8 +26,8 @@ SMALL_FRAME_BYTES: Final = 64 * 1024
 """Up to here a frame never waits for the node's budget."""
 
 FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
-"""A frame up to here is received into one buffer of its size. A larger one gets this much at first and
-more as it really comes in: a claim of 100 MB alone makes us hold nothing like that."""
+"""A frame up to here is received into one buffer of its size. A larger one gets as much as one read takes,
+and more as it really comes in: a claim of 100 MB alone makes us hold nothing like that, and costs no time."""
 
 CUT_AT_ONCE: Final = 256
 """Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and each costs a microsecond or more to cut."""
@@ -140,6 +140,7 @@ class FrameReader:
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._first_buffer_bytes = first_buffer_bytes
+        self._first_piece_bytes = min(first_buffer_bytes, SCRATCH_BYTES)
         self._allocate = allocate
         self._scratch = scratch
         self._account = account
@@ -253,7 +254,7 @@ class FrameReader:
             self._frame = self._allocate(length)
             self._frame[: len(first)] = first
         else:
-            self._frame = bytearray(max(self._first_buffer_bytes, len(first)))
+            self._frame = bytearray(max(self._first_piece_bytes, len(first)))
             self._frame[: len(first)] = first
         self._account.take(len(self._frame))
 
