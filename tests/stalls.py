@@ -24,7 +24,7 @@ EXCUSED_TESTS: Final = {
     "test_ten_thousand_idle_connections": "as many connections end in one turn, each in some 15 us",
 }
 EXCUSED_CALLS: Final = {
-    "<frozen importlib._bootstrap>": "a first request of an API's version loads its schema, once, in some 10 ms: "
+    "<frozen importlib._bootstrap>": "a first request of a version loads its schema, once, in some 10 ms: "
     "a test that speaks many versions has several of these in one turn, and to load all takes 1.5 s",
 }
 """In which a node may stand still, and why."""
