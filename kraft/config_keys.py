@@ -488,6 +488,29 @@ PER_LISTENER: Final = frozenset(
 )  # fmt: skip
 """What may change while a node runs, but under listener.name.NAME. only."""
 
+CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(
+    {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+)
+"""What may be said for all brokers under listener.name.NAME., too. It is taken, and has no effect there."""
+
+FIXED_IN_KAFKA: Final = frozenset(
+    {
+        "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class",
+        "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms", "sasl.mechanism.controller.protocol",
+        "sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.token.endpoint.url",
+        "sasl.server.callback.handler.class", "security.providers", "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+    }
+)  # fmt: skip
+"""Keys that nothing here knows and no broker can change while it runs."""
+
+CLASSES: Final = {
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",
+}
+"""Keys that name a class, and the only one there is."""
+
 TOPIC_KEYS: Final = {
     "cleanup.policy": "log.cleanup.policy",
     "compression.gzip.level": "compression.gzip.level",

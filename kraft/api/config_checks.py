@@ -6,14 +6,22 @@ what cannot change while they run. Here the controller's node does, with Kafka's
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kraft.api.group_configs import group_config_problem
 from kraft.api.slices import in_slices
 from kraft.config import ROWS, parse_value
-from kraft.config_keys import NO_EFFECT, PER_LISTENER, Update
+from kraft.config_keys import (
+    CLASSES,
+    CLUSTER_WIDE_OF_LISTENERS,
+    FIXED_IN_KAFKA,
+    NO_EFFECT,
+    PER_LISTENER,
+    Update,
+)
 from kraft.context import NodeContext
 from kraft.live_config import base_name
 from kraft.wire.bridge import Message
@@ -32,6 +40,11 @@ Judge = Callable[[Message], ConfigResult | None]
 _ALTERABLE: Final = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS}
 )
+_REPORTERS: Final = frozenset({"metric.reporters"})
+"""May change without effect."""
+_FIXED: Final = FIXED_IN_KAFKA.union(NO_EFFECT)
+_OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
+"""HOST:COUNT,…"""
 _OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
 
 
@@ -82,7 +95,7 @@ def _check_values(node: NodeContext, kind: int, name: str, resource: Message, *,
         if not (incremental and each.config_operation == CONFIG_DELETE)
     }
     if kind == ResourceType.BROKER:
-        check_broker_values(values, [each.name for each in resource.configs], per_broker=bool(name))
+        check_broker_values(values, per_broker=bool(name))
     elif kind == ResourceType.GROUP:
         if incremental:  # its values must fit together with those that it has
             gone = {each.name for each in resource.configs} - values.keys()
@@ -93,10 +106,10 @@ def _check_values(node: NodeContext, kind: int, name: str, resource: Message, *,
             raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
 
 
-def check_broker_values(values: Mapping[str, str], names: Iterable[str], *, per_broker: bool) -> None:
-    """`names`: all that are changed, those that are deleted too. Raises INVALID_REQUEST, as Kafka does for
-    every kind of value that cannot be (KAFKA-13609)."""
-    fixed = [key for key in names if not _may_change(key)]
+def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
+    """Of what is set: anything may be deleted. Raises INVALID_REQUEST, as Kafka does for every kind of value
+    that cannot be (KAFKA-13609)."""
+    fixed = [key for key in values if not _may_change(key)]
     if fixed:
         raise _invalid(f"Cannot update these configs dynamically: {', '.join(fixed)}")
     bare = [key for key in values if key in PER_LISTENER]
@@ -122,12 +135,14 @@ def _may_change(key: str) -> bool:
     row = ROWS.get(key)
     if row is not None:
         return row.rule.update is not Update.READ_ONLY
-    return key in DYNAMIC_BROKER_CONFIGS or key not in NO_EFFECT
+    return key in DYNAMIC_BROKER_CONFIGS or key in _REPORTERS or key not in _FIXED
 
 
 def _is_of_one_broker(key: str) -> bool:
-    row = ROWS.get(key)
-    return base_name(key) != key or (row is not None and row.rule.update is Update.PER_BROKER)
+    base, row = base_name(key), ROWS.get(key)
+    if base != key:
+        return base not in CLUSTER_WIDE_OF_LISTENERS
+    return key in CLASSES or (row is not None and row.rule.update is Update.PER_BROKER)
 
 
 def _check_value(key: str, value: str) -> None:
@@ -135,6 +150,10 @@ def _check_value(key: str, value: str) -> None:
     problem = None if dynamic is None else dynamic.problem(value)
     if problem:
         raise _invalid(problem)
+    if value and base_name(key) in CLASSES and value != CLASSES[base_name(key)]:
+        raise _invalid(f"Invalid value {value} for configuration {key}: Class {value} could not be found.")
+    if key == "max.connections.per.ip.overrides" and not _OVERRIDES.fullmatch(value):
+        raise _invalid(f"Error parsing configuration property '{key}': {value}")
     if row is not None:
         try:
             parse_value(row, value)

@@ -20,6 +20,7 @@ from metadata_quorum.commands import (
 )
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import (
+    ELR_FEATURE,
     MIN_INSYNC_REPLICAS,
     UNCLEAN_ELECTION,
     affected_topics,
@@ -94,8 +95,10 @@ def _decide(image: MetadataImage, wanted: list[Wish]) -> Decision:
             if resource in seen:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource)
-            _check(resource, values)
             before = image.config(*resource)
+            _check(resource, values)
+            if image.features.get(ELR_FEATURE, 0) >= 1:
+                _check_min_insync(resource, named, before, values)
             changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
             # A broker's value that is set anew is a wish to have a file read anew (KAFKA-14136).
             written = changed | (named & values.keys() if resource[0] == ResourceType.BROKER else set())
@@ -189,7 +192,7 @@ def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[s
 
 def _check(resource: Resource, values: Mapping[str, str]) -> None:
     problem: str | None = None
-    kind, name = resource
+    kind = resource[0]
     if kind == ResourceType.CLIENT_METRICS:
         check_client_metrics(values)
     elif kind == ResourceType.TOPIC:
@@ -201,8 +204,20 @@ def _check(resource: Resource, values: Mapping[str, str]) -> None:
                 problem = problem or key.problem(value)
             elif kind == ResourceType.GROUP:
                 problem = problem or f"Unknown group config name: {key_name}"
-        # A cluster with ELR needs one committed default; a broker of its own opinion would break it.
-        if kind == ResourceType.BROKER and name and MIN_INSYNC_REPLICAS in values:
-            problem = problem or "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
     if problem:
         raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _check_min_insync(
+    resource: Resource, named: frozenset[str], before: Mapping[str, str], values: Mapping[str, str]
+) -> None:
+    """A cluster with ELR needs one committed min.insync.replicas: it stays, and no broker has another."""
+    kind, name = resource
+    if kind != ResourceType.BROKER:
+        return
+    if name and MIN_INSYNC_REPLICAS in named:
+        text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        raise BrokerError(ErrorCode.INVALID_CONFIG, text)
+    if not name and MIN_INSYNC_REPLICAS in (named | before.keys()) - values.keys():
+        text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        raise BrokerError(ErrorCode.INVALID_CONFIG, text)

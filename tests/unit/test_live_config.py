@@ -96,7 +96,7 @@ def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
         default = DYNAMIC_BROKER_CONFIGS[key].default
         assert default is not None
         for per_broker in (True, False):
-            check_broker_values({key: default}, [key], per_broker=per_broker)
+            check_broker_values({key: default}, per_broker=per_broker)
     fixed = {name for name, row in ROWS.items() if row.rule.update is Update.READ_ONLY}
     assert not fixed & DYNAMIC_BROKER_CONFIGS.keys()
 
@@ -111,16 +111,26 @@ def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
         ("log.cleaner.dedupe.buffer.size", "5", True, "must be at least 1048576"),
         ("log.cleaner.threads", "many", False, "Not a number of type INT"),
         ("max.connections", "-1", False, "at least 0"),
+        ("max.connections.per.ip.overrides", "x", False, "Error parsing configuration property"),
+        ("principal.builder.class", "x", True, "Class x could not be found"),
+        ("sasl.login.class", "", True, "Cannot update these configs dynamically"),
     ],
 )
 def test_what_a_broker_is_not_told(key: str, value: str, per_broker: bool, words: str) -> None:
     with pytest.raises(BrokerError, match=words) as refusal:
-        check_broker_values({key: value}, [key], per_broker=per_broker)
+        check_broker_values({key: value}, per_broker=per_broker)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("base", ["max.connections", "max.connection.creation.rate", "num.network.threads"])
+def test_what_may_be_said_of_a_listener_for_all_brokers(base: str) -> None:
+    check_broker_values({f"listener.name.plaintext.{base}": "500"}, per_broker=False)
+
+
 def test_keys_of_nobody_are_kept_for_whom_it_concerns() -> None:
-    check_broker_values({"some.plugin.setting": "1"}, ["some.plugin.setting"], per_broker=True)
+    for key in ("some.plugin.setting", "metric.reporters", "max.connections.per.ip.overrides"):
+        check_broker_values({key: "" if key.startswith("m") else "1"}, per_broker=True)
+    check_broker_values({"max.connections.per.ip.overrides": "1.2.3.4:5,host:0"}, per_broker=False)
     assert "num.io.threads" in NO_EFFECT  # known to Kafka, changeable, without effect
 
 

@@ -485,3 +485,29 @@ async def test_preferred_leaders_are_given_their_partitions_back() -> None:
 
     await node.until(given_back, within_s=31)
     assert await node.controller.elect_leaders(c.ELECTION_PREFERRED, None) == ()
+
+
+@virtual
+async def test_the_clusters_min_insync_replicas_stay_while_there_is_elr() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+
+    async def alter(name: str, operation: int, value: str | None) -> tuple[ErrorCode, str]:
+        wish = c.ConfigOperation(name="min.insync.replicas", operation=operation, value=value)
+        change = c.ConfigChange(resource_type=ResourceType.BROKER, resource_name=name, operations=(wish,))
+        (result,) = await node.controller.incremental_alter_configs([change])
+        return result.error, result.message or ""
+
+    assert await alter("", c.CONFIG_SET, "1") == (ErrorCode.NONE, "")
+    error, message = await alter("", c.CONFIG_DELETE, None)
+    assert error is ErrorCode.INVALID_CONFIG
+    assert message == "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    replaced = c.ConfigReplacement(resource_type=ResourceType.BROKER, resource_name="", configs=())
+    (result,) = await node.controller.alter_configs([replaced])
+    assert result.error is ErrorCode.INVALID_CONFIG
+    for operation, value in ((c.CONFIG_SET, "1"), (c.CONFIG_DELETE, None)):
+        error, message = await alter("1", operation, value)
+        assert error is ErrorCode.INVALID_CONFIG
+        assert message == "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    assert node.controller.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "1"}
