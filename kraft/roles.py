@@ -140,6 +140,7 @@ class ControllerRole:
             loop=node.loop,
             random=node.random,
             now_ms=node.now_ms,
+            blocking=node.blocking,
         )
         self.last_calls = LastCalls(
             node.loop,

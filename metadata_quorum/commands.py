@@ -295,10 +295,12 @@ class PartitionName:
 @_row(31)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders(Command):
-    """Elect in the partitions named."""
+    """Elect in the partitions named, or in all."""
 
     election_type: Int8
-    partitions: tuple[PartitionName, ...]
+    partitions: tuple[PartitionName, ...] = ()
+    all_partitions: Annotated[Bool, Tag(0)] = False
+    """Then the answer leaves out those that need no election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -523,15 +525,6 @@ def encode(proposal: Proposal) -> bytes:
 def decode(data: Buffer) -> Proposal:
     """The inverse of `encode`; `ValueError` for anything it could not have come from."""
     return decode_with(_read, data)
-
-
-def type_of(data: Buffer) -> type[Command] | None:
-    """What kind of command the bytes are, without reading it; None for an unknown one."""
-    try:
-        row = _BY_KEY.get(Reader(data).uvarint())
-    except ValueError:
-        return None
-    return None if row is None else row.schema.cls
 
 
 def _read(reader: Reader) -> Proposal:

@@ -20,7 +20,9 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from metadata_quorum import commands as c
+from metadata_quorum.blocking import Blocking
 from metadata_quorum.decisions.decision import check_broker_epoch
+from metadata_quorum.decisions.weight import weight
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataImage
 from metadata_quorum.liveness import BrokerLiveness
@@ -31,7 +33,7 @@ from metadata_quorum.model import (
     FeatureRange,
     TopicPartition,
 )
-from metadata_quorum.raft.port import Applied, Outcome, Raft
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome, Raft
 from metadata_quorum.records import (
     UserScramCredentialRecord,
     endpoint_fields,
@@ -106,6 +108,7 @@ class Controller:
         loop: asyncio.AbstractEventLoop,
         random: Random,
         now_ms: Callable[[], int],
+        blocking: Blocking,
     ) -> None:
         self.node_id = node_id
         self.config = config
@@ -114,6 +117,7 @@ class Controller:
         self._loop = loop
         self._random = random
         self._now_ms = now_ms
+        self._blocking = blocking
         sessions = BrokerSessions(config.broker_session_timeout_ms / 1000, config.link_grace_ms / 1000)
         self._liveness = BrokerLiveness(sessions, loop, lambda: self.image, self._propose_fence)
         self._term = -1
@@ -446,17 +450,11 @@ class Controller:
         if election_type not in (c.ELECTION_PREFERRED, c.ELECTION_UNCLEAN):
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
         self._check_active()
-        chosen = partitions
-        if chosen is None:
-            chosen = [TopicPartition(topic.name, p) for topic, p, _ in self.image.each_partition()]
-        names = tuple(c.PartitionName(topic=tp.topic, partition=tp.partition) for tp in chosen)
-        reply = await self._run(
-            c.ElectLeaders(election_type=election_type, partitions=names), False, timeout_ms
+        names = tuple(c.PartitionName(topic=tp.topic, partition=tp.partition) for tp in partitions or ())
+        command = c.ElectLeaders(
+            election_type=election_type, partitions=names, all_partitions=partitions is None
         )
-        results = cast(tuple[ElectionResult, ...], reply)
-        if partitions is None:
-            return tuple(r for r in results if r.error is not ErrorCode.ELECTION_NOT_NEEDED)
-        return results
+        return cast(tuple[ElectionResult, ...], await self._run(command, False, timeout_ms))
 
     async def alter_reassignments(
         self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None
@@ -550,7 +548,10 @@ class Controller:
         """Propose, or only judge against what is committed now."""
         self._check_active()
         if validate_only:
-            return decide(self.image, command).reply
+            image = self.image
+            if weight(image, command) <= QUICK_WEIGHT:
+                return decide(image, command).reply
+            return (await self._blocking(lambda _: decide(image, command))).reply
         return await self._propose(command, timeout_ms)
 
     async def _propose(self, command: c.Command, timeout_ms: int | None = None) -> Any:

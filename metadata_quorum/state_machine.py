@@ -40,10 +40,12 @@ from metadata_quorum.decisions import (
     topics,
 )
 from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.weight import weight
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
 from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
+from metadata_quorum.raft.port import QUICK_WEIGHT
 from metadata_quorum.records import LeaderChangeMessage, Voter, encode, encode_control
 from metadata_quorum.replies import Claimed, Refused
 from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
@@ -82,24 +84,9 @@ _DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisi
     c.DeleteAcls: acls.delete_acls,
 }
 
-
-_LOOK_AT_ALL: Final = frozenset(
-    {
-        c.RegisterBroker,
-        c.UnregisterBroker,
-        c.FenceBroker,
-        c.UnfenceBroker,
-        c.BeginControlledShutdown,
-        c.FailLogDirs,
-        c.IncrementalAlterConfigs,
-        c.AlterConfigs,
-    }
-)
-"""Commands that may go through all partitions."""
-QUICK_PARTITIONS: Final = 500
-"""So many take some 15 ms, if all of them change."""
 QUICK_BYTES: Final = 16_384
 """A command as long as this names some 500 partitions."""
+_BYTES_OF_ONE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +161,18 @@ class MetadataStateMachine:
         """Take one committed command; the reply is one of replies.py, or a tuple of them."""
         return self._adopt(self._judged(index, term, command))
 
-    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
-        """What looks at every partition of a large cluster, or names very many, is judged beside the loop:
-        the image that it is judged by does not change."""
-        wide = c.type_of(command) in _LOOK_AT_ALL and self.image.partition_count > QUICK_PARTITIONS
-        if not wide and len(command) <= QUICK_BYTES:
-            return None
+    def weight(self, command: bytes) -> int:
+        """Of what the command makes of the image as it is. Long ones are not even read for that."""
+        if len(command) > QUICK_BYTES:
+            return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
+        try:
+            return weight(self.image, c.decode(command).command)
+        except ValueError:
+            return 1  # refused
 
-        def work() -> Callable[[], object]:
-            return partial(self._adopt, self._judged(index, term, command))
-
-        return work
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
+        """Beside the loop: the image that it is judged by does not change meanwhile."""
+        return partial(self._adopt, self._judged(index, term, command))
 
     def _adopt(self, judged: _Judged) -> object:
         """It comes true; the reply."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
-from metadata_quorum.acls import entry_problem, filter_problem, matches, rule_of
+from metadata_quorum.acls import PatternType, entry_problem, filter_problem, matches, rule_of
 from metadata_quorum.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -37,9 +38,13 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
     """One result per filter: what it matched. What two filters match is named by both, and removed once."""
     results = []
     gone: dict[UUID, None] = {}
+    by_name: dict[str | None, list[AccessControlEntryRecord]] = {}
+    for acl in image.acls.values():
+        by_name.setdefault(acl.resource_name, []).append(acl)
     for wanted in command.filters:
         try:
-            found = _found(image, wanted)
+            among = image.acls.values() if is_wide(wanted) else by_name.get(wanted.resource_name, ())
+            found = _found(among, wanted)
             if len(gone) + len(found) > MAX_DELETED_AT_ONCE:
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST,
@@ -52,9 +57,15 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
     return Decision([RemoveAccessControlEntryRecord(id=each) for each in gone], tuple(results))
 
 
-def _found(image: MetadataImage, wanted: AclFilter) -> tuple[AccessControlEntryRecord, ...]:
+def is_wide(wanted: AclFilter) -> bool:
+    """Whether entries of more than one resource's name can match, so that all have to be looked at."""
+    return wanted.resource_name is None or wanted.pattern_type == PatternType.MATCH
+
+
+def _found(
+    among: Iterable[AccessControlEntryRecord], wanted: AclFilter
+) -> tuple[AccessControlEntryRecord, ...]:
     if (problem := filter_problem(wanted)) is not None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
     # In one order on every node, however it came by its image.
-    known = (image.acls[acl_id] for acl_id in sorted(image.acls))
-    return tuple(acl for acl in known if matches(wanted, acl))
+    return tuple(sorted((acl for acl in among if matches(wanted, acl)), key=lambda acl: acl.id.bytes))

@@ -286,17 +286,24 @@ def elect_leaders(image: MetadataImage, command: ElectLeaders) -> Decision:
     decision = Decision()
     results = []
     decided: set[TopicPartition] = set()
-    for name in command.partitions:
-        tp = TopicPartition(name.topic, name.partition)
+    for tp in _meant(image, command):
         if tp in decided:
             continue
         decided.add(tp)
         error, message, record = _elect_one(image, tp, command.election_type)
+        if command.all_partitions and error is ErrorCode.ELECTION_NOT_NEEDED:
+            continue
         results.append(ElectionResult(tp.topic, tp.partition, error, message))
         if record is not None:
             decision.records.append(record)
     decision.reply = tuple(results)
     return decision
+
+
+def _meant(image: MetadataImage, command: ElectLeaders) -> Iterator[TopicPartition]:
+    if command.all_partitions:
+        return (TopicPartition(topic.name, partition_id) for topic, partition_id, _ in image.each_partition())
+    return (TopicPartition(name.topic, name.partition) for name in command.partitions)
 
 
 def _elect_one(

@@ -22,6 +22,8 @@ METADATA_VERSION: Final = "metadata.version"
 OLDEST_SAME_RECORDS: Final = 23
 """4.0-IV1: the last metadata.version up to 27 that brought new records. Below, some could not be kept."""
 
+Ranges = dict[str, tuple[int, int]]
+
 _FOR_ALL: Final = "The update failed for all features since the following feature had an error: "
 
 
@@ -37,8 +39,9 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
     """Raises `BrokerError`, INVALID_UPDATE_VERSION, where one of them cannot be."""
     decision = Decision()
     wanted = {update.name: update for update in command.updates}  # of two for one feature the later counts
+    nodes = list(_nodes(image, command))
     for update in wanted.values():
-        problem = _problem(image, command, update)
+        problem = _problem(image, nodes, update)
         if problem is not None:
             raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION, _FOR_ALL + problem)
         if update.level != image.features.get(update.name, 0):
@@ -46,7 +49,7 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
     return decision
 
 
-def _problem(image: MetadataImage, command: UpdateFeatures, update: FeatureUpdate) -> str | None:
+def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: FeatureUpdate) -> str | None:
     name, level = update.name, update.level
     told = f"Invalid update version {level} for feature {name}. "
     present = image.features.get(name, 0)
@@ -54,7 +57,7 @@ def _problem(image: MetadataImage, command: UpdateFeatures, update: FeatureUpdat
         return told + "The controller does not support the given upgrade type."
     if level < 0:
         return told + "A feature version cannot be less than 0."
-    for node, features in _nodes(image, command):
+    for node, features in nodes:
         low, high = features.get(name, (0, 0))
         if not low <= level <= high:
             runs = f"only supports versions {low}-{high}" if high else "does not support this feature."
@@ -74,9 +77,6 @@ def _problem(image: MetadataImage, command: UpdateFeatures, update: FeatureUpdat
             else "Refusing to perform the requested downgrade because it might delete metadata information."
         )
     return None
-
-
-Ranges = dict[str, tuple[int, int]]
 
 
 def _nodes(image: MetadataImage, command: UpdateFeatures) -> Iterator[tuple[str, Ranges]]:

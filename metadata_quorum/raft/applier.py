@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from metadata_quorum.errors import ExitCode, FatalError
@@ -22,7 +23,7 @@ from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind
-from metadata_quorum.raft.port import Background, StateMachine
+from metadata_quorum.raft.port import QUICK_WEIGHT, Background, StateMachine
 from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
 
 T = TypeVar("T")
@@ -42,6 +43,8 @@ class Applier:
         self._writing = False
         self.busy = False
         """A command or a snapshot is being taken in beside the loop."""
+        self._spent = 0
+        """The weight of what was applied in this turn."""
         self._machine = machine
         self._journal = journal
         self._store = store
@@ -72,12 +75,23 @@ class Applier:
         if command[0] != EntryKind.COMMAND:
             take(lambda: None)
             return
-        work = self._machine.prepare(index, term, command[1:])
-        if work is None:
+        weight = self._machine.weight(command[1:])
+        self._spent += weight
+        if weight <= QUICK_WEIGHT:
             take(lambda: self._machine.apply(index, term, command[1:]))
             return
         self.busy = True
-        self._beside(lambda: _never_raising(f"index {index}", work), take)
+        prepare = partial(self._machine.prepare, index, term, command[1:])
+        self._beside(lambda: _never_raising(f"index {index}", prepare), take)
+
+    @property
+    def may_apply(self) -> bool:
+        """Whether the next entry is to be applied now: what a restart or a burst brings is shared out over
+        many turns, between which messages go out."""
+        return not self.busy and self._spent < QUICK_WEIGHT
+
+    def begin_turn(self) -> None:
+        self._spent = 0
 
     def compare(self, index: int, digest: int) -> None:
         """The leader applied up to `index` and has this hash; so must we, now or when we get there."""

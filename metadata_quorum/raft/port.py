@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+QUICK_WEIGHT: Final = 500
+"""So much is applied in some 15 ms."""
 
 
 class Outcome(Enum):
@@ -44,9 +47,13 @@ class StateMachine(Protocol):
         """Take one committed command; return the proposer's answer. Called in index order,
         exactly once per index since the last `restore` or start."""
 
-    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
-        """None: the command is quick to `apply`. Else what is to be done beside the loop; what that returns
-        applies the command, on the loop. Nothing else is applied or restored meanwhile."""
+    def weight(self, command: bytes) -> int:
+        """How long `apply` takes. What weighs more than QUICK_WEIGHT is prepared beside the loop, and no more
+        than that is applied in one turn."""
+
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
+        """Beside the loop: decide what the command leads to; what is returned applies it, on the loop.
+        Nothing else is applied or restored meanwhile."""
 
     def snapshot(self) -> Callable[[], bytes]:
         """The whole state as of the last applied command. The bytes are made by what is returned, beside

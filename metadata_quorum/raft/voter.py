@@ -213,7 +213,9 @@ class SyncObjRaft(Raft):
             self._append_proposals()
             self._journal.sync()
             self._following.commit()
+            self._applier.begin_turn()
             self._core.run_tick(now)
+            self._work |= not self._applier.busy and self._core.last_applied < self._core.commit_index
             if self._core.is_leader:
                 self._leading.replicate(now)
             self._proposals.expire(now)
@@ -400,7 +402,7 @@ class SyncObjRaft(Raft):
 
     def apply_entry(self, command: bytes) -> None:
         """The next committed entry is to be applied."""
-        if not self._applier.busy:
+        if self._applier.may_apply:
             self._applier.apply(command, self._applied)
 
     def _applied(self, index: int, term: int, result: object) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from metadata_quorum import commands as c
+from metadata_quorum.blocking import NOT_SERVING
 from metadata_quorum.controller import Controller, ControllerConfig
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata_log import MetadataLog
@@ -94,7 +95,13 @@ class Node:
             loop=asyncio.get_event_loop(),
             random=Random(1),
             now_ms=lambda: 1_700_000_000_000,
+            blocking=self._beside,
         )
+        self.judged_beside: list[object] = []
+
+    async def _beside(self, work):
+        self.judged_beside.append(work(NOT_SERVING))
+        return self.judged_beside[-1]
 
     async def lead(self) -> None:
         self.raft.lead()
@@ -417,6 +424,10 @@ async def test_topics_defaults_growth_and_deletion() -> None:
     await node.lead()
     await node.brokers(1, 2)
     (dry,) = await node.controller.create_topics([CreatableTopic("t")], validate_only=True)
+    assert node.judged_beside == []
+    (large,) = await node.controller.create_topics([CreatableTopic("large", 5000)], validate_only=True)
+    assert large.partitions == 5000
+    assert len(node.judged_beside) == 1
     assert (dry.error, dry.partitions, dry.replication_factor) == (ErrorCode.NONE, 3, 2)
     assert "t" not in node.controller.image.topics_by_name
     (made,) = await node.controller.create_topics([CreatableTopic("t", configs={"retention.ms": "5"})])

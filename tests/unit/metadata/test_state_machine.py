@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+from uuid import UUID
 
 import pytest
 
 from metadata_quorum import commands as c
-from metadata_quorum.decisions import producer_ids
+from metadata_quorum import state_machine
+from metadata_quorum.decisions import acls, producer_ids
+from metadata_quorum.decisions.weight import WEIGHTS
 from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.metadata_log import MetadataLog
 from metadata_quorum.model import LeaderRecoveryState, PartitionRegistration
-from metadata_quorum.records import PartitionChangeRecord
+from metadata_quorum.raft.port import QUICK_WEIGHT
+from metadata_quorum.records import AccessControlEntryRecord, PartitionChangeRecord
 from metadata_quorum.replies import Refused
 from metadata_quorum.state_machine import MetadataStateMachine
 from tests.metadata_machine import DIRECTORY, Machine
@@ -163,9 +167,8 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
     fence = c.FenceBroker(broker_id=3, broker_epoch=broker.broker_epoch)
     data = c.encode(c.Proposal(1, 1, fence))
     before = machine.image
-    work = machine.machine.prepare(90, 1, data)
-    assert work is not None
-    adopt = work()
+    assert machine.machine.weight(data) > QUICK_WEIGHT
+    adopt = machine.machine.prepare(90, 1, data)
     assert machine.image is before
     assert adopt() == twin.machine.apply(90, 1, data)
     assert machine.image == twin.image
@@ -173,10 +176,78 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
     assert machine.machine.rolling_hash == twin.machine.rolling_hash
     assert machine.log.read(before.offset + 1, 1 << 30) == twin.log.read(before.offset + 1, 1 << 30)
     small = c.encode(c.Proposal(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
-    assert machine.machine.prepare(91, 1, small) is None
-    assert ready(1).machine.prepare(91, 1, data) is None
+    assert machine.machine.weight(small) <= QUICK_WEIGHT
+    assert ready(1).machine.weight(data) <= QUICK_WEIGHT
     many = c.ElectLeaders(
         election_type=0, partitions=tuple(c.PartitionName(topic="t" * 20, partition=p) for p in range(1000))
     )
-    assert machine.machine.prepare(91, 1, c.encode(c.Proposal(1, 1, many))) is not None
-    assert machine.machine.prepare(91, 1, b"\x7f") is None
+    assert machine.machine.weight(c.encode(c.Proposal(1, 1, many))) > QUICK_WEIGHT
+    assert machine.machine.weight(b"\x7f") <= QUICK_WEIGHT
+
+
+def test_every_command_has_a_weight() -> None:
+    assert WEIGHTS.keys() == state_machine._DECISIONS.keys()
+
+
+def test_a_command_weighs_what_it_makes() -> None:
+    """A few bytes may make ten thousand partitions, or go through all there are."""
+    machine = ready(1, 2, 3)
+    machine.create("t", 1000, 1)
+    machine.run(c.CreateAcls(acls=tuple(acl(n, f"t{n}") for n in range(1000))))
+
+    def beside(command: c.Command) -> bool:
+        return machine.machine.weight(c.encode(c.Proposal(1, 1, command))) > QUICK_WEIGHT
+
+    def topics(partitions: int, count: int = 1) -> c.CreateTopics:
+        new = c.NewTopic(name="n", topic_id=UUID(int=9), partitions=partitions, replication_factor=1)
+        return c.CreateTopics(topics=(new,) * count)
+
+    def grown(count: int) -> c.CreatePartitions:
+        return c.CreatePartitions(topics=(c.NewPartitions(name="t", count=count),))
+
+    assert beside(topics(10_000))
+    assert beside(topics(100, 100))
+    assert not beside(topics(100))
+    assert beside(grown(2000))
+    assert not beside(grown(1001))
+    assert beside(c.DeleteTopics(topic_ids=(machine.image.topics_by_name["t"].id,)))
+    assert beside(c.ElectLeaders(election_type=0, all_partitions=True))
+    assert not beside(c.ElectLeaders(election_type=0, partitions=(c.PartitionName(topic="t", partition=0),)))
+    assert beside(c.DeleteAcls(filters=(acl_filter("t0"),)))
+    assert not beside(c.CreateAcls(acls=(acl(2000, "t"),)))
+    levels = tuple(c.FeatureUpdate(name=f"f{n}", level=1) for n in range(200))
+    assert beside(c.UpdateFeatures(controller_id=1, updates=levels, supported=()))
+
+
+def test_acls_are_gone_through_for_filters_that_mean_many_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    judge = acls.matches
+
+    def counted(wanted, entry):
+        nonlocal looked
+        looked += 1
+        return judge(wanted, entry)
+
+    monkeypatch.setattr(acls, "matches", counted)
+    machine = ready(1)
+    machine.run(c.CreateAcls(acls=tuple(acl(1000 - n, f"t{n}") for n in range(1000))))
+    wanted = (*(acl_filter(f"t{n}") for n in range(500)), acl_filter(None))
+    results = machine.run(c.DeleteAcls(filters=wanted))
+    assert looked == 1500
+    assert [len(each.deleted) for each in results] == [*[1] * 500, 1000]
+    assert [each.id.int for each in results[-1].deleted] == list(range(1, 1001))
+    assert not machine.image.acls
+
+
+def acl(number: int, name: str) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=UUID(int=number), resource_type=2, resource_name=name, pattern_type=3,
+        principal="User:u", host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+
+
+def acl_filter(name: str | None) -> c.AclFilter:
+    return c.AclFilter(
+        resource_type=2, resource_name=name, pattern_type=3, principal=None, host=None, operation=1,
+        permission_type=1,
+    )  # fmt: skip

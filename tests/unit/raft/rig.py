@@ -22,7 +22,7 @@ from chaos.sim.durable_voter import DurableVoter
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import EntryKind, Message, decode
-from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
 DIRECTORY = "/quorum"
@@ -43,10 +43,11 @@ class Machine:
         self.values.append(command)
         return b"did " + command
 
-    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Callable[[], object]] | None:
-        if not command.startswith(b"slow"):
-            return None
-        return lambda: lambda: self.apply(index, term, command)
+    def weight(self, command: bytes) -> int:
+        return QUICK_WEIGHT + 1 if command.startswith(b"slow") else 1
+
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
+        return lambda: self.apply(index, term, command)
 
     def snapshot(self) -> Callable[[], bytes]:
         values = list(self.values)

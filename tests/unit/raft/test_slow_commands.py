@@ -6,7 +6,7 @@ import pytest
 
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.messages import Ack, AppendReply, decode
-from metadata_quorum.raft.port import Outcome
+from metadata_quorum.raft.port import QUICK_WEIGHT, Outcome
 from tests.unit.raft.rig import Rig
 
 
@@ -104,3 +104,25 @@ def test_busy_is_no_answer_about_the_log() -> None:
     assert follower.next_index == before
     assert rig.rafts[1].is_leader
     assert not [f for f in rig.messages(2, 1, AppendReply) if decode(f).message.ack == Ack.BUSY]
+
+
+def test_what_a_restart_brings_is_shared_out_over_many_turns() -> None:
+    """Each as quick as may be, together they would stop the loop."""
+    rig = Rig(voters=1)
+    rig.elect(1)
+    rig.rafts[1]._machine.weight = lambda command: QUICK_WEIGHT // 10
+    values = [b"%d" % n for n in range(100)]
+    ends = rig.propose(1, *values)
+    rig.tick(1)
+    raft, machine = rig.rafts[1], rig.machines[1]
+    turns = 0
+    while len(machine.values) < len(values):
+        applied = len(machine.values)
+        assert raft.next_tick_in() == 0.0
+        rig.tick(1)
+        assert 0 < len(machine.values) - applied <= 10
+        turns += 1
+    assert turns >= 9
+    assert machine.values == values
+    rig.tick(1)
+    assert rig.committed(ends)
