@@ -37,6 +37,8 @@ class CleanerHost(Protocol):
 
     def fault(self, work: str, error: Exception) -> None: ...
 
+    def give_up(self, partition: Partition, work: str, error: Exception) -> None: ...
+
 
 class LogCleaner:
     """See the module."""
@@ -94,12 +96,10 @@ class LogCleaner:
         log = partition.log
         now_ms = self._now_ms()
         work = log.plan_cleaning(dirt, now_ms, self.max_map_bytes)
-        replaced = False
         try:
             await self._blocking(work.run)
             gone = partition.removed or partition.offline or partition.log is not log
-            replaced = not gone and log.replace(work, now_ms)
-            if not replaced:
+            if gone or not log.replace(work, now_ms):
                 await self._blocking(work.discard)
                 return
             await self._blocking(partial(log.disk.sync_dir, log.directory))
@@ -108,14 +108,15 @@ class LogCleaner:
                 self._host.delete_files(partition, log.take_deletions())
                 await self._checkpoint(partition)
         except OSError as error:
-            here = not partition.removed and partition.log is log and (replaced or log.has_still(work))
+            here = not partition.removed and partition.log is log and not work.cancelled
             if here:  # else its files went away meanwhile
-                self._host.storage_failed(partition, error, in_doubt=replaced)
-            if not replaced:
-                await self._discard(work)
+                self._host.storage_failed(partition, error, in_doubt=work.replacing)
+            await self._discard(work)
         except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
-            self._give_up(partition, error)
-            if not replaced:
+            if work.replacing:
+                self._host.give_up(partition, "the cleaning", error)
+            else:
+                self._give_up(partition, error)
                 await self._discard(work)
         else:
             logger.info("%s", _told(partition, work))

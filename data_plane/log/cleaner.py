@@ -15,6 +15,9 @@
 What one pass does hangs together (a tombstone may go because every older value goes): so the new segments
 get their `.swap` names one after another from the oldest on, each durable before the next.
 
+A log that is cut, or loses a segment, meanwhile cancels the pass first: no `.swap` stands beside records that
+came after it. Once `log.replace` has begun there is no way back: the old ones go, the new ones are the log.
+
 A batch that cannot be opened ends the pass with UncleanableError; the log stays as it was.
 
 Way of the data: data_plane/cleaning.py chooses the log -> here -> log -> recovery.py after a crash.
@@ -26,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import Final, TypeVar
 
 from data_plane.log import aborted as txn_index
@@ -113,7 +117,6 @@ class CleanWork:
     dirt: Dirt
     now_ms: int
     producers: Mapping[int, LastBatch]
-    generation: int  # of the log's truncations
     aborted: Sequence[AbortedTransaction] = ()
     max_map_bytes: int = DEFAULT_MAP_BYTES
     replacements: list[Replacement] = field(default_factory=list)
@@ -121,10 +124,14 @@ class CleanWork:
     """The first offset that is dirty now."""
     last_removed_marker: int = -1
     """A snapshot from before it may tell of a transaction whose end the log does not show any more."""
+    cancelled: bool = False
+    replacing: bool = False
+    """The new segments are the log's, or on their way to be: they are not to be discarded."""
+    _naming: Lock = field(default_factory=Lock)
 
     def run(self, may_block: MayBlock) -> None:
-        """Read and write; on return the new segments are durable under their `.swap` names. Raises OSError,
-        and UncleanableError; then `discard` what has been made."""
+        """Read and write; on return the new segments are durable under their `.swap` names, unless the work
+        was cancelled. Raises OSError, and UncleanableError; then `discard` what has been made."""
         latest, self.cleaned_to = self._newest_offsets()
         cleaning = Pass(
             latest,
@@ -140,18 +147,37 @@ class CleanWork:
             self._rewrite(group, group_end, cleaning, may_block)
         self.last_removed_marker = max(cleaning.removed_markers, default=-1)
         for replacement in self.replacements:
-            replacement.new.rename(files.SWAP, before_log=partial(self._sync_names, may_block))
+            replacement.new.rename_indexes(files.SWAP)
             self._sync_names(may_block)
+            with self._naming:
+                if self.cancelled:
+                    return
+                replacement.new.rename(files.SWAP)
+            self._sync_names(may_block)
+
+    def cancel(self) -> None:
+        """The log is about to change beneath the new segments (`run` may be at work meanwhile): none has a
+        name any more, nor gets one, that a start takes for the truth. Durable with the log's next flush."""
+        with self._naming:
+            self.cancelled = True
+            for replacement in self.replacements:
+                log = files.path_of(self.directory, replacement.new.base_offset, files.LOG)
+                self.disk.remove(log + files.SWAP)
 
     def _sync_names(self, may_block: MayBlock) -> None:
         self.disk.sync_dir(self.directory, may_block)
 
     def discard(self, may_block: MayBlock) -> None:
-        """Remove the new segments: the log has changed beneath them."""
+        """Remove the new segments, durably: the log has changed beneath them, or they could not be made. Not
+        those that are half of the log, perhaps: the next start ends what has begun."""
+        if self.replacing:
+            return
+        self.cancel()
         for replacement in self.replacements:
-            replacement.new.close()
             for path in replacement.new.paths:
                 self.disk.remove(path)
+            replacement.new.let_go()
+        self._sync_names(may_block)
 
     def _newest_offsets(self) -> tuple[dict[bytes, int], int]:
         """Key -> newest offset over the dirty part, as far as memory allows; and how far that was."""

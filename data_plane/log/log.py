@@ -82,6 +82,7 @@ class Log:
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
+        self._cleaning: CleanWork | None = None  # in the executor; its segments are as it found them
         self._just_sealed: list[Segment] = []  # since the last flush; held open for the next one
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
@@ -403,6 +404,7 @@ class Log:
         """Drop every batch that reaches `offset`; False where there is none."""
         if offset >= self.log_end_offset:
             return False
+        self._cancel_cleaning()
         if offset < self._segments.peekitem(0)[0]:
             self.truncate_fully_and_start_at(offset)
             return True
@@ -499,6 +501,7 @@ class Log:
             self._deletions.append(Deletion(self.disk, [snapshot + files.DELETED], due_ms, 0))
 
     def _set_aside(self, segment: Segment, due_ms: int) -> None:
+        self._cancel_cleaning()
         segment.rename(files.DELETED)
         if segment in self._just_sealed:
             self._just_sealed.remove(segment)
@@ -517,29 +520,31 @@ class Log:
             producer_id: LastBatch(state.batches[-1].last_offset if state.batches else -1, state.epoch)
             for producer_id, state in self.producers.states.items()
         }
-        return CleanWork(
+        self._cleaning = CleanWork(
             self.disk,
             self.directory,
             self.config,
             dirt,
             now_ms,
             producers,
-            self._truncations,
             tuple(self.aborted.entries),
             max_map_bytes,
         )
+        return self._cleaning
 
-    def has_still(self, work: CleanWork) -> bool:
-        """Whether the segments of a cleaning are there as they were, none of them cut or deleted since."""
-        return work.generation == self._truncations and all(
-            self._segments.get(segment.base_offset) is segment for segment in work.dirt.segments
-        )
+    def _cancel_cleaning(self) -> None:
+        """A segment is about to be cut or deleted."""
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            self._cleaning = None
 
     def replace(self, work: CleanWork, now_ms: int) -> bool:
         """Put the cleaned segments in the place of the old ones; False where those are no longer there
         (truncated, deleted): then nothing is changed."""
-        if not self.has_still(work):
+        if self._cleaning is not work or work.cancelled:
             return False
+        self._cleaning = None
+        work.replacing = True
         due_ms = now_ms + self.config.file_delete_delay_ms
         for replacement in work.replacements:
             first, *others = replacement.old

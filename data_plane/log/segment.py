@@ -217,25 +217,35 @@ class Segment:
         """Of the log and its three indexes, as they are named now. There may be no index of transactions."""
         return self.path, self.offset_index.path, self.time_index.path, self.txn_index_path
 
-    def rename(self, suffix: str, before_log: Callable[[], None] = lambda: None) -> None:
+    def rename(self, suffix: str) -> None:
         """Give the files another suffix; what has them open keeps reading them.
 
         The log last: a `.log.swap` stands for all of them, whatever step a crash left undone.
         """
-        disk, old = self._disk, self._suffix
-        self._suffix = suffix
-        for path in reversed(self.paths):
-            if path == self.path:
-                before_log()
-            if disk.exists(path):
-                disk.rename(path, path.removesuffix(old) + suffix)
-        self._rename_paths(lambda path: path.removesuffix(old) + suffix)
+        self.rename_indexes(suffix)
+        path = self.path.removesuffix(self._suffix) + suffix
+        self._disk.rename(self.path, path)
+        self.path, self._suffix = path, suffix
+
+    def rename_indexes(self, suffix: str) -> None:
+        """The first part of `rename`, which goes on from there."""
+
+        def renamed(path: str) -> str:
+            return path.removesuffix(self._suffix).removesuffix(suffix) + suffix
+
+        for path in reversed(self.paths[1:]):
+            if path != renamed(path) and self._disk.exists(path):
+                self._disk.rename(path, renamed(path))
+        self.txn_index_path = renamed(self.txn_index_path)
+        for index in (self.offset_index, self.time_index):
+            index.path = renamed(index.path)
 
     def moved_to(self, directory: str) -> None:
         """Its directory has another name."""
-        self._rename_paths(lambda path: f"{directory}/{path.rpartition('/')[2]}")
 
-    def _rename_paths(self, renamed: Callable[[str], str]) -> None:
+        def renamed(path: str) -> str:
+            return f"{directory}/{path.rpartition('/')[2]}"
+
         self.path = renamed(self.path)
         self.txn_index_path = renamed(self.txn_index_path)
         for index in (self.offset_index, self.time_index):

@@ -20,6 +20,7 @@ from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
+from tests.logs import open_log, read_all
 from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop
@@ -226,6 +227,27 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
         assert not partition.offline
         names = cluster.disks[1].list("/data/t-0")
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("operation", ["rename", "sync_dir"])
+@in_loop
+async def test_a_cleaning_that_fails_while_it_takes_the_logs_place_loses_nothing(operation, code):
+    for after in range(0, 40, 3):
+        cluster = Cluster(1, log_defaults=SMALL_SEGMENTS)
+        boundary_of(cluster)
+        partitions = cluster.brokers[1].partitions
+        cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        partition = cluster.leader()
+        for i in range(6):
+            keyed = encode_batch([Record(key=b"k%d" % i, value=b"v" * 150, timestamp=NOW_MS)])
+            partition.append_as_leader(bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
+        before = read_all(partition.log)
+        cluster.disks[1].fail(operation, code, path_part="/t-0", after=after)
+        await partitions._cleaner.sweep()
+        await cluster.crash(1)
+        cluster.disks[1].heal()
+        assert read_all(open_log("/data/t-0", SMALL_SEGMENTS, disk=cluster.disks[1])) == before, after
 
 
 # ---- what is not the disk's fault

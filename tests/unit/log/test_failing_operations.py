@@ -1,0 +1,74 @@
+"""One operation of the disk fails, once; the log goes on, or stops. What was acknowledged is there again
+after the process's death."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.log import Log
+from metadata_quorum.blocking import MayBlock
+from tests.logs import NOW_MS, open_log, read_all
+from tests.may_block import MAY_BLOCK
+from tests.unit.log.test_compaction import COMPACT, put
+
+PATH = "/d/t-0"
+
+pytestmark = pytest.mark.row("L7")
+
+
+def flush(log: Log) -> None:
+    work = log.prepare_flush()
+    if work is not None:
+        work.run(MAY_BLOCK)
+        log.flush_done(work)
+
+
+def compactable(disk: SimDisk) -> Log:
+    disk.make_dirs("/d")
+    log = open_log(PATH, COMPACT, disk=disk)
+    for i in range(8):
+        put(log, (b"k%d" % i, b"old" * 60))
+    flush(log)
+    return log
+
+
+def cut_and_led_anew(log: Log) -> None:
+    log.truncate_to(0)
+    for deletion in log.take_deletions():
+        deletion.run(MAY_BLOCK)
+    put(log, (b"new", b"flushed and acknowledged"))
+    flush(log)
+
+
+def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
+    disk = SimDisk()
+    log = compactable(disk)
+    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work.run(MAY_BLOCK)
+    cut_and_led_anew(log)
+    for left in (disk.durable_clone(), disk):
+        left.kill()
+        assert read_all(open_log(PATH, COMPACT, disk=left)) == [(0, b"flushed and acknowledged")]
+
+
+@pytest.mark.parametrize("sync", range(8))
+def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
+    disk = SimDisk()
+    log = compactable(disk)
+    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    sync_dir, synced = disk.sync_dir, []
+
+    def meanwhile(path: str, may_block: MayBlock) -> None:
+        sync_dir(path, may_block)
+        synced.append(path)
+        if len(synced) == sync + 1:
+            cut_and_led_anew(log)
+
+    disk.sync_dir = meanwhile
+    work.run(MAY_BLOCK)
+    assert len(synced) > sync
+    disk.sync_dir = sync_dir
+    for left in (disk.durable_clone(), disk):
+        left.kill()
+        assert read_all(open_log(PATH, COMPACT, disk=left)) == [(0, b"flushed and acknowledged")]
