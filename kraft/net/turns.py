@@ -11,6 +11,7 @@ and take turns for the rest. Between two of them the loop is everybody else's.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,8 +23,12 @@ SHARE_S: Final = 0.005
 class Turns:
     """Of one server."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """The loop's own time does not go on within a turn."""
         self._loop = loop
+        self._stopwatch = stopwatch
         self._waiting: dict[Callable[[], None], None] = {}
         """In the order in which they came; each once."""
         self._is_open = False
@@ -41,12 +46,12 @@ class Turns:
         return True
 
     def _is_over(self) -> bool:
-        return self._left <= 0 or self._loop.time() >= self._ends
+        return self._left <= 0 or self._stopwatch() >= self._ends
 
     def _open(self) -> None:
         self._is_open = True
         self._left = SHARE
-        self._ends = self._loop.time() + SHARE_S
+        self._ends = self._stopwatch() + SHARE_S
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:

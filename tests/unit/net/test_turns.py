@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
 
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
 from kraft.net.server import OPEN, Door
-from kraft.net.turns import SHARE
-from tests.unit.net.harness import on_a_loop
+from kraft.net.turns import SHARE, SHARE_S, Turns
+from tests.unit.net.harness import on_a_loop, until
 from tests.unit.net.test_server_limits import framed, node
 
 pytestmark = pytest.mark.row("P7")
@@ -63,3 +64,24 @@ def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
     assert account.held_bytes == sum(map(len, frames))
     scratch[:3] = b"\0\1x"
     assert list(reader.received(3)) == [b"x"]
+
+
+@on_a_loop
+async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_goes_on_in_the_next():
+    now = 0.0
+    turns = Turns(asyncio.get_running_loop(), lambda: now)
+    went_on: list[str] = []
+    assert turns.lets_go_on(lambda: None)
+    now += SHARE_S
+    for name in ("first", "second", "third"):
+
+        def go_on(name: str = name) -> None:
+            nonlocal now
+            went_on.append(name)
+            now += SHARE_S
+
+        assert not turns.lets_go_on(go_on)
+    for number in range(1, 4):
+        await asyncio.sleep(0)
+        assert len(went_on) <= number  # one is all that there is time for
+    await until(lambda: went_on == ["first", "second", "third"])
