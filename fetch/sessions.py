@@ -14,6 +14,7 @@ Read by reader.py, parked by delayed_fetch.py.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -30,6 +31,8 @@ from fetch.messages import (
 from metadata_quorum.errors import BrokerError, ErrorCode
 
 MIN_EVICTION_SECONDS: Final = 120.0
+MAX_PARTITIONS: Final = 250_000
+"""Over all sessions, whether they exist or not: some 75 MB."""
 
 Key = tuple[UUID | str, int]
 
@@ -193,6 +196,8 @@ class FetchSession:
             self.parked.supersede()
         for partition in self.partitions.values():
             partition.leave()
+        # Each holds the session: what is large goes now, and not when cycles are looked for.
+        self.partitions, self.dirty = {}, {}
 
 
 class SessionCache:
@@ -200,14 +205,28 @@ class SessionCache:
 
     When it is full, a new session takes the place of one that has not been used for long; else a
     follower's takes a consumer's; else a larger one takes the smallest of its kind that has lived
-    for long. Where none gives way, the fetch is answered without a session. A session ends with the
+    for long. It is full, too, when its sessions have so many partitions together as it may
+    remember. Where none gives way, the fetch is answered without a session. A session ends with the
     connection that it was used on last (api/fetch): what nobody comes back for would stand at its
     partitions, and be told of every append, until the cache is full.
     """
 
-    def __init__(self, slots: int, rng: random.Random, *, prompt: bool = False) -> None:
-        """`prompt`: consumers read from followers, which must know a new high watermark at once."""
+    def __init__(
+        self,
+        slots: int,
+        rng: random.Random,
+        *,
+        prompt: bool = False,
+        most_named: Callable[[], int] = lambda: MAX_PARTITIONS,
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
+        """`prompt`: consumers read from followers, which must know a new high watermark at once.
+        `most_named`: so many partitions a session may have; `max_partitions`: all together."""
         self._slots = slots
+        self._most_named = most_named
+        self._max_partitions = max_partitions
+        self.partitions = 0
+        """Of all sessions together."""
         self.prompt = prompt
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -228,6 +247,7 @@ class SessionCache:
                 return FetchSession(NO_SESSION, request, now)
             session = FetchSession(self._new_id(), request, now, prompt=self.prompt)
             self._sessions[session.session_id] = session
+            self.partitions += len(session.partitions)
             return session
         known = self._sessions.get(request.session_id)
         if known is None:
@@ -240,10 +260,18 @@ class SessionCache:
             # The fetcher has more to ask than it knew when it sent that one.
             known.parked.supersede()
         known.expected_epoch = next_session_epoch(request.session_epoch)
+        before = len(known.partitions)
         known.want(request, now)
+        self.partitions += len(known.partitions) - before
+        if len(known.partitions) > before and self._has_too_much(known):
+            self.drop(known.session_id)
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions to remember")
         del self._sessions[known.session_id]
         self._sessions[known.session_id] = known
         return known
+
+    def _has_too_much(self, session: FetchSession) -> bool:
+        return self.partitions > self._max_partitions or len(session.partitions) > self._most_named()
 
     def _new_id(self) -> int:
         while True:
@@ -255,16 +283,20 @@ class SessionCache:
         """End a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            self.partitions -= len(session.partitions)
             session.close()
 
     def _make_room(self, request: FetchRequest, now: float) -> bool:
         if not request.partitions or self._slots <= 0:
             return False
-        if len(self._sessions) < self._slots:
-            return True
-        oldest = next(iter(self._sessions.values()))
-        if now - oldest.last_used >= MIN_EVICTION_SECONDS:
+        while self._sessions and not self._has_room(request):
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.last_used < MIN_EVICTION_SECONDS:
+                break
             self.drop(oldest.session_id)
+        if self.partitions + len(request.partitions) > self._max_partitions:
+            return False
+        if len(self._sessions) < self._slots:
             return True
         victims = [
             s
@@ -281,3 +313,9 @@ class SessionCache:
         # Consumers before followers, then the smallest, then the least recently used.
         self.drop(min(victims, key=lambda s: (s.from_follower, len(s.partitions))).session_id)
         return True
+
+    def _has_room(self, request: FetchRequest) -> bool:
+        return (
+            len(self._sessions) < self._slots
+            and self.partitions + len(request.partitions) <= self._max_partitions
+        )

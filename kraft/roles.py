@@ -27,6 +27,7 @@ from fetch.fetchers import Fetchers
 from fetch.sessions import SessionCache
 from kraft import settings
 from kraft.api.metadata_fetch import MetadataReader
+from kraft.api.replicas import most_named
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.bootstrap import read_users
 from kraft.broker_lifecycle import BrokerIdentity, BrokerLifecycle
@@ -201,6 +202,7 @@ class BrokerRole:
                 config.max_incremental_fetch_session_cache_slots,
                 node.random,
                 prompt=config.replica_selector_class == RACK_AWARE,
+                most_named=partial(most_named, node.context),
             ),
             self.timer,
             loop,

@@ -20,24 +20,50 @@ from kraft.api.rights import reading_rights
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.config_keys import RACK_AWARE
 from kraft.context import NodeContext, RequestContext, Role
-from kraft.net.connection import Buffers
+from kraft.net.connection import Buffers, ProtocolError
 from kraft.throttling import fetched, most_fetched
+from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import settle, tell
+from metadata_quorum.supervision import awaited, settle, tell
 
 FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
+
+SMALL_BYTES: Final = 8 * 1024
+"""Of a request: to read one up to here takes less than to hand it to another thread and back."""
+PARTITION_BYTES: Final = 400
+"""What one that is asked for takes in memory until it is answered."""
 
 Unread = list[tuple[FetchedPartition, Exception]]
 """What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    request = read_fetch_request(ctx.version, body)
+    most = replicas.most_named(node)
+    if len(body) > SMALL_BYTES:
+        return awaited(node.loop, _large(node, ctx, body, most), "Fetch")
+    return _begun(node, ctx, read_fetch_request(ctx.version, body, most))
+
+
+async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
+    """Read beside the loop. No other fetch is begun on its connection meanwhile."""
+    begun = ctx.connection.begun()
+    try:
+        request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
+    except MalformedMessage as error:
+        raise ProtocolError(str(error)) from None
+    begun.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
+    reply = _begun(node, ctx, request)
+    return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+def _begun(
+    node: NodeContext, ctx: RequestContext, request: FetchRequest
+) -> Buffers | asyncio.Future[Buffers]:
     if ctx.role is Role.CONTROLLER:
         return metadata_fetch.handle(node, ctx, request)
     if node.fetches is None:

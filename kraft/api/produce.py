@@ -56,16 +56,12 @@ LEADER_ACKS: Final = 1
 _FIRST_WITH_ZSTD: Final = 7
 """Produce: before it, there was no zstd, and who speaks so may be asked by consumers who know none."""
 
-_UNKNOWN_PARTITIONS: Final = 1000
-"""A request may name so many more than this broker has, for clients whose metadata is old."""
-
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's word for a client that may write to internal topics."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    hosted = 0 if node.partitions is None else len(node.partitions)
-    request = read_produce_request(ctx.version, body, hosted + _UNKNOWN_PARTITIONS)
+    request = read_produce_request(ctx.version, body, replicas.most_named(node))
     refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
     produce = _Produce(node, ctx, request)
     turn = Turn.take(node, ctx, request, refusals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 from uuid import UUID
 
 from data_plane.partition import Partition
@@ -17,7 +18,15 @@ _NOT_HERE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
+_UNKNOWN_PARTITIONS: Final = 1000
+"""A request may name so many more than this broker has, for clients whose metadata is old."""
+
 _ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def most_named(node: NodeContext) -> int:
+    """So many partitions one request to read or write may name."""
+    return _UNKNOWN_PARTITIONS + (0 if node.partitions is None else len(node.partitions))
 
 
 def find(node: NodeContext, topic: str, topic_id: UUID, number: int) -> Partition:

@@ -35,8 +35,9 @@ from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
 from kraft.wire.primitives import (
     INT32,
+    MAX_PARTITIONS,
     array_length,
-    bounded,
+    check_count,
     compact_array_length,
     compact_string,
     read_array_length,
@@ -348,15 +349,16 @@ _WANTED_V12: Final = struct.Struct(
 )
 
 
-def read_fetch_request(version: int, body: memoryview) -> FetchRequest:
-    """From v13 on topics come by id, and their names are left empty. Raises `MalformedMessage`."""
+def read_fetch_request(version: int, body: memoryview, most: int = MAX_PARTITIONS) -> FetchRequest:
+    """From v13 on topics come by id, and their names are left empty. Raises `MalformedMessage`, also for more
+    than `most` topics or partitions, wanted or forgotten."""
     try:
-        return _read_request(version, body)
+        return _read_request(version, body, most)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedMessage(f"not a FetchRequest of version {version}: {error}") from None
 
 
-def _read_request(version: int, body: memoryview) -> FetchRequest:
+def _read_request(version: int, body: memoryview, most: int) -> FetchRequest:
     flexible = version >= FIRST_FLEXIBLE
     read_length = read_compact_array_length if flexible else read_array_length
     request = FetchRequest([], uses_topic_ids=version >= FIRST_WITH_IDS, leader_only=version < 11)
@@ -371,17 +373,18 @@ def _read_request(version: int, body: memoryview) -> FetchRequest:
         request.session_id, request.session_epoch = _SESSION.unpack_from(body, pos)
         pos += _SESSION.size
     topics, pos = read_length(body, pos)
+    check_count(topics, most)
     for _ in range(topics):
         name, topic_id, pos = _read_topic(version, body, pos)
         count, pos = read_length(body, pos)
-        bounded(len(request.partitions) + count)
+        check_count(len(request.partitions) + count, most)
         for _ in range(count):
             wanted, pos = _read_wanted(version, body, pos, name, topic_id)
             request.partitions.append(wanted)
         if flexible:
             pos = skip_tags(body, pos)
     if version >= 7:
-        pos = _read_forgotten(version, body, pos, request)
+        pos = _read_forgotten(version, body, pos, request, most)
     if version >= 11:
         rack, pos = read_compact_string(body, pos) if flexible else read_string(body, pos)
         request.rack_id = rack or ""
@@ -415,14 +418,15 @@ def _read_wanted(
     return FetchPartition(topic_id, name, index, offset, size, leader_epoch, last_epoch, start), pos
 
 
-def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequest) -> int:
+def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequest, most: int) -> int:
     flexible = version >= FIRST_FLEXIBLE
     read_length = read_compact_array_length if flexible else read_array_length
     topics, pos = read_length(body, pos)
+    check_count(topics, most)
     for _ in range(topics):
         name, topic_id, pos = _read_topic(version, body, pos)
         count, pos = read_length(body, pos)
-        bounded(len(request.forgotten) + count)
+        check_count(len(request.forgotten) + count, most)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             pos += INT32.size

@@ -26,6 +26,7 @@ from kraft.wire.bridge import MalformedMessage
 from kraft.wire.primitives import (
     INT32,
     array_length,
+    check_count,
     compact_array_length,
     compact_string,
     read_array_length,
@@ -134,7 +135,7 @@ def _read_flexible(version: int, body: memoryview, max_partitions: int) -> Produ
     transactional_id, pos = read_compact_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, pos)
     topics, pos = read_compact_array_length(body, pos + _ACKS_AND_TIMEOUT.size)
-    _check_count(topics, max_partitions)
+    check_count(topics, max_partitions)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
         name: str | None = ""
@@ -146,7 +147,7 @@ def _read_flexible(version: int, body: memoryview, max_partitions: int) -> Produ
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_compact_array_length(body, pos)
-        _check_count(len(partitions) + count, max_partitions)
+        check_count(len(partitions) + count, max_partitions)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             records, pos = read_compact_records(body, pos + 4)
@@ -161,24 +162,19 @@ def _read_classic(body: memoryview, max_partitions: int) -> ProduceRequest:
     transactional_id, pos = read_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, pos)
     topics, pos = read_array_length(body, pos + _ACKS_AND_TIMEOUT.size)
-    _check_count(topics, max_partitions)
+    check_count(topics, max_partitions)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
         name, pos = read_string(body, pos)
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_array_length(body, pos)
-        _check_count(len(partitions) + count, max_partitions)
+        check_count(len(partitions) + count, max_partitions)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             records, pos = read_records(body, pos + 4)
             partitions.append(ProducePartition(name, ZERO_UUID, index, records))
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
-
-
-def _check_count(count: int, most: int) -> None:
-    if count > most:
-        raise ValueError(f"more than {most} topics or partitions")
 
 
 def write_produce_response(

@@ -30,7 +30,7 @@ MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
 MAX_PARTITIONS: Final = 200_000
-"""Of one Fetch request; some 50 MB of objects."""
+"""Of one Fetch request, wherever the reader does not know better; some 50 MB of objects."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -103,10 +103,11 @@ def _plausible(buf: memoryview, pos: int, length: int) -> tuple[int, int]:
     return length, pos
 
 
-def bounded(partitions: int) -> None:
-    """Held against what a request names in all: what it does not carry in bytes it takes in objects."""
-    if partitions > MAX_PARTITIONS:
-        raise ValueError(f"more than {MAX_PARTITIONS} partitions")
+def check_count(count: int, most: int) -> None:
+    """Held against what a request names in all, also of topics without partitions: a few bytes name one, and
+    each is some work."""
+    if count > most:
+        raise ValueError(f"more than {most} topics or partitions")
 
 
 def read_records(buf: memoryview, pos: int) -> tuple[memoryview | None, int]:

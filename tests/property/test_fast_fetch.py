@@ -270,3 +270,18 @@ def test_a_truncated_request_is_refused(version, request, data):
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(MalformedMessage):
         read_fetch_request(version, memoryview(body)[:cut])
+
+
+@pytest.mark.row("P7")
+@pytest.mark.parametrize("version", [7, 12, 18])
+@pytest.mark.parametrize("field", ["topics", "forgotten_topics_data"])
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_no_more_is_named_than_there_can_be(version: int, field: str, partitions: int):
+    def naming(count: int) -> memoryview:
+        wanted = [0] if field == "forgotten_topics_data" else [{"partition": 0}]
+        one = {"topic": "t", "topic_id": UUID(int=1), "partitions": wanted[:partitions]}
+        return memoryview(bytearray(encode_request(FETCH, version, {field: [one] * count})))
+
+    read_fetch_request(version, naming(10), 10)
+    with pytest.raises(MalformedMessage, match="more than 10"):
+        read_fetch_request(version, naming(11), 10)

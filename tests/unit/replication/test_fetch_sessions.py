@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from data_plane.partition import OffsetSearch
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
 from metadata_quorum.batch import decode_batch, iter_headers
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.may_block import MAY_BLOCK
@@ -311,3 +314,45 @@ async def test_a_batch_that_is_none_is_told_of_its_partition_alone():
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         cluster.produce(b"d", number=0)
         assert cluster.leader("t", 0).log.log_end_offset == 4
+
+
+def _naming(count: int, first: int = 0, **fields: Any) -> FetchRequest:
+    wanted = [want(UUID(int=1), number, 0) for number in range(first, first + count)]
+    return FetchRequest(wanted, **{"session_epoch": 0, **fields})
+
+
+@pytest.mark.row("P7")
+def test_sessions_remember_so_many_partitions_together():
+    cache = SessionCache(1000, random.Random(1), max_partitions=100)
+    first = cache.open(_naming(60), 0.0)
+    assert first.session_id
+    assert not cache.open(_naming(60), 1.0).session_id  # answered, and not remembered
+    assert cache.open(_naming(40), 2.0).session_id
+    assert cache.partitions == 100
+    with pytest.raises(BrokerError, match="too many") as refused:
+        cache.open(_naming(1, 60, session_id=first.session_id, session_epoch=1), 3.0)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.partitions == 40
+    assert cache.open(_naming(60), 4.0).session_id
+    assert cache.open(_naming(60), 4.0 + MIN_EVICTION_SECONDS).session_id  # of those nobody uses any longer
+    assert cache.partitions == 60
+
+
+@pytest.mark.row("P7")
+def test_a_session_has_no_more_partitions_than_a_request_may_name():
+    cache = SessionCache(1000, random.Random(1), most_named=lambda: 10)
+    session = cache.open(_naming(10), 0.0)
+    cache.open(_naming(10, session_id=session.session_id, session_epoch=1), 0.0)  # the same ones
+    with pytest.raises(BrokerError, match="too many"):
+        cache.open(_naming(1, 10, session_id=session.session_id, session_epoch=2), 0.0)
+    assert not len(cache)
+    assert not cache.partitions
+
+
+@pytest.mark.row("P7")
+def test_what_a_session_remembered_goes_with_it():
+    cache = SessionCache(1000, random.Random(1))
+    session = cache.open(_naming(10), 0.0)
+    cache.drop(session.session_id)
+    assert not session.partitions  # each of them holds the session
+    assert not session.dirty
