@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from data_plane.log.cleaner import CleanWork, Dirt, UncleanableError
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
@@ -33,7 +34,7 @@ class CleanerHost(Protocol):
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
 
-    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None: ...
+    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None: ...
 
     def fault(self, work: str, error: Exception) -> None: ...
 
@@ -110,8 +111,11 @@ class LogCleaner:
         except OSError as error:
             here = not partition.removed and partition.log is log and not work.cancelled
             if here:  # else its files went away meanwhile
-                self._host.storage_failed(partition, error, in_doubt=work.replacing)
+                log.in_doubt |= work.replacing
+                self._host.storage_failed(partition, error)
             await self._discard(work)
+        except LogInDoubtError as error:
+            self._host.storage_failed(partition, error)
         except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
             if work.replacing:
                 self._host.give_up(partition, "the cleaning", error)

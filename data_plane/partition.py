@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
 from data_plane.log.timestamps import TimeSearch, TimestampedOffset
@@ -235,7 +236,7 @@ class Partition:
             info = log.append_as_leader(
                 records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
             )
-        except OSError as e:
+        except (OSError, LogInDoubtError) as e:
             self._storage_failed(e)
         if log.log_end_offset != end_before:  # a duplicate appends nothing
             leader.appended(end_before, now)
@@ -377,7 +378,7 @@ class Partition:
         if records:
             try:
                 info = log.append_as_follower(records, now_ms=now_ms)
-            except OSError as e:
+            except (OSError, LogInDoubtError) as e:
                 self._storage_failed(e)
             if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
                 self._flush_if_due(info)
@@ -399,8 +400,8 @@ class Partition:
             if not log.truncate_to(offset):
                 # Nothing to cut but an epoch that was opened here and never written in.
                 log.epochs.truncate_from_end(log.log_end_offset)
-        except OSError as e:
-            self._storage_failed(e, in_doubt=True)
+        except LogInDoubtError as e:
+            self._storage_failed(e)
         self._was_cut(point)
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
 
@@ -411,8 +412,8 @@ class Partition:
         point = self.log.recovery_point
         try:
             self.log.truncate_fully_and_start_at(offset)
-        except OSError as e:
-            self._storage_failed(e, in_doubt=True)
+        except LogInDoubtError as e:
+            self._storage_failed(e)
         self._was_cut(point)
         self.high_watermark = offset
         self.watchers.role_changed()
@@ -557,8 +558,8 @@ class Partition:
             return
         try:
             self.log.advance_log_start(offset)
-        except OSError as e:
-            self._storage_failed(e, in_doubt=True)
+        except LogInDoubtError as e:
+            self._storage_failed(e)
         self.log_start_moved()
 
     def log_start_moved(self) -> None:
@@ -597,6 +598,6 @@ class Partition:
         self._host.fault(f"reading {self.tp}", error)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
-    def _storage_failed(self, error: OSError, *, in_doubt: bool = False) -> NoReturn:
-        self._host.storage_failed(self, error, in_doubt=in_doubt)
+    def _storage_failed(self, error: OSError | LogInDoubtError) -> NoReturn:
+        self._host.storage_failed(self, error)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

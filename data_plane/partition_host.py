@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.replica import AlterPartitionItem
 
@@ -52,9 +53,9 @@ class PartitionHost(Protocol):
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""
 
-    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
         """Take the log directory of `partition` offline if its disk has failed; else the partition alone, if
-        the error has left its log `in_doubt`."""
+        its log is in doubt."""
 
     def fault(self, work: str, error: Exception) -> None:
         """Something that hangs on the partition has failed of a bug: tell the error boundary."""

@@ -28,6 +28,7 @@ from data_plane.found_logs import FoundLog, FoundLogs
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError, has_disk_failed
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
 from data_plane.log.producers import DEFAULT_EXPIRATION_MS
@@ -93,7 +94,7 @@ class Partitions:
         rng: random.Random,
         now_ms: Callable[[], int],
         blocking: Blocking,
-        on_log_dir_failed: Callable[[LogDir, OSError], None] = lambda directory, error: None,
+        on_log_dir_failed: Callable[[LogDir, Exception], None] = lambda directory, error: None,
         directory_channel: DirectoryChannel | None = None,
         moves_quota: ReplicationQuota | None = None,
     ) -> None:
@@ -227,7 +228,10 @@ class Partitions:
                 if partition.log.unflushed_records < partition.log.config.flush_messages:
                     return
         except OSError as e:
-            self.storage_failed(partition, e, in_doubt=True)
+            if is_of_disk(e):
+                self.storage_failed(partition, e)
+            else:
+                self.give_up(partition, "the flush", e)
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
             self.give_up(partition, "the flush", e)
         finally:
@@ -248,18 +252,18 @@ class Partitions:
                 max(deletion.due_ms - now_ms, 0) / 1000, partial(self._run_blocking, directory, deletion.run)
             )
 
-    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
         directory = self._dir_of.get(partition)
         if directory is None:
             return
-        if in_doubt and not is_of_disk(error):
-            self.give_up(partition, "the log", error)
-        else:
+        if not partition.log.in_doubt or has_disk_failed(error):
             self.dir_error(directory, error)
+        else:
+            self.give_up(partition, "the log", error)
 
-    def dir_error(self, directory: LogDir, error: OSError) -> bool:
+    def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
         """Whether it has failed: then it is offline now. Else only what was tried has come to nothing."""
-        if is_of_disk(error):
+        if has_disk_failed(error):
             self.fail_log_dir(directory, error)
             return True
         tell(self._loop, f"work in {directory.path}", error)
@@ -271,11 +275,11 @@ class Partitions:
     def give_up(self, partition: Partition, work: str, error: Exception) -> None:
         """A bug has left its state in doubt: it answers KAFKA_STORAGE_ERROR from now on, it alone."""
         tell(self._loop, f"{work} of {partition.tp}, which goes offline,", error)
-        partition.offline = True
+        partition.offline = partition.log.in_doubt = True
         self.moves.cancel(partition)
         bounded(self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def fail_log_dir(self, directory: LogDir, error: OSError) -> None:
+    def fail_log_dir(self, directory: LogDir, error: OSError | LogInDoubtError) -> None:
         """Take a directory offline: its partitions answer KAFKA_STORAGE_ERROR from now on."""
         if not directory.online:
             return
@@ -392,10 +396,12 @@ class Partitions:
     def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
         logs, hws = self._logs_in(directory)
         try:
-            for log in logs.values():
+            certain = [log for log in logs.values() if not log.in_doubt]
+            for log in certain:
                 log.close_clean(may_block)
             directory.checkpoint(may_block, hws, *_recovery_points_and_starts(logs))
-            directory.mark_clean(broker_epoch, may_block)
+            if len(certain) == len(logs):  # what is in doubt has to be recovered
+                directory.mark_clean(broker_epoch, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
 
@@ -644,8 +650,8 @@ class Partitions:
             partition.log.maybe_roll(now_ms)
             start_before = partition.log.log_start_offset
             deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
-        except OSError as e:
-            self.dir_error(directory, e)
+        except (OSError, LogInDoubtError) as e:
+            self.storage_failed(partition, e)
             return
         if partition.log.log_start_offset != start_before:
             partition.log_start_moved()

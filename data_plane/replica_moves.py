@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.log import Log
 from data_plane.log.segment import LogSlice
 from data_plane.log_dirs import LogDir
@@ -49,7 +50,7 @@ class MovesHost(Protocol):
 
     def log_dir_of(self, partition: Partition) -> LogDir: ...
 
-    def dir_error(self, directory: LogDir, error: OSError) -> bool:
+    def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
         """Whether the directory has failed."""
 
     def storage_failed(self, partition: Partition, error: OSError) -> None: ...
@@ -151,7 +152,7 @@ class ReplicaMoves:
                 partition.tp, tag, partition.topic_id, config, self._now_ms(), NEW_COPY
             )
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
-        except OSError as e:
+        except (OSError, LogInDoubtError) as e:
             self._host.dir_error(directory, e)
             return None
         return log
@@ -197,7 +198,7 @@ class ReplicaMoves:
             await self._blocking(move.log.identify)
             while not await self._step(move):
                 pass
-        except OSError as e:
+        except (OSError, LogInDoubtError) as e:
             if self._host.dir_error(move.directory, e):
                 self._forget(partition)
             else:

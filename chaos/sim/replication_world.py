@@ -19,6 +19,7 @@ from uuid import UUID
 from chaos.sim.disk import SimDisk
 from data_plane.delayed_produce import await_replication
 from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
 from data_plane.partition import ALL_REPLICAS, Partition
@@ -110,7 +111,7 @@ class Broker:
         for deletion in deletions:
             deletion.run(SIMULATED)
 
-    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
         raise error
 
     # Where the reader finds it.

@@ -69,12 +69,16 @@ class AbortedTransactions:
                 self.entries += decode(self._disk.read_bytes(path))
         self.entries = [entry for entry in self.entries if entry.last_offset < below]
 
+    def ready(self, base: int) -> None:
+        """An abort marker is about to be written into the segment at `base`: open what `add` needs."""
+        if base not in self._unsynced:
+            self._unsynced[base] = self._disk.open(self._path(base), create=True)
+
     def add(self, entry: AbortedTransaction, base: int) -> None:
         """An abort marker was written into the segment at `base`."""
+        self.ready(base)
+        self._unsynced[base].append((encode([entry]),))
         self.entries.append(entry)
-        file = self._unsynced.get(base) or self._disk.open(self._path(base), create=True)
-        file.append((encode([entry]),))
-        self._unsynced[base] = file
 
     def replaced(self, base: int, end: int, entries: Iterable[AbortedTransaction]) -> None:
         """Another segment, whose file is written already, covers what lies from `base` up to `end`."""

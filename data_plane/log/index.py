@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from metadata_quorum.disk import Buffer, Disk, File
+from metadata_quorum.disk import Buffer, Disk, File, is_of_disk
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
@@ -76,7 +76,12 @@ class _Index(Generic[Entry]):
         self._pending += self.layout.pack(first, second)
         self.last = self.entry(first, second)
         if len(self._pending) >= _PENDING_BYTES:
-            self.write_pending()
+            try:
+                self.write_pending()
+            except OSError as error:
+                if is_of_disk(error):
+                    raise
+                # No file to be had at present. The entry is known; the next one, or a flush, writes them all.
 
     def __len__(self) -> int:
         return self._entries_in_file() + len(self._pending) // self.layout.size

@@ -11,6 +11,7 @@ Way of the data: api/produce or fetcher -> partition -> here -> segment -> disk,
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from data_plane.log import checkpoints, files, recovery, retention, validation
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
 from data_plane.log.compaction import LastBatch
 from data_plane.log.config import LogConfig
+from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
@@ -28,10 +30,12 @@ from data_plane.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, LogSlice, Se
 from data_plane.log.timestamps import TimeSearch
 from data_plane.log.validation import Batches, Checked, Origin, Writable
 from metadata_quorum.batch import (
+    CONTROL_ABORT,
     LOG_OVERHEAD,
     BatchHeader,
     CorruptBatchError,
     Record,
+    control_type,
     decode_batch,
     iter_headers,
     set_offset_and_epoch,
@@ -42,6 +46,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
+_NO_MARKERS: Final[Mapping[int, Record]] = {}
 _HELD_FILES: Final = 16  # of segments that were sealed since the last flush
 
 __all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
@@ -70,6 +75,7 @@ class Log:
         self.config = config
         self.topic_id = topic_id
         self.unidentified = False
+        self.in_doubt = False  # a change has stopped half-way (doubt.py)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -185,9 +191,7 @@ class Log:
             offsets.append(offset)
             offset += header.last_offset_delta + 1
         invariant(leader_epoch >= self.epochs.latest, "P8", (self.directory, leader_epoch))
-        if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, first_offset)
-        rolled = self._write(records, batches, offsets, now_ms)
+        rolled = self._write(records, batches, offsets, (leader_epoch,) * len(batches), now_ms)
         return AppendInfo(
             first_offset,
             offset - 1,
@@ -208,11 +212,8 @@ class Log:
         batches: Batches = []
         offsets: list[int] = []
         end = 0
-        start_offset = self.log_start_offset
         try:
-            if start_offset == self.log_end_offset:
-                self._begin_inside_batch(records)
-            expected = self.log_end_offset
+            expected = begin = self._begin_of(records)
             for position, header in iter_headers(records):
                 validation.check_from_leader(records, position, header, expected)
                 batches.append((position, header))
@@ -223,23 +224,38 @@ class Log:
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
         if not batches:
             return None
-        latest = self.epochs.latest
-        for _, header in batches:
-            if header.partition_leader_epoch != latest:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-                latest = header.partition_leader_epoch
         view = records if end == len(records) else memoryview(records)[:end]
-        rolled = self._write(view, batches, offsets, now_ms)
-        self.advance_log_start(start_offset)
+        epochs = [header.partition_leader_epoch for _, header in batches]
+        if begin < self.log_end_offset:
+            rolled = self._begin_inside_batch(view, batches, offsets, epochs, now_ms)
+        else:
+            rolled = self._write(view, batches, offsets, epochs, now_ms)
         return AppendInfo(offsets[0], expected - 1, -1, self.log_start_offset, rolled=rolled, size=end)
 
-    def _begin_inside_batch(self, records: memoryview | bytes | bytearray) -> None:
-        """An empty follower starts where its leader does, which may be inside a batch (DeleteRecords):
-        then the log begins with the whole batch, and only its start offset lies inside.
+    def _begin_of(self, records: memoryview | bytes | bytearray) -> int:
+        """Where a leader's run has to begin. An empty follower starts where its leader does, which may be
+        inside a batch (DeleteRecords): then the log begins with the whole batch, and only its start offset
+        lies inside.
         """
-        first = next(iter_headers(records), None)
-        if first is not None and first[1].base_offset < self.log_end_offset <= first[1].last_offset:
-            self.truncate_fully_and_start_at(first[1].base_offset)
+        end = self.log_end_offset
+        first = next(iter_headers(records), None) if self.log_start_offset == end else None
+        inside = first is not None and first[1].base_offset < end <= first[1].last_offset
+        return first[1].base_offset if first is not None and inside else end
+
+    @whole
+    def _begin_inside_batch(
+        self,
+        records: memoryview | bytes | bytearray,
+        batches: Batches,
+        offsets: list[int],
+        epochs: Sequence[int],
+        now_ms: int,
+    ) -> bool:
+        start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(offsets[0])
+        rolled = self._write(records, batches, offsets, epochs, now_ms)
+        self.advance_log_start(start_offset)
+        return rolled
 
     def assign_epoch(self, epoch: int) -> None:
         """A new leader opens its epoch at the end of the log, with no record in it yet."""
@@ -254,33 +270,65 @@ class Log:
             self.producers.check_coordinated(header, marker)
 
     def _write(
-        self, records: memoryview | bytes | bytearray, batches: Batches, offsets: list[int], now_ms: int
+        self,
+        records: memoryview | bytes | bytearray,
+        batches: Batches,
+        offsets: list[int],
+        epochs: Sequence[int],
+        now_ms: int,
     ) -> bool:
-        """One write, then the state that follows from it; whether a segment was rolled before."""
+        """One write, then the state that follows from it; whether a segment was rolled before.
+
+        What may fail of itself (a file to open, a marker to read) comes before the write.
+        """
+        check_certain(self)
         last_header = batches[-1][1]
         next_offset = offsets[-1] + last_header.last_offset_delta + 1
         active = self._active
         rolled = self._must_roll(active, len(records), last_header.max_timestamp, next_offset, now_ms)
         if rolled:
             active = self.roll(now_ms)
-        start = active.append(records)
-        for (position, header), offset in zip(batches, offsets, strict=True):
-            size = LOG_OVERHEAD + header.batch_length
-            last_offset = offset + header.last_offset_delta
-            active.note(start + position, size, last_offset, newest_timestamp(header))
-            if header.producer_id >= 0:
-                if header.is_control:
-                    self._take_marker(header._replace(base_offset=offset), decode_batch(records, position))
-                else:
-                    self.producers.update(header, offset)
-        self.log_end_offset = self.producers.next_offset = next_offset
+        active.ready()
+        try:
+            markers = self._markers_in(records, batches)
+        except CorruptBatchError as e:
+            raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
+        try:
+            start = active.append(records)
+            for (position, header), offset, epoch in zip(batches, offsets, epochs, strict=True):
+                size = LOG_OVERHEAD + header.batch_length
+                last_offset = offset + header.last_offset_delta
+                active.note(start + position, size, last_offset, newest_timestamp(header))
+                if epoch != self.epochs.latest:
+                    self.epochs.assign(epoch, offset)
+                if header.producer_id >= 0:
+                    if not header.is_control:
+                        self.producers.update(header, offset)
+                    elif position in markers:
+                        self._take_marker(header._replace(base_offset=offset), markers[position])
+            self.log_end_offset = self.producers.next_offset = next_offset
+        except Exception as error:  # noqa: BLE001
+            raise doubt(self, error)  # noqa: B904 - it has its cause
         return rolled
 
-    def _take_marker(self, header: BatchHeader, records: list[Record]) -> None:
-        if records:  # compaction may have left a control batch empty
-            aborted = self.producers.update_control(header, records[0])
-            if aborted is not None:
-                self.aborted.add(aborted, self._active.base_offset)
+    def _markers_in(self, records: memoryview | bytes | bytearray, batches: Batches) -> Mapping[int, Record]:
+        """Markers of transactions, by the position of their batch. What aborts are noted in is opened."""
+        markers: dict[int, Record] | None = None
+        for position, header in batches:
+            if not header.is_control or header.producer_id < 0:
+                continue
+            inside = decode_batch(records, position)
+            if inside:  # compaction may have left a control batch empty
+                markers = markers or {}
+                markers[position] = inside[0]
+                if control_type(inside[0]) == CONTROL_ABORT:
+                    self.aborted.ready(self._active.base_offset)
+        return markers or _NO_MARKERS
+
+    def _take_marker(self, header: BatchHeader, marker: Record) -> None:
+        aborted = self.producers.update_control(header, marker)
+        if aborted is not None:
+            self.aborted.add(aborted, self._active.base_offset)
 
     # --- rolling
 
@@ -302,17 +350,29 @@ class Log:
         base = self.log_end_offset
         if self._active.base_offset == base and self._active.size == 0:
             return self._active
-        self._active.seal()
-        self._just_sealed.append(self._active)
-        if len(self._just_sealed) > _HELD_FILES:
-            self._just_sealed[-_HELD_FILES - 1].let_go()
+        sealed = self._active
+        sealed.bring_up_indexes()
         for suffix in files.SEGMENT_SUFFIXES:  # left by a truncation
             self.disk.remove(files.path_of(self.directory, base, suffix))
         self._write_producer_snapshot()
-        self._active = Segment(self.disk, self.directory, base, self.config, now_ms)
-        self._segments[base] = self._active
         self._new_files = True
-        return self._active
+        try:
+            made = Segment(self.disk, self.directory, base, self.config, now_ms)
+        except Exception:
+            # The old one may go on beyond `base` now: a segment that begins there must not be found.
+            self._no_segment_at(base)
+            raise
+        sealed.seal()
+        self._just_sealed.append(sealed)
+        if len(self._just_sealed) > _HELD_FILES:
+            self._just_sealed[-_HELD_FILES - 1].let_go()
+        self._active = self._segments[base] = made
+        return made
+
+    @whole
+    def _no_segment_at(self, base: int) -> None:
+        for suffix in files.SEGMENT_SUFFIXES:
+            self.disk.remove(files.path_of(self.directory, base, suffix))
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Roll a segment that is old enough although nothing is appended to it."""
@@ -400,6 +460,7 @@ class Log:
 
     # --- dropping from the end
 
+    @whole
     def truncate_to(self, offset: int) -> bool:
         """Drop every batch that reaches `offset`; False where there is none."""
         if offset >= self.log_end_offset:
@@ -415,6 +476,7 @@ class Log:
         self._end_at(self._active.truncate_to(offset, self.epochs.epoch_at(offset - 1)))
         return True
 
+    @whole
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the next record is `offset`. Nothing that was known holds any longer: neither
         epochs nor producers, nor a snapshot that no segment takes along."""
@@ -455,6 +517,7 @@ class Log:
 
     # --- dropping from the start
 
+    @whole
     def advance_log_start(self, offset: int) -> bool:
         """Records below `offset` are gone for readers; their segments go with the next sweep."""
         if offset <= self.log_start_offset:
@@ -464,6 +527,7 @@ class Log:
         self.epochs.truncate_from_start(offset)
         return True
 
+    @whole
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[Deletion]:
         """Take segments out by retention and start offset; the effects remove their files later."""
         segments = self.segments
@@ -538,6 +602,7 @@ class Log:
             self._cleaning.cancel()
             self._cleaning = None
 
+    @whole
     def replace(self, work: CleanWork, now_ms: int) -> bool:
         """Put the cleaned segments in the place of the old ones; False where those are no longer there
         (truncated, deleted): then nothing is changed."""
@@ -558,6 +623,7 @@ class Log:
         self.cleaned_to = work.cleaned_to
         return True
 
+    @whole
     def finish_replacing(self, work: CleanWork) -> None:
         """The old names are durably gone: the new segments get theirs."""
         for replacement in work.replacements:

@@ -253,6 +253,13 @@ class Segment:
 
     # --- appending
 
+    def ready(self) -> None:
+        """Open and look up what an append will need: nothing of it may fail once the bytes are written."""
+        if self._file is None:
+            self.hold()
+        if self._max_timestamp is None:
+            self._max_timestamp = self.max_timestamp
+
     def append(self, data: Buffer) -> int:
         """Write at the end with one call; returns where. The batches inside are told by `note`."""
         position = self.size
@@ -438,13 +445,17 @@ class Segment:
             self._first_timestamp = None
         return end_offset
 
-    def seal(self) -> None:
-        """No more appends: give the time index its last entry, bring the index files up to date, and forget
-        where the batches end: who still reads here finds it in the index."""
+    def bring_up_indexes(self) -> None:
+        """Give the time index its last entry, and write what the files do not have yet."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
         self.offset_index.write_pending()
         self.time_index.write_pending()
+
+    def seal(self) -> None:
+        """No more appends: bring the indexes up to date, and forget where the batches end: who still reads
+        here finds it in the index."""
+        self.bring_up_indexes()
         self._offset_ends, self._batch_ends = [], []
 
     def files_to_sync(self) -> tuple[File, File, File]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.timestamps import TimeSearch
 from data_plane.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
 from kraft.api import replicas
@@ -30,7 +31,7 @@ class _Host(SimpleNamespace):
     def fault(self, work: str, error: Exception) -> None:
         raise error
 
-    def storage_failed(self, partition: Partition, error: OSError, *, in_doubt: bool = False) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
         raise error
 
 

@@ -329,7 +329,7 @@ def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
     assert not list(tmp_path.glob("*.swap"))
 
 
-class Crash(Exception):
+class Crash(BaseException):
     pass
 
 

@@ -1,0 +1,117 @@
+"""Whatever stops a change of the log: it goes on whole, or not at all."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.index import _Index
+from data_plane.log.log import Log
+from data_plane.log.producers import ProducerStateManager
+from data_plane.log.segment import Segment
+from data_plane.log.validation import Origin
+from metadata_quorum.batch import encode_end_txn_marker
+from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.logs import NOW_MS, batch, lead, open_log, read_all
+from tests.may_block import MAY_BLOCK
+
+INDEX_EACH = LogConfig(index_interval_bytes=1, segment_bytes=9_000)
+DIRECTORY = Path("/data/t-0")
+
+
+def entry_of(i: int) -> bytearray:
+    """Transactions of three batches, each aborted by the fourth."""
+    if i % 4 == 3:
+        return bytearray(
+            encode_end_txn_marker(
+                commit=False, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=NOW_MS
+            )
+        )
+    return batch(b"v%d" % i, producer_id=7, producer_epoch=0, base_sequence=i - i // 4, transactional=True)
+
+
+def append(log: Log, i: int) -> None:
+    origin = Origin.COORDINATOR if i % 4 == 3 else Origin.CLIENT
+    info = log.append_as_leader(entry_of(i), leader_epoch=i // 50, now_ms=NOW_MS, origin=origin)
+    assert info.first_offset == i
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("operation", ["open", "append"])
+def test_a_file_that_fails_anywhere_in_an_append_gives_no_offset_twice(operation, code):
+    for after in range(0, 40, 1 if operation == "open" else 7):
+        disk = SimDisk()
+        log = open_log(DIRECTORY, INDEX_EACH, disk=disk)
+        disk.fail(operation, code, path_part="/t-0/", after=after)
+        i = failed = 0
+        while i < 700 and not log.in_doubt:
+            try:
+                append(log, i)
+            except (OSError, LogInDoubtError):
+                failed += 1
+                assert failed < 3
+            else:
+                i += 1
+        if log.in_doubt:
+            with pytest.raises(LogInDoubtError):
+                append(log, i)
+        else:
+            assert log.log_end_offset == i
+        disk.heal()
+        again = open_log(DIRECTORY, INDEX_EACH, disk=disk)
+        offsets = [offset for offset, _ in read_all(again)]
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) in (i, i + 1)
+
+
+def test_no_file_to_be_had_for_an_index_refuses_no_append(monkeypatch, tmp_path):
+    log = open_log(tmp_path / "t-0", LogConfig(index_interval_bytes=1))
+    kept, full = _Index.open, [True]
+
+    def opened(self):
+        if full[0]:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return kept(self)
+
+    monkeypatch.setattr(_Index, "open", opened)
+    for i in range(1200):
+        assert lead(log, b"v%d" % i) == i
+    full[0] = False
+    assert lead(log, b"last") == 1200
+    assert len(log.segments[0].offset_index.entries()) == 1200
+    assert read_all(log, 700)[0] == (700, b"v700")
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Segment, "note"), (ProducerStateManager, "update")])
+def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch, tmp_path):
+    log = open_log(tmp_path / "t-0")
+    append(log, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, lambda *_: 1 // 0)
+        with pytest.raises(LogInDoubtError):
+            append(log, 1)
+    for change in (lambda: append(log, 1), lambda: log.truncate_to(0), lambda: log.advance_log_start(1)):
+        with pytest.raises(LogInDoubtError):
+            change()
+    again = open_log(tmp_path / "t-0")
+    assert [offset for offset, _ in read_all(again)] == [0, 1]
+
+
+def test_a_run_that_is_refused_has_opened_no_epoch_and_cut_nothing(tmp_path):
+    """The follower starts inside the leader's batch; the second batch of the run is damaged."""
+    leader, follower = open_log(tmp_path / "a-0"), open_log(tmp_path / "b-0")
+    lead(leader, b"0", b"1", b"2", epoch=3)
+    lead(leader, b"3", epoch=4)
+    run = bytearray(leader.read(0, 1 << 20).read(MAY_BLOCK))
+    run[-1] ^= 1
+    follower.truncate_fully_and_start_at(1)
+    with pytest.raises(BrokerError) as refused:
+        follower.append_as_follower(bytes(run))
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (follower.log_start_offset, follower.log_end_offset) == (1, 1)
+    assert not follower.epochs.entries
