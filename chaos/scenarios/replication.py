@@ -77,7 +77,7 @@ ISR_SHRINK: Final = Scenario(
     expectations=(
         expect.gap("one", "cut", CLIENT_S),
         named("acks=all stops, then goes on", _stops_and_goes_on),
-        _shrinks("all-0", "cut", SHRINK_S),
+        _shrinks("all-0", "cut", SHRINK_S + CLIENT_S),
         _grows_back("all-0", "cut"),
     ),
 )
