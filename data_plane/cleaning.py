@@ -40,6 +40,8 @@ class CleanerHost(Protocol):
 
     def give_up(self, partition: Partition, work: str, error: Exception) -> None: ...
 
+    async def checkpoint(self) -> None: ...
+
 
 class LogCleaner:
     """See the module."""
@@ -142,7 +144,7 @@ class LogCleaner:
     async def _checkpoint(self, partition: Partition) -> None:
         directory = self._host.log_dir_of(partition)
         directory.cleaned_to[partition.tp] = partition.log.cleaned_to
-        await self._blocking(partial(directory.checkpoint, cleaned_to=dict(directory.cleaned_to)))
+        await self._host.checkpoint()
 
 
 def _told(partition: Partition, work: CleanWork) -> str:

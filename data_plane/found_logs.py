@@ -85,7 +85,7 @@ class FoundLogs:
         logger.warning("%s lies in two directories; the copy in %s goes", tp, directory.path)
         try:
             spare.log.close()
-            path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), "delete")
+            path = directory.set_aside(tp, spare.log, UUID(int=self._rng.getrandbits(128)), "delete")
             directory.disk.remove_tree(path, may_block)
         except OSError as e:
             self._fail(directory, e)

@@ -103,14 +103,17 @@ class LogDir:
             if tp is None:
                 continue
             config = topic_configs.get(tp.topic, defaults)
+            metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
+            if not checkpoints.is_known_to_checkpoints(disk, metadata):
+                self.forget(tp)
             try:
-                topic_id = checkpoints.read_partition_metadata(
-                    disk, f"{self.path}/{name}/{PARTITION_METADATA}"
-                )
+                topic_id = checkpoints.read_partition_metadata(disk, metadata)
                 logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
             except (LogCorruptError, checkpoints.CheckpointError) as e:
                 logger.error("%s stays offline: %s", tp, e)
                 corrupt[tp] = str(e)
+        for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
+            self.forget(tp)
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         else:  # recovery has fallen back behind some, and written anew what they vouched for
@@ -223,6 +226,9 @@ class LogDir:
         """A write or a flush failed: what the next start finds in the page cache may not be all."""
         self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
 
+    def _known(self) -> set[TopicPartition]:
+        return {*self.high_watermarks, *self._recovery_points, *self._log_starts, *self.cleaned_to}
+
     def forget(self, tp: TopicPartition) -> None:
         """Its offsets in the checkpoints belong to a log that is gone."""
         self.high_watermarks.pop(tp, None)
@@ -230,11 +236,11 @@ class LogDir:
         self._log_starts.pop(tp, None)
         self.cleaned_to.pop(tp, None)
 
-    def set_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str:
-        """Rename a replica's directory (its log must be closed); returns the new path. Durable after a
-        `sync_dir` of the log directory."""
+    def set_aside(self, tp: TopicPartition, log: Log, tag: UUID, suffix: str) -> str:
+        """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
+        directory."""
         behind = f"-{tp.partition}.{tag.hex}-{suffix}"
         path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
-        self.disk.rename(self.partition_path(tp), path)
+        log.set_aside(path)
         self.forget(tp)
         return path

@@ -316,11 +316,11 @@ class Partitions:
             self.moves.begin(partition, directory)
 
     def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
-        old = self._dir_of[partition]
+        old, old_log = self._dir_of[partition], partition.log
         partition.log = log
         self._dir_of[partition] = directory
         # Not closed: what has been found in it for a fetch is still to be read.
-        self._let_go(partition.tp, old, "delete", log.config.file_delete_delay_ms)
+        self._let_go(partition.tp, old_log, old, "delete")
         if self._reports is not None:
             self._reports.tell(
                 ReplicaPlace(partition.topic_id, partition.tp.partition, directory.directory_id)
@@ -556,6 +556,8 @@ class Partitions:
             log, directory = made
         else:
             return None
+        if log.topic_id is None:
+            log.topic_id, log.unidentified = topic_id, True
         if log.unidentified:
             self._unsettled.setdefault(directory, []).append(log)
         partition = Partition(tp, topic_id, log, self, high_watermark)
@@ -613,11 +615,11 @@ class Partitions:
         except OSError as e:
             if self.dir_error(directory, e):
                 return
-        self._let_go(tp, directory, suffix, log.config.file_delete_delay_ms)
+        self._let_go(tp, log, directory, suffix)
 
-    def _let_go(self, tp: TopicPartition, directory: LogDir, suffix: str, delay_ms: int) -> None:
+    def _let_go(self, tp: TopicPartition, log: Log, directory: LogDir, suffix: str) -> None:
         try:
-            path = directory.set_aside(tp, UUID(int=self._rng.getrandbits(128)), suffix)
+            path = directory.set_aside(tp, log, UUID(int=self._rng.getrandbits(128)), suffix)
         except OSError as e:
             self.dir_error(directory, e)
             return
@@ -625,7 +627,8 @@ class Partitions:
         self._unsettled.setdefault(directory, [])
         if suffix == "delete":
             remove = partial(directory.disk.remove_tree, path)
-            self._timer.call_later(delay_ms / 1000, partial(self._run_blocking, directory, remove))
+            delay = log.config.file_delete_delay_ms / 1000
+            self._timer.call_later(delay, partial(self._run_blocking, directory, remove))
 
     # --- periodic work ------------------------------------------------------------------------
 
@@ -683,11 +686,14 @@ class Partitions:
                 logs, hws = self._logs_in(directory)
                 # Log starts move by DeleteRecords too, which must survive the next crash.
                 points, starts = _recovery_points_and_starts(logs)
-                write = partial(_checkpoint_in, directory, hws, points if everything else None, starts)
+                cleaned_to = dict(directory.cleaned_to)
+                write = partial(
+                    _checkpoint_in, directory, hws, points if everything else None, starts, cleaned_to
+                )
                 try:
                     await self._blocking(write)
                 except OSError as e:
-                    self.dir_error(directory, e)
+                    self._checkpoints_stale = not self.dir_error(directory, e) or self._checkpoints_stale
 
     def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
         """The logs that lie there, with their high watermarks; also those that no metadata has claimed
@@ -706,16 +712,19 @@ class Partitions:
         more than is durable."""
         if self._closed:
             return
-        if self._unsettled:
-            unsettled, self._unsettled = self._unsettled, {}
-            self._spawn(self._settle(unsettled))
-        if self._checkpoints_stale:
-            self._checkpoints_stale = False
-            self._checkpoint_all_soon()
+        if self._unsettled or self._checkpoints_stale:
+            self._spawn(self._settle())
 
-    async def _settle(self, unsettled: Mapping[LogDir, Sequence[Log]]) -> None:
-        # One at a time: a path may have been one topic's before and be another's now.
+    async def _settle(self) -> None:
+        # One after another, the checkpoints first: a log that is said to be known to them must not find there
+        # what was written of an older one.
         async with self._settling:
+            if self._checkpoints_stale:
+                self._checkpoints_stale = False
+                await self.checkpoint(everything=True)
+            if self._checkpoints_stale:  # again: whoever has made them so settles the rest
+                return
+            unsettled, self._unsettled = self._unsettled, {}
             for directory, new in unsettled.items():
                 try:
                     await self._blocking(partial(_settle_in, directory, new))
@@ -726,7 +735,8 @@ class Partitions:
         self._spawn(self.checkpoint())
 
     def _checkpoint_all_soon(self) -> None:
-        self._spawn(self.checkpoint(everything=True))
+        self._checkpoints_stale = True
+        self._settle_soon()
 
     def _run_blocking(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:
         async def run() -> None:
@@ -773,9 +783,10 @@ def _checkpoint_in(
     high_watermarks: Mapping[TopicPartition, int],
     recovery_points: Mapping[TopicPartition, int] | None,
     log_starts: Mapping[TopicPartition, int],
+    cleaned_to: Mapping[TopicPartition, int],
     may_block: MayBlock,
 ) -> None:
-    directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts)
+    directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts, cleaned_to)
 
 
 def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> None:

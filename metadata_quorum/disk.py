@@ -39,6 +39,7 @@ _NOT_OF_DISK: Final = frozenset(
         errno.EINVAL,
         errno.EBADF,  # closed already
         errno.EOVERFLOW,
+        errno.ENOTEMPTY,  # something is still being written into what is removed
     }
 )
 
@@ -227,8 +228,10 @@ class OsDisk:
                 self.remove_tree(child, may_block)
             else:
                 self.remove(child)
-        if os.path.isdir(path):
+        try:
             os.rmdir(path)
+        except FileNotFoundError:
+            pass
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

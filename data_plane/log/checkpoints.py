@@ -138,6 +138,18 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: UUID, may_block: M
     disk.write_atomic(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode(), may_block)
 
 
+def begin_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
+    """For a directory that has just been made, without waiting for the device: the checkpoints may still tell
+    of an older one of that name. `write_partition_metadata` ends this, once they do not."""
+    write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+
+
+def is_known_to_checkpoints(disk: Disk, path: str) -> bool:
+    """Whether what they say of the partition's name is said of this directory."""
+    fields = dict(_pairs(_read(disk, path), ":"))
+    return bool(fields) and "new" not in fields
+
+
 def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
     """The topic id, or None where there is no file. Raises CheckpointError."""
     fields = dict(_pairs(_read(disk, path), ":"))
@@ -146,6 +158,8 @@ def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
     try:
         return decode_uuid(fields["topic_id"])
     except (KeyError, ValueError) as e:
+        if "new" in fields:  # not synced: a power loss has torn it
+            return None
         raise CheckpointError(f"{path}: no readable topic_id") from e
 
 

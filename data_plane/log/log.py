@@ -23,6 +23,7 @@ from data_plane.log.compaction import LastBatch
 from data_plane.log.config import LogConfig
 from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
+from data_plane.log.place import Place
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
@@ -68,9 +69,14 @@ class Log:
     """See the module. `config` may be replaced at any time."""
 
     def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, loaded: recovery.LoadedLog, topic_id: UUID | None
+        self,
+        place: Place,
+        directory: str,
+        config: LogConfig,
+        loaded: recovery.LoadedLog,
+        topic_id: UUID | None,
     ) -> None:
-        self.disk = disk
+        self.disk = place
         self.directory = directory
         self.config = config
         self.topic_id = topic_id
@@ -110,8 +116,10 @@ class Log:
         """Open or create the log in `directory`. Raises recovery.LogCorruptError, and
         BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
         """
+        disk = Place(disk, directory)
         disk.make_dirs(directory)
-        stored_id = checkpoints.read_partition_metadata(disk, f"{directory}/{files.PARTITION_METADATA}")
+        metadata = f"{directory}/{files.PARTITION_METADATA}"
+        stored_id = checkpoints.read_partition_metadata(disk, metadata)
         if topic_id is not None and stored_id is not None and stored_id != topic_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -131,12 +139,16 @@ class Log:
         if not clean:  # the segment that ends at the recovery point may have been sealed since
             behind = loaded.segments.bisect_right(loaded.recovery_point)
             log._just_sealed = log.segments[max(behind - 2, 0) : behind - 1]
-        log.unidentified = topic_id is not None and stored_id is None
+        if topic_id is not None and stored_id is None:
+            checkpoints.begin_partition_metadata(disk, metadata, topic_id)
+        log.unidentified = log.topic_id is not None and not checkpoints.is_known_to_checkpoints(
+            disk, metadata
+        )
         return log
 
     def identify(self, may_block: MayBlock) -> None:
-        """Write down whose log it is; blocks. To be done soon after it was made: a directory that does not
-        say so belongs to whatever topic has its name."""
+        """Write down durably whose log it is; blocks. To be done soon after it was made, once the checkpoints
+        tell of it: until then the next start takes nothing from them for it."""
         if self.unidentified and self.topic_id is not None:
             path = f"{self.directory}/{files.PARTITION_METADATA}"
             try:
@@ -642,9 +654,14 @@ class Log:
         self.epochs = other.epochs
         self.epochs.dirty = True
 
+    def set_aside(self, directory: str) -> None:
+        """Another log may take the directory's name now. What is still done to this one in the executor goes
+        to the directory under its new name."""
+        self.disk.move(directory)
+
     def move_to(self, directory: str) -> None:
         """Rename the directory with all that is in it; not while a flush or a cleaning runs."""
-        self.disk.rename(self.directory, directory)
+        self.disk.move(directory)
         for segment in self._segments.values():
             segment.moved_to(directory)
         self.aborted.moved_to(directory)

@@ -1,0 +1,282 @@
+"""Work on a partition's directory is late: the partition goes and comes back under the same name before,
+within or after it, and then the process dies. Every order, one after another.
+
+A scripted executor holds each piece of work until the test runs it; within the work the test steps in before
+every operation on the disk, as a loop does that runs while a thread of the executor waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.config import LogConfig
+from data_plane.log.place import Place
+from data_plane.partitions import Partitions
+from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.blocking import MayBlock
+from metadata_quorum.errors import BrokerError
+from metadata_quorum.model import TopicPartition
+from metadata_quorum.records import PartitionChangeRecord
+from tests.may_block import MAY_BLOCK
+from tests.unit.replication.cluster import Cluster
+from tests.unit.replication.test_following import in_loop
+
+CONFIG: Final = {
+    "cleanup_policy": "compact",
+    "min_cleanable_dirty_ratio": "0",
+    "segment_bytes": "1048576",
+    "file_delete_delay_ms": "0",
+}
+
+
+class SteppedDisk(SimDisk):
+    """Lets the test step in before an operation, unless a log's lock is held: a loop would wait then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps_left: int | None = None
+        self.step_in: Callable[[], None] = lambda: None
+        self.locked = False
+
+    def strike(self, operation: str, path: str) -> None:
+        self.step()
+        super().strike(operation, path)
+
+    def step(self) -> None:
+        if self.steps_left is None or self.locked:
+            return
+        self.steps_left -= 1
+        if self.steps_left < 0:
+            self.steps_left = None
+            self.step_in()
+
+
+class SteppedLock:
+    def __init__(self, disk: SteppedDisk) -> None:
+        self.disk = disk
+
+    def __enter__(self) -> None:
+        self.disk.step()
+        assert not self.disk.locked, "a deadlock"
+        self.disk.locked = True
+
+    def __exit__(self, *error: object) -> None:
+        self.disk.locked = False
+
+
+class Executor:
+    """Runs nothing by itself."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[MayBlock], Any], asyncio.Future[Any]]] = []
+        self.held = True
+
+    def __call__(self, work: Callable[[MayBlock], Any], /) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        self.waiting.append((work, future))
+        if not self.held:
+            self.run()
+        return future
+
+    def release(self) -> None:
+        """From now on work is done at once."""
+        self.held = False
+        while self.waiting:
+            self.run()
+
+    async def run_next(self) -> bool:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if not self.waiting:
+            return False
+        self.run()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return True
+
+    def run(self) -> None:
+        work, future = self.waiting.pop(0)
+        try:
+            result = work(MAY_BLOCK)
+        except (OSError, BrokerError) as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+
+
+def keyed(cluster: Cluster, value: bytes = b"old") -> None:
+    data = encode_batch([Record(timestamp=cluster.now_ms, key=b"k", value=value)])
+    cluster.leader().append_as_leader(bytearray(data), acks=1, now=0.0, now_ms=cluster.now_ms)
+
+
+# ---- what is late
+
+
+async def settling(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+    """The new directory's identity."""
+
+
+async def flushing(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+    while await executor.run_next():
+        pass
+    for _ in range(3):
+        cluster.elect("t", 0, 1)
+        keyed(cluster)
+    cluster.replica(1).log.roll(cluster.now_ms)
+    partitions.flush(cluster.replica(1))
+
+
+async def cleaning(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+    await flushing(cluster, partitions, executor)
+    while await executor.run_next():
+        pass
+    partitions._spawn(partitions._cleaner.sweep())
+
+
+async def checkpointing(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+    await flushing(cluster, partitions, executor)
+    while await executor.run_next():
+        pass
+    cluster.replica(1).delete_records(3)
+    partitions._spawn(partitions.checkpoint(everything=True))
+    while await executor.run_next():
+        pass
+    keyed(cluster)
+    cluster.replica(1).delete_records(4)
+    partitions._spawn(partitions.checkpoint(everything=True))
+
+
+async def moving(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+    while await executor.run_next():
+        pass
+    keyed(cluster)
+    there = partitions.log_dir_of(cluster.replica(1)).path
+    other = next(d.path for d in partitions.log_dirs if d.path != there)
+    partitions.move(TopicPartition("t", 0), other)
+
+
+# ---- what comes between
+
+
+def recreated(cluster: Cluster) -> None:
+    cluster.delete_topic(cluster.image.topics_by_name["t"].id)
+    cluster.create_topic("t", [[1]], **CONFIG)
+
+
+def reassigned(cluster: Cluster) -> None:
+    """Away and back: the topic's id is the same."""
+    topic_id = cluster.image.topics_by_name["t"].id
+    for broker_id in (2, 1):
+        only = (broker_id,)
+        cluster.commit(
+            PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id, isr=only, replicas=only, leader=broker_id
+            )
+        )
+
+
+async def history(
+    late: Callable[..., Any],
+    between: Callable[[Cluster], None],
+    place: tuple[int, int],
+    after: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[bool, bool]:
+    """`between` steps into the `place[0]`-th piece of late work before its `place[1]`-th operation; `after`
+    more pieces are run before the process dies, None: all, and it ends cleanly. Returns whether there was
+    such a piece, and such an operation in it."""
+    disk = SteppedDisk()
+    monkeypatch.setattr(
+        Place, "_lock", property(lambda _: SteppedLock(disk), lambda _self, _lock: None), raising=False
+    )
+    defaults = replace(LogConfig(), file_delete_delay_ms=0)
+    executor = Executor()
+    async with Cluster(1, log_defaults=defaults, directories=("/a", "/b"), disk=lambda: disk) as cluster:
+        partitions = cluster.brokers[1].partitions
+        partitions._blocking = executor
+        partitions.moves._blocking = partitions._cleaner._blocking = executor
+        try:
+            cluster.create_topic("t", [[1]], **CONFIG)
+            await late(cluster, partitions, executor)
+            for _ in range(place[0]):
+                await executor.run_next()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            if not executor.waiting:
+                return False, False
+            within = await stepped_in(cluster, executor, disk, between, place[1])
+            ran = 0
+            while (after is None or ran < after) and await executor.run_next():
+                ran += 1
+            if after is not None:
+                await cluster.crash(1)
+        finally:
+            executor.release()
+        if after is None:
+            await cluster.brokers.pop(1).close()
+        check(cluster)
+        return True, within
+
+
+async def stepped_in(
+    cluster: Cluster,
+    executor: Executor,
+    disk: SteppedDisk,
+    between: Callable[[Cluster], None],
+    operation: int,
+) -> bool:
+    done: list[int] = []
+
+    def step_in() -> None:
+        between(cluster)
+        keyed(cluster, b"new")
+        done.append(1)
+
+    disk.steps_left, disk.step_in = operation, step_in
+    executor.run()
+    within, disk.steps_left = bool(done), None
+    if not within:
+        step_in()
+    return within
+
+
+def check(cluster: Cluster) -> None:
+    """The next start finds the new incarnation, and nothing of the old one."""
+    broker = cluster.start(1)
+    assert [d.online for d in broker.dirs] == [True, True]
+    partition = cluster.replica(1)
+    log = partition.log
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_to) == (0, 1, 0)
+    data = log.read(0, 1 << 20).read(MAY_BLOCK)
+    values = [r.value for position, _ in iter_headers(data) for r in decode_batch(data, position)]
+    assert values == [b"new"]
+    (header,) = [header for _, header in iter_headers(data)]
+    assert log.epochs.entries[0] == (header.partition_leader_epoch, 0)
+    assert log.epochs.entries[1:] == [(partition.leader_epoch, 1)]
+
+
+@pytest.mark.parametrize("between", [recreated, reassigned])
+@pytest.mark.parametrize("late", [settling, flushing, cleaning, checkpointing, moving])
+@in_loop
+async def test_late_work_on_a_directory_never_reaches_the_next_one_of_its_name(late, between, monkeypatch):
+    orders = 0
+    for after in (0, 1, None):
+        piece, operation = 0, 0
+        while True:
+            told = f"piece {piece}, before operation {operation}, then {after} more"
+            try:
+                there, within = await history(late, between, (piece, operation), after, monkeypatch)
+            except AssertionError as error:
+                raise AssertionError(told) from error
+            if not there:
+                break
+            orders += 1
+            piece, operation = (piece, operation + 1) if within else (piece + 1, 0)
+    assert orders >= 10
