@@ -107,7 +107,7 @@ class ControllerRole:
             f"{config.metadata_dir}/__cluster_metadata-0",
             segment_bytes=config.metadata_log_segment_bytes,
         )
-        self.state_machine = MetadataStateMachine(self.metadata_log, node.fatal, partial(tell, node.loop))
+        self.state_machine = MetadataStateMachine(self.metadata_log, partial(tell, node.loop))
         self.links = RaftLinks(
             cluster_id=context.cluster_id,
             node_id=config.node_id,

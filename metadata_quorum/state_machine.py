@@ -5,10 +5,13 @@
 
 `apply` is deterministic and never raises: what the command asks in vain is a `Refused` in the
 reply, and a command that would break an invariant is turned down whole, before anything of it is
-adopted, because every node would break it again at every restart. Only a failing disk ends it:
-the log is derived, but a node that cannot write cannot go on, and `on_fatal` says so.
+adopted, because every node would break it again at every restart. Only what is this node's own trouble
+ends it, and the voter with it: an `OSError` of its disk, since the log is derived, but a node that
+cannot write cannot go on; or lack of memory. Refusing a command for that would be to decide it
+otherwise than the others do.
 
-The rolling hash over applied commands and the batches they gave is equal on every node (M3).
+The rolling hash over applied commands and the batches they gave is equal on every node (M3): the
+voters compare it, so that versions that decide otherwise stop instead of living apart.
 
     snapshot:  int8 1 | int64 end offset | int32 epoch | 16 bytes rolling hash | checkpoint
 """
@@ -41,7 +44,7 @@ from metadata_quorum.decisions import (
 )
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.weight import weight
-from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
 from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
@@ -118,10 +121,6 @@ class LeadershipListener(Protocol):
     def lost_leadership(self, term: int) -> None: ...
 
 
-def _raise(error: FatalError) -> None:
-    raise error
-
-
 def _raise_fault(work: str, error: Exception) -> None:
     raise error
 
@@ -132,7 +131,6 @@ class MetadataStateMachine:
     def __init__(
         self,
         metadata_log: MetadataLog,
-        on_fatal: Callable[[FatalError], None] = _raise,
         on_fault: Callable[[str, Exception], None] = _raise_fault,
     ) -> None:
         """`on_fault` is told of a listener that failed; the others hear of the change all the same."""
@@ -143,9 +141,7 @@ class MetadataStateMachine:
         self.rolling_hash = bytes(16)
         self.leadership: LeadershipListener | None = None
         self._listeners: list[Listener] = []
-        self._on_fatal = on_fatal
         self._on_fault = on_fault
-        self._failed = False
         self._rewound = False
 
     def subscribe(self, listener: Listener) -> None:
@@ -176,14 +172,9 @@ class MetadataStateMachine:
 
     def _adopt(self, judged: _Judged) -> object:
         """It comes true; the reply."""
-        if self._failed:
-            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log's disk has failed")
-        try:
-            self._rewind_once()
-            for batch in judged.batches:
-                self.log.append(batch)
-        except OSError as e:
-            return self._fail(e)
+        self._rewind_once()
+        for batch in judged.batches:
+            self.log.append(batch)
         self.applied_index, self.applied_term = judged.index, judged.term
         self.rolling_hash = judged.rolling_hash
         decision, term = judged.decision, judged.term
@@ -199,10 +190,7 @@ class MetadataStateMachine:
         image = self.image
         snapshot_id = SnapshotId(image.offset + 1, max(image.epoch, 0))
         head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
-        try:
-            self._rewind_once()
-        except OSError as e:
-            self._fail(e)
+        self._rewind_once()
 
         def encode() -> bytes:
             checkpoint = encode_checkpoint(image)
@@ -223,10 +211,7 @@ class MetadataStateMachine:
         self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
 
         def adopt() -> None:
-            try:
-                self.log.rewind(end_offset, epoch)
-            except OSError as e:
-                self._fail(e)
+            self.log.rewind(end_offset, epoch)
             self._rewound = True
             self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
             changes = delta if self.image is before else MetadataDelta.between(self.image, image)
@@ -277,6 +262,8 @@ class MetadataStateMachine:
         except InvariantViolation as e:
             log.critical("command refused: %s", e)
             return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(e))
+        except MemoryError:
+            raise
         except Exception as e:
             log.critical("command refused, deciding on it failed", exc_info=True)
             return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(e).__name__}: {e}")
@@ -323,9 +310,3 @@ class MetadataStateMachine:
         if not self._rewound:
             self._rewound = True
             self.log.rewind(0, -1)
-
-    def _fail(self, error: OSError) -> Refused:
-        self._failed = True
-        reason = f"cannot write the metadata log: {error}"
-        self._on_fatal(FatalError(ExitCode.DISK_FAILED, reason))
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)

@@ -1,8 +1,8 @@
 """Committed entries into the state machine, and its snapshots.
 
-PySyncObj calls in commit order, once per entry. A rolling hash of everything applied travels with
-the leader's messages and with snapshots: two voters that applied different histories find out at the
-next heartbeat and stop (invariant M3).
+PySyncObj calls in commit order, once per entry. A rolling hash of everything applied, and of what the
+state machine made of it, travels with the leader's messages and with snapshots: two voters that applied
+different histories, or the same one differently, find out at the next heartbeat and stop (invariant M3).
 
 What may take seconds is done beside the loop: snapshots are encoded, written and read there, and commands
 that change much of a large cluster decided. Commands are applied while a snapshot is being written; but
@@ -51,7 +51,7 @@ class Applier:
         self.index = GENESIS[1]
         """The last entry applied."""
         self.digest = 0
-        """Rolling hash of all entries up to `index`."""
+        """Rolling hash of all entries up to `index`, and of what came of them."""
         self._bytes_since_snapshot = 0
         self._digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
         self._expected: tuple[int, int] | None = None
@@ -64,13 +64,14 @@ class Applier:
         term = self._journal.term_at(index)
         invariant(term is not None, "RAFT_LOG_DENSE", ("apply", index))
         assert term is not None
-        digest = zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest))
 
         def take(adopt: Callable[[], object]) -> None:
             self.busy = False
-            self._move_to(index, digest)
+            result = _never_raising(f"index {index}", adopt)
+            digest = zlib.crc32(command, zlib.crc32(_POSITION.pack(index, term), self.digest))
+            self._move_to(index, zlib.crc32(self._machine.rolling_hash, digest))
             self._bytes_since_snapshot += len(command)
-            applied(index, term, _never_raising(f"index {index}", adopt))
+            applied(index, term, result)
 
         if command[0] != EntryKind.COMMAND:
             take(lambda: None)

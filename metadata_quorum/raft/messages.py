@@ -105,7 +105,8 @@ class Append:
     """Entries after (prev_index, prev_term); without entries a heartbeat or a commit's news.
 
     `seq` counts the leader's messages to this follower and comes back in the answer. `digest` is
-    the rolling hash of all commands up to `commit_index`, compared by the follower (invariant M3).
+    the rolling hash of all commands up to `commit_index` and of what came of them, compared by the
+    follower (invariant M3).
     """
 
     CODE: ClassVar[int] = 5

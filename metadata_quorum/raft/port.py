@@ -41,7 +41,13 @@ class Applied:
 
 
 class StateMachine(Protocol):
-    """What is replicated. `apply` is deterministic, reads no clock, and never raises."""
+    """What is replicated. `apply` is deterministic, reads no clock, and never raises, but for what is this
+    node's own trouble: an `OSError` of its disk, lack of memory."""
+
+    @property
+    def rolling_hash(self) -> bytes:
+        """Of every command applied, and of all that came of it: what came of one command must be the same on
+        every voter, whatever its version."""
 
     def apply(self, index: int, term: int, command: bytes) -> object:
         """Take one committed command; return the proposer's answer. Called in index order,

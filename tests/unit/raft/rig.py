@@ -43,6 +43,10 @@ class Machine:
         self.values.append(command)
         return b"did " + command
 
+    @property
+    def rolling_hash(self) -> bytes:
+        return b"%d" % len(self.values)
+
     def weight(self, command: bytes) -> int:
         return QUICK_WEIGHT + 1 if command.startswith(b"slow") else 1
 

@@ -386,3 +386,30 @@ def test_a_follower_takes_a_snapshot_in_beside_the_loop(how: str) -> None:
     rig.run(0.5)
     assert rig.committed(more)
     assert rig.log(1) == rig.log(leader)
+
+
+def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M3: two versions of a decision, the commands are the same."""
+    rig = Rig()
+    rig.elect(1)
+    machine = rig.machines[2]
+    monkeypatch.setattr(machine, "values", [b"decided otherwise"])
+    rig.propose(1, b"x")
+    with pytest.raises(InvariantViolation, match="M3"):
+        rig.run(1.0)
+
+
+def test_a_state_machine_whose_disk_fails_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a hash that the others would stop for."""
+    rig = Rig()
+    rig.elect(1)
+    rig.machines[1].raises = OSError(28, "No space left on device")
+    rig.propose(1, b"x")
+    with pytest.raises(FatalError, match="disk failed"):
+        rig.settle()
+    del rig.rafts[1]
+    rig.elect(2)
+    ends = rig.propose(2, b"y")
+    rig.run(1.0, 0.05)
+    assert rig.committed(ends)
+    assert rig.machines[2].values == rig.machines[3].values == [b"x", b"y"]
