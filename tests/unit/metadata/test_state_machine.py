@@ -122,7 +122,7 @@ def test_a_full_disk_ends_the_voter_before_it_tells_another_history() -> None:
     machine.claim()
     before = machine.machine.rolling_hash
     machine.disk.fail("append", errno.ENOSPC)
-    with pytest.raises(OSError) as e:  # noqa: PT011 - judged by its number
+    with pytest.raises(OSError) as e:
         machine.brokers(1)
     assert e.value.errno == errno.ENOSPC
     assert machine.machine.rolling_hash == before
