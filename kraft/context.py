@@ -163,6 +163,8 @@ class RequestContext:
     """The client's host, where a broker has passed its request on."""
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
+    is_long: bool = False
+    """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
     amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """What becomes of the handler's answer where the asker may not do, or see, all of it."""
     work: Work | None = None

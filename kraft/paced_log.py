@@ -10,6 +10,7 @@ counts them.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 LINES: Final = 20
@@ -26,6 +27,13 @@ class _Pace(logging.Filter):
         self._since = float("-inf")
         self._written = 0
         self._left_out = 0
+
+    def asks_for(self, level: int) -> bool:
+        """Whether a line is to be made at all: what is left out costs next to nothing."""
+        if level >= logging.ERROR or self._written < LINES or abs(time.time() - self._since) >= PERIOD_S:
+            return True
+        self._left_out += 1
+        return False
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.ERROR:
@@ -49,5 +57,12 @@ class _Pace(logging.Filter):
 
 def paced(log: logging.Logger) -> logging.Logger:
     """The same logger, from now on at that pace."""
-    log.addFilter(_Pace())
+    pace = _Pace()
+    log.addFilter(pace)
+    is_enabled = log.isEnabledFor
+
+    def is_enabled_for(level: int) -> bool:
+        return is_enabled(level) and pace.asks_for(level)
+
+    log.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
     return log

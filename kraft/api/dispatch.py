@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
@@ -42,6 +43,9 @@ from metadata_quorum.supervision import awaited, tell
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
 """What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
 
+LONG_BODY_BYTES: Final = 2 * 1024
+"""A longer one may name thousands of things, at a byte or two each."""
+
 
 class Dispatcher:
     """Serves the frames of all listeners of one node."""
@@ -58,6 +62,8 @@ class Dispatcher:
         self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
         self._decoder = ThreadPoolExecutor(1, "decoder")
+        self._large_decoder = ThreadPoolExecutor(1, "large decoder")
+        """For frames of megabytes, which wait for each other and hold up none of the others."""
 
     def is_exclusive(self, frame: memoryview) -> bool:
         """Whether the request in `frame` must run alone on its connection."""
@@ -86,47 +92,85 @@ class Dispatcher:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
         begun = ctx.connection.begun()
-        if len(body) > SMALL_FRAME_BYTES:
+        if len(body) > LONG_BODY_BYTES:
+            ctx.is_long = True
             begun.hold_back_others()
-            return self._start(self._run_large(ctx, header, body, begun), ctx)
-        return self._run_decoded(ctx, body, begun, *_decoded(header, body))
+            return self._start(self._run_long(ctx, header, body, begun), ctx)
+        request, size = _decoded(header, body)
+        _charge(begun, size)
+        if self._is_for_controller(ctx, request):
+            return self._start(self._forward(ctx, request, body), ctx)
+        if ctx.api_key != ENVELOPE:
+            return self._answer(ctx, request)
+        try:
+            inner, frame, header = self._unwrapped(ctx, request)
+            request, size = _decoded(header, frame[header.body :])
+        except (ProtocolError, BrokerError) as error:
+            return _not_unwrapped(ctx, error)
+        _charge(begun, size)
+        reply = self._answer(inner, request)
+        if isinstance(reply, asyncio.Future):
+            return self._start(_wrap_later(ctx, inner, reply), ctx)
+        return _wrap(ctx, inner, reply)
 
-    async def _run_large(
+    async def _run_long(
         self, ctx: RequestContext, header: RequestHeader, body: memoryview, begun: Begun
     ) -> Buffers:
-        """Decoded in another thread, in its turn: what comes behind it on its connection waits, and is
-        never begun where this one ends the connection."""
-        decoded = await self._node.loop.run_in_executor(self._decoder, _decoded, header, body)
-        with ctx.work or nullcontext():
-            reply = self._run_decoded(ctx, body, begun, *decoded)
-        begun.let_others()
-        return await reply if isinstance(reply, asyncio.Future) else reply
-
-    def _run_decoded(
-        self, ctx: RequestContext, body: memoryview, begun: Begun, request: Message, size: int
-    ) -> Reply:
-        if size > SMALL_FRAME_BYTES:
-            begun.charge(size)
-        is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
-        if is_for_controller and not stays(ctx.row, request):
-            return self._start(self._forward(ctx, request, body), ctx)
+        """Decoded and judged in another thread, in its turn: what comes behind it on its connection waits,
+        and is never begun where this one ends the connection."""
+        decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
+        run = partial(self._node.loop.run_in_executor, decoder)
+        request, size = await run(_decoded, header, body)
+        _charge(begun, size)
+        if self._is_for_controller(ctx, request):
+            forwarded = self._start(self._forward(ctx, request, body), ctx)
+            begun.let_others()
+            return await forwarded
+        inner = ctx
         if ctx.api_key == ENVELOPE:
-            return self._unwrap(ctx, request)
-        return self.answer(ctx, request)
+            try:
+                inner, frame, header = self._unwrapped(ctx, request)
+                request, size = await run(_decoded, header, frame[header.body :])
+            except (ProtocolError, BrokerError) as error:
+                begun.let_others()
+                return _not_unwrapped(ctx, error)
+            _charge(begun, size)
+        try:
+            verdict = await run(judge, self._node, inner, request)
+        except Exception as error:  # noqa: BLE001
+            begun.let_others()
+            reply: Reply = await self._refuse_long(inner, request, error)
+        else:
+            with ctx.work or nullcontext():
+                reply = self._answer_judged(inner, request, verdict)
+            begun.let_others()
+        answer = await reply if isinstance(reply, asyncio.Future) else reply
+        return answer if inner is ctx else _wrap(ctx, inner, answer)
 
-    def answer(self, ctx: RequestContext, request: Message) -> Reply:
+    def _is_for_controller(self, ctx: RequestContext, request: Message) -> bool:
+        is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
+        return is_for_controller and not stays(ctx.row, request)
+
+    def _answer(self, ctx: RequestContext, request: Message) -> Reply:
+        try:
+            verdict = judge(self._node, ctx, request)
+        except Exception as error:  # noqa: BLE001
+            return self._refuse(ctx, request, error)
+        return self._answer_judged(ctx, request, verdict)
+
+    def _answer_judged(self, ctx: RequestContext, request: Message, verdict: Response | None) -> Reply:
         """Run the handler of a decoded request (also one that came in an envelope)."""
         assert ctx.row.handler is not None
+        result: Response | Awaitable[Response | None] | None = verdict
         try:
-            result: Response | Awaitable[Response | None] | None = None
-            if self._node.authorizer is not None:
-                result = judge(self._node, ctx, request)
             if result is None:
                 result = ctx.row.handler(self._node, ctx, request)
         except Exception as error:  # noqa: BLE001
-            return self._refuse(ctx, request, error)
+            if not ctx.is_long:
+                return self._refuse(ctx, request, error)
+            result = _failed(error)
         if result is None or isinstance(result, Mapping):
-            if result is None or not is_long(result):
+            if result is None or not self._takes_long(ctx, result):
                 return self._reply(ctx, request, result)
             result = _given(result)
         task = self._start(self._finish(ctx, request, result), ctx)
@@ -141,6 +185,7 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._decoder.shutdown(wait=False, cancel_futures=True)
+        self._large_decoder.shutdown(wait=False, cancel_futures=True)
 
     async def _finish(
         self, ctx: RequestContext, request: Message, result: Awaitable[Response | None]
@@ -150,19 +195,37 @@ class Dispatcher:
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
-            return self._refuse(ctx, request, error)
-        if response is None or not is_long(response):
+            return await self._refuse_long(ctx, request, error)
+        if response is None or not self._takes_long(ctx, response):
             return self._reply(ctx, request, response)
         try:
             return await self._reply_beside(ctx, response)
         except Exception as error:  # noqa: BLE001
-            return self._refuse(ctx, request, error)
+            return await self._refuse_long(ctx, request, error)
+
+    def _takes_long(self, ctx: RequestContext, response: Response) -> bool:
+        """Whether it is to be put into bytes beside the loop."""
+        return (ctx.is_long and ctx.amend is not None) or is_long(response)
 
     async def _reply_beside(self, ctx: RequestContext, response: Response) -> Buffers:
         """Put into bytes in another thread: that of ten thousand topics takes a fifth of a second."""
-        fields = self._amended(ctx, response)
-        body = await self._node.loop.run_in_executor(None, encode_response, ctx.api_key, ctx.version, fields)
-        return ctx.framed((body,))
+        run = partial(self._node.loop.run_in_executor, None)
+        if ctx.amend is not None:
+            response = await run(ctx.amend, response)
+        fields = self._throttled(ctx, response)
+        return ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),))
+
+    async def _refuse_long(self, ctx: RequestContext, request: Message, error: Exception) -> Buffers:
+        """`_refuse`, where each of very many items may be refused."""
+        if not ctx.is_long:
+            return self._refuse(ctx, request, error)
+        code, message = self._code_of(ctx, error)
+        try:
+            refusal = await self._node.loop.run_in_executor(None, _refusal, ctx.row, request, code, message)
+            return await self._reply_beside(ctx, refusal)
+        except Exception as again:
+            self._tell(ctx, again)
+            raise ProtocolError(f"{ctx.row.name} failed") from again
 
     def _reply(self, ctx: RequestContext, request: Message, response: Response | None) -> Buffers:
         try:
@@ -172,24 +235,26 @@ class Dispatcher:
 
     def _refuse(self, ctx: RequestContext, request: Message, error: Exception) -> Buffers:
         """The API's own error response. Raises `ProtocolError` where not even that can be given."""
-        if isinstance(error, BrokerError):
-            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
-            code, message = error.code, error.message
-        else:
-            self._tell(ctx, error)
-            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+        code, message = self._code_of(ctx, error)
         try:
             return self._complete(ctx, _refusal(ctx.row, request, code, message))
         except Exception as again:
             self._tell(ctx, again)
             raise ProtocolError(f"{ctx.row.name} failed") from again
 
-    def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
-        return _reply(ctx, response if response is None else self._amended(ctx, response))
+    def _code_of(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
+        if isinstance(error, BrokerError):
+            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
+            return error.code, error.message
+        self._tell(ctx, error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR, ""
 
-    def _amended(self, ctx: RequestContext, response: Response) -> Response:
-        if ctx.amend is not None:
-            response = ctx.amend(response)
+    def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
+        if response is not None:
+            response = self._throttled(ctx, response if ctx.amend is None else ctx.amend(response))
+        return _reply(ctx, response)
+
+    def _throttled(self, ctx: RequestContext, response: Response) -> Response:
         return response if ctx.work is None else throttled(self._node, ctx, response)
 
     def _tell(self, ctx: RequestContext, error: Exception) -> None:
@@ -213,8 +278,10 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001
             return self._refuse(ctx, request, error)
 
-    def _unwrap(self, ctx: RequestContext, envelope: Message) -> Reply:
-        """Answer the request inside an envelope, and wrap the answer."""
+    def _unwrapped(
+        self, ctx: RequestContext, envelope: Message
+    ) -> tuple[RequestContext, memoryview, RequestHeader]:
+        """The context of the request inside an envelope, its frame and header. Raises `BrokerError`."""
         try:
             frame = memoryview(envelope.request_data)
             header = read_request_header(frame)
@@ -235,15 +302,9 @@ class Dispatcher:
                 forwarded_for=decode_address(envelope.client_host_address),
                 row=row,
             )
-            meter = Meter(MAX_DECODED_BYTES)
-            request = decode_request(header.api_key, header.version, frame, header.body, meter)
-        except (MalformedHeader, MalformedMessage, BrokerError) as error:
-            code = error.code if isinstance(error, BrokerError) else ErrorCode.INVALID_REQUEST
-            return _reply(ctx, {"error_code": int(code), "response_data": None})
-        reply = self.answer(inner, request)
-        if isinstance(reply, asyncio.Future):
-            return self._start(_wrap_later(ctx, inner, reply), ctx)
-        return _wrap(ctx, inner, reply)
+        except (MalformedHeader, MalformedMessage) as error:
+            raise BrokerError(ErrorCode.INVALID_REQUEST) from error
+        return inner, frame, header
 
     def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
         assert ctx.row.raw is not None
@@ -291,6 +352,20 @@ class Dispatcher:
 
 async def _given(response: Response) -> Response:
     return response
+
+
+async def _failed(error: Exception) -> Response:
+    raise error
+
+
+def _charge(begun: Begun, size: int) -> None:
+    if size > SMALL_FRAME_BYTES:
+        begun.charge(size)
+
+
+def _not_unwrapped(ctx: RequestContext, error: ProtocolError | BrokerError) -> Buffers:
+    code = error.code if isinstance(error, BrokerError) else ErrorCode.INVALID_REQUEST
+    return _reply(ctx, {"error_code": int(code), "response_data": None})
 
 
 def _decoded(header: RequestHeader, body: memoryview) -> tuple[Message, int]:

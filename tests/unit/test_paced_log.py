@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -58,3 +60,24 @@ def test_errors_are_always_written(kept: Kept) -> None:
     for _ in range(2 * LINES):
         say(1.0, "ours", level=logging.ERROR)
     assert len(kept.lines) == 2 * LINES
+
+
+def test_a_line_that_is_left_out_is_not_made(kept: Kept, monkeypatch: pytest.MonkeyPatch):
+    log = logging.getLogger("tests.paced")
+    made = 0
+    make = log.makeRecord
+
+    def counted(*args: Any, **more: Any) -> logging.LogRecord:
+        nonlocal made
+        made += 1
+        return make(*args, **more)
+
+    monkeypatch.setattr(log, "makeRecord", counted)
+    for _ in range(100):
+        log.info("refused")
+    assert made == len(kept.lines) == LINES
+    log.error("ours")
+    assert made == LINES + 1
+
+    say(time.time() + PERIOD_S, "later")
+    assert f"{100 - LINES} lines before it" in kept.lines[-1]

@@ -7,15 +7,17 @@ import gc
 import resource
 import struct
 import threading
+from collections import Counter
 
 import pytest
 
+from kraft.api import dispatch
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import Limits
 from kraft.net.connection_counts import Most
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
-from kraft.wire.bridge import decode_response, encode_request
+from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.errors import BrokerError, ErrorCode
 from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
 
@@ -118,6 +120,56 @@ async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn(
         assert len(begun) == 4
         writer.close()
         client.close()
+
+
+class Watched:
+    """An authorizer that lets nobody see a hidden topic, and knows where it has been asked."""
+
+    def __init__(self) -> None:
+        self.threads: Counter[int] = Counter()
+
+    def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        self.threads[threading.get_ident()] += 1
+        return not name.startswith("hidden")
+
+
+@pytest.mark.row("P7")
+@pytest.mark.parametrize("visible", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+@on_a_loop
+async def test_what_goes_through_all_items_of_a_long_request_does_so_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch, visible: bool, fails: bool
+):
+    loop_thread = threading.get_ident()
+    encoded_on: list[int] = []
+    refused_on: list[int] = []
+
+    def handle(node, ctx, request):
+        assert threading.get_ident() == loop_thread
+        if fails:
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+        return {"topics": [{"name": each.name, "error_code": 0, "partitions": []} for each in request.topics]}
+
+    def on_error(request, code, message):
+        refused_on.append(threading.get_ident())
+        return {"topics": [{"name": each.name, "error_code": int(code)} for each in request.topics]}
+
+    def encode(*args):
+        encoded_on.append(threading.get_ident())
+        return encode_response(*args)
+
+    monkeypatch.setattr(dispatch, "encode_response", encode)
+    rows = {METADATA: ApiRow(METADATA, "Test", 0, 12, BROKER, handle, on_error=on_error)}
+    names = [f"hidden-{n}" for n in range(2000)] + [f"topic-{n}" for n in range(2000 if visible else 0)]
+    async with serving(rows) as running:
+        running.node.authorizer = watched = Watched()
+        client = await running.client()
+        body = encode_request(METADATA, 1, {"topics": [{"name": name} for name in names]})
+        answer = decode_response(METADATA, 1, await client.send(METADATA, 1, (body,)))
+        client.close()
+    assert len(answer.topics) == len(names)
+    assert sum(watched.threads.values()) >= len(names)
+    assert loop_thread not in {*watched.threads, *encoded_on, *refused_on}
 
 
 @on_a_loop
