@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from metadata_quorum.raft.port import Applied, QuorumState, Raft
 
@@ -24,18 +24,23 @@ T = TypeVar("T")
 
 class BesideLoop:
     """Raft's `Background`: a thread, and back. Threads of its own, so that a fence never waits for what cold
-    reads or the cleaner do to the others: one for a snapshot, one for a command."""
+    reads or the cleaner do to the others: for a snapshot that is written, one that is read, and a command."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._threads = ThreadPoolExecutor(2, "raft")
+        self._threads = ThreadPoolExecutor(3, "raft")
+        self._running: set[asyncio.Future[Any]] = set()
         self.driver: RaftDriver | None = None
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Return when nothing of it runs any more: what they write into is closed next."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._running:
+            await asyncio.wait(self._running)
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         def ended(future: asyncio.Future[T]) -> None:
+            self._running.discard(future)
             if future.cancelled():
                 return
             with suppress(Exception):  # the voter keeps what went wrong: its next tick says so
@@ -43,7 +48,9 @@ class BesideLoop:
             if self.driver is not None:
                 self.driver.wake()
 
-        self._loop.run_in_executor(self._threads, work).add_done_callback(ended)
+        future = self._loop.run_in_executor(self._threads, work)
+        self._running.add(future)
+        future.add_done_callback(ended)
 
 
 class RaftDriver:

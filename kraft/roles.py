@@ -160,7 +160,7 @@ class ControllerRole:
         self.controller.close()
         await self.last_calls.close()
         self.raft.close()
-        self._beside.close()
+        await self._beside.close()
         await self.links.close()
         self.metadata_log.close()
 

@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, NamedTuple
 
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
@@ -34,6 +35,7 @@ SEGMENT_BYTES: Final = 16 << 20
 INDEX_INTERVAL_BYTES: Final = 4096
 CHECKPOINTS_KEPT: Final = 2
 
+_TEMPORARY: Final = ".tmp"
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -105,6 +107,9 @@ class MetadataLog:
         self._segments: list[_Segment] = []
         self._epochs: list[tuple[int, int]] = []  # (epoch, its first offset), both increasing
         disk.make_dirs(directory)
+        for name in disk.list(directory):
+            if name.endswith(_TEMPORARY):
+                disk.remove(self._path(name))  # the process was killed while it wrote
         self._write_partition_metadata()
         self._checkpoints = sorted(
             SnapshotId(int(match[1]), int(match[2]))
@@ -113,6 +118,9 @@ class MetadataLog:
         )
         self._written: deque[SnapshotId] = deque()
         """Checkpoints that were written beside the loop since the last look."""
+        self._writing = Lock()
+        self._newest: SnapshotId | None = None
+        """The checkpoint written last."""
 
     @property
     def start_offset(self) -> int:
@@ -217,9 +225,18 @@ class MetadataLog:
         return self._checkpoints
 
     def write_checkpoint(self, snapshot_id: SnapshotId, data: Buffer) -> None:
-        """Keep a snapshot. May be called beside the loop: the log hears of it at its next look."""
-        self._disk.write_atomic(self._path(snapshot_id.file_name), data, RAFT)
-        self._written.append(snapshot_id)
+        """Keep a snapshot. May be called beside the loop: the log hears of it at its next look.
+
+        One's own and a leader's may come at once from two threads, and be the same one where no command
+        between them changed the metadata.
+        """
+        path = self._path(snapshot_id.file_name)
+        with self._writing:
+            if snapshot_id == self._newest and self._disk.exists(path):
+                return
+            self._disk.write_atomic(path, data, RAFT)
+            self._newest = snapshot_id
+            self._written.append(snapshot_id)
 
     def _take_in(self, snapshot_id: SnapshotId) -> None:
         """Let go of what a new checkpoint and the one before it make needless."""

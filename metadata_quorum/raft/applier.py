@@ -146,12 +146,15 @@ class Applier:
         self.busy = True
         self._beside(take_in, taken_in)
 
-    def latest_snapshot(self) -> Snapshot:
-        """To be sent to a follower that needs what the log no longer holds."""
-        snapshot = self._store.latest()
-        if snapshot is None:
-            raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
-        return snapshot
+    def read_snapshot(self, read: Callable[[Snapshot], None]) -> None:
+        """The newest one, to be sent to a follower that needs what the log no longer holds."""
+
+        def found(snapshot: Snapshot | None) -> None:
+            if snapshot is None:
+                raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
+            read(snapshot)
+
+        self._beside(self._store.latest, found)
 
     def _forget_log(self, index: int, term: int) -> None:
         """A durable snapshot stands for it."""

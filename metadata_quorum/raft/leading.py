@@ -27,7 +27,7 @@ from metadata_quorum.raft.messages import (
 )
 from metadata_quorum.raft.outbox import Outbox
 from metadata_quorum.raft.replication import Follower
-from metadata_quorum.raft.snapshots import OutgoingSnapshot
+from metadata_quorum.raft.snapshots import OutgoingSnapshot, Snapshot
 from metadata_quorum.raft.syncobj import Core
 
 _MS: Final = 0.001
@@ -86,8 +86,11 @@ class Leading:
         for peer, follower in self._followers.items():
             if not self._is_connected(peer):
                 continue
-            if follower.transfer is None and follower.next_index <= self._journal.base_index:
-                self._start_transfer(peer, follower)
+            if self._needs_snapshot(follower):
+                if not follower.reading:
+                    self._start_transfer(peer, follower)
+                elif beat:
+                    self._send_append(peer, follower, self._journal.base_index, ())
             elif follower.transfer is not None:
                 if beat:
                     self._outbox.put(peer, follower.transfer.probe(self._core.term, follower.next_seq()))
@@ -99,14 +102,15 @@ class Leading:
         sent = False
         while follower.next_index <= last and follower.in_flight < self._config.appends_in_flight:
             entries = self._journal.entries_from(follower.next_index, self._config.append_bytes, MAX_ENTRIES)
-            self._send_append(peer, follower, entries)
+            self._send_append(peer, follower, follower.next_index - 1, entries)
             follower.next_index = entries[-1][1] + 1
             sent = True
         if not sent and (beat or follower.commit_sent < self._applier.index):
-            self._send_append(peer, follower, ())
+            self._send_append(peer, follower, follower.next_index - 1, ())
 
-    def _send_append(self, peer: int, follower: Follower, entries: tuple[LogEntry, ...]) -> None:
-        prev_index = follower.next_index - 1
+    def _send_append(
+        self, peer: int, follower: Follower, prev_index: int, entries: tuple[LogEntry, ...]
+    ) -> None:
         prev_term = self._journal.term_at(prev_index)
         assert prev_term is not None
         follower.commit_sent = self._applier.index
@@ -121,9 +125,22 @@ class Leading:
         )
         self._outbox.put(peer, message)
 
+    def _needs_snapshot(self, follower: Follower) -> bool:
+        """The log no longer holds what comes next, and nothing is on its way."""
+        return follower.transfer is None and follower.next_index <= self._journal.base_index
+
     def _start_transfer(self, peer: int, follower: Follower) -> None:
-        follower.transfer = OutgoingSnapshot(self._applier.latest_snapshot())
-        self._send_chunk(peer, follower, follower.transfer)
+        """The snapshot is read beside the loop; meanwhile heartbeats ask for the log's beginning."""
+
+        def read(snapshot: Snapshot) -> None:
+            follower.reading = False
+            current = self._core.is_leader and self._followers.get(peer) is follower
+            if current and self._is_connected(peer) and self._needs_snapshot(follower):
+                follower.transfer = OutgoingSnapshot(snapshot)
+                self._send_chunk(peer, follower, follower.transfer)
+
+        follower.reading = True
+        self._applier.read_snapshot(read)
 
     def _send_chunk(self, peer: int, follower: Follower, transfer: OutgoingSnapshot) -> None:
         chunk = transfer.chunk(self._core.term, follower.next_seq(), self._config.snapshot_chunk_bytes)

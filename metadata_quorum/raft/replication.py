@@ -32,6 +32,8 @@ class Follower:
     mute_index: int | None = None
     """What it holds, while it says that its answers do not count; else None."""
     transfer: OutgoingSnapshot | None = None
+    reading: bool = False
+    """The snapshot for a transfer is being read."""
 
     def next_seq(self) -> int:
         self.seq += 1

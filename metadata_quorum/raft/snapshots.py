@@ -54,6 +54,9 @@ class SnapshotStore:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
+        for name in disk.list(directory):
+            if name.startswith(_PREFIX) and name.endswith(_TEMPORARY):
+                disk.remove(f"{directory}/{name}")  # the process was killed while it wrote
 
     def save(self, snapshot: Snapshot) -> None:
         """Durable on return."""
@@ -64,8 +67,14 @@ class SnapshotStore:
 
     def latest(self) -> Snapshot | None:
         """The newest one, None where none was ever taken; `FatalError` if it is damaged."""
-        names = self._names()
-        return self._load(f"{self._directory}/{names[-1]}") if names else None
+        while names := self._names():
+            try:
+                return self._load(f"{self._directory}/{names[-1]}")
+            except FileNotFoundError:
+                if names == self._names():
+                    raise
+                # Read beside the loop: a newer one took its place meanwhile.
+        return None
 
     def prune(self, keep: int) -> None:
         """Remove those older than the one at `keep`."""

@@ -36,23 +36,27 @@ def test_work_is_done_in_a_thread_and_noticed_on_the_loop() -> None:
 
         beside(lambda: None, fail)
         await driver.woken.wait()
-        beside.close()
+        await beside.close()
 
     asyncio.run(run())
 
 
-def test_a_closed_node_hears_of_nothing() -> None:
+def test_a_closed_node_waits_for_what_runs_and_hears_of_nothing_more() -> None:
     async def run() -> None:
         beside = BesideLoop(asyncio.get_running_loop())
         go = threading.Event()
         heard: list[bool] = []
-        begun = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        begun = [asyncio.get_running_loop().create_future() for _ in range(3)]
         for each in begun:
             beside(go.wait, each.set_result)
         beside(lambda: False, heard.append)  # waits for a thread
-        beside.close()
+        closed = asyncio.ensure_future(beside.close())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not closed.done()
         go.set()
-        await asyncio.gather(*begun)
+        await closed
+        assert all(each.done() for each in begun)
         assert heard == []
 
     asyncio.run(run())

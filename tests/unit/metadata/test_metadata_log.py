@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from chaos.sim.disk import SimDisk
@@ -183,3 +185,34 @@ def test_end_offset_for_epoch() -> None:
         (7, 5),
         (7, 5),
     ]
+
+
+def test_what_a_killed_write_left_goes_at_the_start() -> None:
+    disk = SimDisk()
+    MetadataLog(disk, DIRECTORY)
+    before = disk.list(DIRECTORY)
+    disk.open(f"{DIRECTORY}/{SnapshotId(9, 1).file_name}.tmp", create=True)
+    MetadataLog(disk, DIRECTORY)
+    assert disk.list(DIRECTORY) == before
+
+
+def test_two_threads_write_one_checkpoint_once() -> None:
+    """One's own is being written while a leader's, the same, is taken in."""
+    disk = SimDisk()
+    log = MetadataLog(disk, DIRECTORY)
+    write = disk.write_atomic
+    writers: list[str] = []
+    other = threading.Thread(target=lambda: log.write_checkpoint(SnapshotId(9, 1), b"state"))
+
+    def slowly(path, data, may_block):
+        writers.append(path)
+        if len(writers) == 1:
+            other.start()
+            other.join(0.1)  # it must not come in meanwhile
+        write(path, data, may_block)
+
+    disk.write_atomic = slowly
+    log.write_checkpoint(SnapshotId(9, 1), b"state")
+    other.join()
+    assert len(writers) == 1
+    assert log.checkpoints == [SnapshotId(9, 1)]

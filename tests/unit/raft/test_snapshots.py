@@ -216,7 +216,8 @@ def test_a_late_snapshot_takes_nothing_back(mutant: Mutant | None, monkeypatch: 
         rig.elect(1)
         rig.propose(1, *_values(6))
         rig.settle()
-        old = rig.rafts[1]._applier.latest_snapshot()
+        old = rig.rafts[1]._applier._store.latest()
+        assert old is not None
         rig.propose(1, *_values(3, start=6))
         rig.settle()
         late = snapshots.OutgoingSnapshot(old).chunk(rig.rafts[1].term, 1, 1 << 20)
@@ -358,6 +359,8 @@ def test_a_follower_takes_a_snapshot_in_beside_the_loop(how: str) -> None:
     rig, values = _lagging()
     rig.jobs = []
     rig.cut_between((3,), (1, 2))  # so that 2 needs 1's answers to stay
+    rig.run(0.1)
+    rig.run_jobs()  # the leader has read what it sends
     rig.run(0.5)
     assert len(rig.jobs) == 1
     sent = len(rig.messages(2, 1, SnapshotChunk))
@@ -413,3 +416,62 @@ def test_a_state_machine_whose_disk_fails_tells_nobody(monkeypatch: pytest.Monke
     rig.run(1.0, 0.05)
     assert rig.committed(ends)
     assert rig.machines[2].values == rig.machines[3].values == [b"x", b"y"]
+
+
+def test_a_snapshot_is_read_beside_the_loop_while_heartbeats_go_on() -> None:
+    rig, values = _lagging()
+    rig.jobs = []
+    rig.cut_between((3,), (1, 2))  # so that 2 needs 1's answers to stay
+    rig.elections_held = False
+    rig.run(5.0, 0.05)  # longer than any timeout
+    assert len(rig.jobs) == 1
+    assert not rig.messages(2, 1, SnapshotChunk)
+    assert rig.leaders() == [2]
+    assert rig.rafts[1].leader_id == 2
+    rig.run_jobs()
+    rig.jobs = None
+    rig.run(1.0, 0.05)
+    assert rig.machines[1].values == values
+
+
+def test_a_snapshot_that_was_read_for_nobody_is_dropped() -> None:
+    """Another leads meanwhile."""
+    rig, values = _lagging()
+    rig.jobs = []
+    rig.run(0.5, 0.05)
+    held, rig.jobs = rig.jobs, None
+    assert held
+    rig.elect(3)
+    for work, done in held:
+        done(work())
+    rig.run(1.0, 0.05)
+    assert not rig.messages(2, 1, SnapshotChunk)
+    assert rig.machines[1].values == values
+
+
+def test_a_snapshot_whose_place_a_newer_one_takes_while_it_is_read() -> None:
+    disk = SimDisk()
+    disk.make_dirs(DIRECTORY)
+    store = snapshots.SnapshotStore(disk, DIRECTORY)
+    store.save(Snapshot.of(1, 1, 0, b"old"))
+    read = disk.read_bytes
+
+    def late(path: str) -> bytes:
+        disk.read_bytes = read
+        store.save(Snapshot.of(2, 1, 0, b"new"))
+        store.prune(2)
+        return read(path)
+
+    disk.read_bytes = late
+    latest = store.latest()
+    assert latest is not None
+    assert latest.data == b"new"
+
+
+def test_what_a_killed_write_left_goes_at_the_start() -> None:
+    disk = SimDisk()
+    disk.make_dirs(DIRECTORY)
+    for name in ("snapshot-00000000000000000007.tmp", "snapshot-00000000000000000009.tmp"):
+        disk.open(f"{DIRECTORY}/{name}", create=True)
+    snapshots.SnapshotStore(disk, DIRECTORY)
+    assert disk.list(DIRECTORY) == []
