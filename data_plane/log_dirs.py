@@ -52,6 +52,7 @@ class LogDir:
         self._boot_id = boot_id
         self.online = True
         self.clean = False  # the last shutdown was a clean one
+        self._went_down = False  # the machine, since a process last ran here, which did not stop cleanly
         self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
@@ -80,6 +81,7 @@ class LogDir:
         disk.make_dirs(self.path)
         epoch = checkpoints.read_clean_shutdown(disk, self.path)
         self.clean = epoch is not None
+        self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id)
         self.whole_epoch = (
             checkpoints.read_running(disk, self.path, self._boot_id) if epoch is None else epoch
         )
@@ -119,7 +121,7 @@ class LogDir:
         else:  # recovery has fallen back behind some, and written anew what they vouched for
             points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
-        self.clean = False  # logs that are opened from now on are new
+        self.clean = self._went_down = False  # logs that are opened from now on are new
         return logs, corrupt
 
     def open_log(
@@ -139,6 +141,7 @@ class LogDir:
             recovery_point=self._recovery_points.get(tp, 0),
             log_start_offset=self._log_starts.get(tp, 0),
             clean=self.clean,
+            went_down=self._went_down,
             now_ms=now_ms,
             topic_id=topic_id,
             may_block=may_block,

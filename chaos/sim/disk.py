@@ -10,6 +10,7 @@ one. What it models:
   operations, an append half done.
 * `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced
   change of a directory kept or dropped. Directories themselves are durable at once.
+* `lose_page(...)` is a loss of power that takes one page alone.
 * `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
   likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
@@ -301,6 +302,21 @@ class SimDisk:
             if id(inode) not in settled:
                 settled.add(id(inode))
                 _settle(inode, random)
+
+    def lose_page(self, path: str, page: int, kept_bytes: int = 0) -> None:
+        """The machine dies; of all that was not synced only this page is gone, but for its first bytes."""
+        self.kill()
+        for change in self._unsynced:
+            self._make_durable(change)
+        self._unsynced.clear()
+        lost = self._names[path]
+        if page in lost.dirty:
+            start, end = page * PAGE + kept_bytes, min((page + 1) * PAGE, len(lost.cache))
+            synced = bytes(lost.durable[start:end]).ljust(end - start, b"\0")
+            lost.cache[start:end] = synced
+        for inode in self._names.values():
+            inode.durable = bytearray(inode.cache)
+            inode.dirty.clear()
 
     def durable_clone(self) -> SimDisk:
         """What would be left if the machine died now and nothing unsynced survived."""

@@ -227,6 +227,18 @@ def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> 
     write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
 
 
+def went_down(disk: Disk, log_dir: str, boot_id: str) -> bool:
+    """Whether a process ran here under another boot of the machine. What it says may itself be torn
+    then; under one boot it never is."""
+    path = f"{log_dir}/{RUNNING}"
+    if not boot_id or not disk.exists(path):
+        return False
+    try:
+        return bool(json.loads(disk.read_bytes(path))["bootId"] != boot_id)
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
 def read_running(disk: Disk, log_dir: str, boot_id: str) -> int:
     """The broker epoch of the process that ran here last, if the machine has not been booted since;
     else -1."""

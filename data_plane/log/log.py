@@ -109,11 +109,13 @@ class Log:
         recovery_point: int,
         log_start_offset: int,
         clean: bool,
+        went_down: bool = False,
         now_ms: int,
         topic_id: UUID | None = None,
         may_block: MayBlock,
     ) -> Log:
-        """Open or create the log in `directory`. Raises recovery.LogCorruptError, and
+        """Open or create the log in `directory`; `went_down`: the machine has, since it was written, so that
+        any page that was not synced may be gone. Raises recovery.LogCorruptError, and
         BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
         """
         disk = Place(disk, directory)
@@ -132,6 +134,7 @@ class Log:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clean=clean,
+            went_down=went_down,
             now_ms=now_ms,
             may_block=may_block,
         )

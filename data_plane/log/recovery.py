@@ -12,6 +12,9 @@
     - a damaged batch with a good batch behind it, in the same
       file or in a later segment                               LogCorruptError, nothing is touched:
                                                                cutting would drop good records
+    - the same, at or above the recovery point, and the        cut there, and told: pages that were not synced
+      machine has been booted since                            are lost one by one, and the replica does not
+                                                               claim to be whole (log_dirs.py)
     - later segments that hold no byte                         removed
     - a segment that does not end where the next one begins    as one whose last batch is damaged
     an index file is missing, or is no multiple of its entry   made again from the log
@@ -38,6 +41,7 @@ Way of the data: Log.open -> here; nothing else reads whole segments.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,6 +68,8 @@ from metadata_quorum.batch import (
 )
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer, Disk
+
+logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
@@ -105,6 +111,7 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     clean: bool,
+    went_down: bool = False,
     now_ms: int,
     may_block: MayBlock,
 ) -> LoadedLog:
@@ -119,7 +126,9 @@ def load(
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
     epochs = _read_epochs(disk, directory)
-    end, scanned_from = _find_end(disk, segments, epochs, recovery_point if not clean else None, may_block)
+    end, scanned_from = _find_end(
+        disk, segments, epochs, None if clean else recovery_point, may_block, went_down=went_down
+    )
     if epochs is None:
         epochs = _epochs_of_batches(segments)
     log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
@@ -225,6 +234,8 @@ def _find_end(
     epochs: EpochCache | None,
     recovery_point: int | None,
     may_block: MayBlock,
+    *,
+    went_down: bool,
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
     scanned (its end: nothing was). No recovery point: a clean close."""
@@ -236,7 +247,7 @@ def _find_end(
             return end, end
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
-    return _recover(disk, segments, epochs, recovery_point, may_block)
+    return _recover(disk, segments, epochs, recovery_point, may_block, went_down=went_down)
 
 
 def _recover(
@@ -245,6 +256,8 @@ def _recover(
     epochs: EpochCache | None,
     recovery_point: int,
     may_block: MayBlock,
+    *,
+    went_down: bool,
 ) -> tuple[int, int]:
     """Check what may not have been synced; returns the end of the log and the offset checked from."""
     bases = list(segments)
@@ -270,10 +283,17 @@ def _recover(
         behind = [b for b in bases[i + 1 :] if segments[b].size]
         claimed = _claimed_end(segment, position, end)
         if behind or good_batch_behind(segment, position, claimed):
-            raise LogCorruptError(segment.path, position, end, damage)
-        segment.cut(position)
-        for later in bases[i + 1 :]:
+            if not went_down or end < recovery_point:
+                raise LogCorruptError(segment.path, position, end, damage)
+            lost = segment.size - position + sum(segments[b].size for b in behind)
+            logger.warning(
+                "%s is cut at byte %d (offset %d), %d bytes with good batches among them go: %s. The machine "
+                "went down, and nothing from offset %d on had been synced",
+                segment.path, position, end, lost, damage, recovery_point,
+            )  # fmt: skip
+        for later in reversed(bases[i + 1 :]):  # whoever dies here leaves no hole
             _remove_segment(disk, segments.pop(later))
+        segment.cut(position)
         break
     return end, bases[first]
 

@@ -1,0 +1,106 @@
+"""Of what was not synced a loss of power may take any page by itself: what stands behind it is cut, and the
+replica does not claim to be whole. Under the same boot of the machine, or in what was synced, damage is real.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from chaos.sim.disk import PAGE
+from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.unit.replication.cluster import Cluster, until
+from tests.unit.replication.test_following import in_loop
+
+BATCHES = 12
+LOG = "/data/t-0/00000000000000000000.log"
+
+
+async def written(cluster: Cluster, synced: int, *, boot_id_kept: bool = True) -> int:
+    """Batches of about a third of a page, the first ones synced; returns how many bytes that is."""
+    cluster.create_topic("t", [[1]])
+    partitions = cluster.brokers[1].partitions
+    if boot_id_kept:
+        partitions.registered(7)
+    partition = cluster.replica(1)
+    for _ in range(synced):
+        cluster.produce(b"x" * 1300, acks=1)
+    synced_bytes = partition.log.size
+    if synced:
+        partitions.flush(partition)
+        await until(lambda: partition.log.recovery_point == synced)
+    await partitions.checkpoint(everything=True)
+    await until(lambda: not partitions._background)
+    for _ in range(BATCHES - synced):
+        cluster.produce(b"y" * 1300, acks=1)
+    return synced_bytes
+
+
+@pytest.mark.row("L7")
+@pytest.mark.parametrize("kept_bytes", [0, 1, 100, PAGE - 1])
+@in_loop
+async def test_a_page_that_a_loss_of_power_took_cuts_the_log_there(caplog, kept_bytes):
+    for page in range(5):
+        for synced in (0, 2, 3, 6):
+            async with Cluster(1) as cluster:
+                synced_bytes = await written(cluster, synced)
+                size = cluster.replica(1).log.size // BATCHES
+                cluster.disks[1].lose_page(LOG, page, kept_bytes)
+                await cluster.crash(1)
+                cluster.boot_id = "second boot"
+                caplog.clear()
+                with caplog.at_level(logging.WARNING, "data_plane.log.recovery"):
+                    broker = cluster.start(1)
+                lost_from = max(page * PAGE + kept_bytes, synced_bytes)
+                survived = min(lost_from // size, BATCHES)
+                if lost_from >= (page + 1) * PAGE or lost_from >= size * BATCHES:
+                    survived = BATCHES  # it held nothing that was not synced
+                assert cluster.replica(1).log.log_end_offset in (survived, survived + 1), (page, synced)
+                assert cluster.replica(1).log.log_end_offset >= synced
+                assert broker.partitions.whole_epoch == -1
+                if page < 3 and survived < BATCHES:
+                    assert f"(offset {survived}), " in caplog.text
+                    assert f"nothing from offset {synced} on had been synced" in caplog.text
+                assert cluster.produce(b"next", acks=1) == cluster.replica(1).log.log_end_offset
+
+
+async def offline(cluster: Cluster) -> bool:
+    before = cluster.disks[1].read_bytes(LOG)
+    broker = cluster.start(1)
+    with pytest.raises(BrokerError) as refused:
+        broker.partitions.get("t", 0)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    return cluster.disks[1].read_bytes(LOG) == before
+
+
+@pytest.mark.row("L7")
+@in_loop
+async def test_under_the_same_boot_damage_is_cut_nowhere():
+    async with Cluster(1) as cluster:
+        await written(cluster, 2)
+        await cluster.crash(1)
+        cluster.disks[1].flip_bit(LOG, 2 * PAGE)
+        assert await offline(cluster)
+
+
+@pytest.mark.row("L7")
+@in_loop
+async def test_where_it_is_not_known_which_boot_it_was_damage_is_cut_nowhere():
+    async with Cluster(1) as cluster:
+        await written(cluster, 2, boot_id_kept=False)
+        cluster.disks[1].lose_page(LOG, 1)
+        await cluster.crash(1)
+        cluster.boot_id = "second boot"
+        assert await offline(cluster)
+
+
+@pytest.mark.row("L7")
+@in_loop
+async def test_what_was_synced_is_damaged_by_no_loss_of_power():
+    async with Cluster(1) as cluster:
+        await written(cluster, 6)
+        await cluster.crash(1)
+        cluster.disks[1].flip_bit(LOG, PAGE)
+        cluster.boot_id = "second boot"
+        assert await offline(cluster)
