@@ -24,6 +24,7 @@ from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, p
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_create
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -33,6 +34,7 @@ _TOPICS: Final = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 
 _FIRST_WITH_KEYS: Final = 4
 """FindCoordinator: many keys at once."""
+COORDINATORS_PER_SLICE: Final = 500
 _FIRST_TO_KNOW_ID: Final = 4
 """JoinGroup: a newcomer is told its id first (KIP-394)."""
 _FIRST_TO_SKIP_ASSIGNMENT: Final = 9
@@ -58,7 +60,7 @@ async def handle_find_coordinator(node: NodeContext, ctx: RequestContext, reques
     if topic is not None and node.image_told.topic(topic) is None:
         await auto_create.creation(node, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
-    found = [_find(node, ctx, request.key_type, key) for key in keys]
+    found = [_find(node, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)]
     if ctx.version >= _FIRST_WITH_KEYS:
         return {"coordinators": found}
     return {name: value for name, value in found[0].items() if name != "key"}

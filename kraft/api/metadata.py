@@ -89,18 +89,21 @@ def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:
     }
 
 
-def handle_describe_topic_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe_topic_partitions(
+    node: NodeContext, ctx: RequestContext, request: Message
+) -> Response:
     """Topics in the order of their names, at most so many partitions, and where to go on."""
     image = node.image
     view = _View(image, ctx.listener, version=13)
-    names = _pages_from(request, image)
+    # To sort very many names takes long.
+    names = await node.blocking(lambda may_block: _pages_from(request, image))
     limit = min(request.response_partition_limit, node.config.max_request_partition_size_limit)
     left = max(limit, 1)
     first = 0
     if request.cursor is not None and names and names[0] == request.cursor.topic_name:
         first = request.cursor.partition_index
     topics: list[dict[str, Any]] = []
-    for name in names:
+    async for name in in_slices(names, TOPICS_PER_SLICE):
         if left == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from kraft.api import auto_create
 from kraft.api.group_rights import add_partitions, offset_fetch
+from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
+from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.row import ApiRow
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
 from kraft.api.transactions import ROWS as TRANSACTION_ROWS
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.commands import (
     AlterClientQuotas,
     CreateTopics,
@@ -27,6 +30,7 @@ from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
 from metadata_quorum.records import QuotaEntity, TopicRecord
+from tests.may_block import MAY_BLOCK
 from tests.virtual_loop import run_virtually
 
 MANY = 10_000
@@ -196,3 +200,38 @@ def test_a_controller_is_asked_so_many_at_a_time_and_at_least_once() -> None:
 
     run_virtually(test())
     assert asked == [ITEMS_PER_COMMAND, ITEMS_PER_COMMAND, 1, 0]
+
+
+def _turns(asked: Coroutine[Any, Any, Any]) -> int:
+    """How many turns of the loop it takes."""
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        task = asyncio.ensure_future(asked)
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(next(iter(task.result().values()))) == MANY
+
+    run_virtually(ask())
+    return turns
+
+
+def test_very_many_coordinators_are_found_in_slices() -> None:
+    request: Any = SimpleNamespace(key_type=9, coordinator_keys=[str(n) for n in range(MANY)])
+    ctx: Any = SimpleNamespace(version=4)
+    node: Any = SimpleNamespace(image_told=EMPTY_IMAGE)
+    assert _turns(handle_find_coordinator(node, ctx, request)) >= MANY / COORDINATORS_PER_SLICE
+
+
+def test_very_many_topics_are_described_in_slices() -> None:
+    async def blocking(work: Callable[[MayBlock], Any]) -> Any:
+        return work(MAY_BLOCK)
+
+    topics = [SimpleNamespace(name=f"t{n}") for n in range(MANY)]
+    request: Any = SimpleNamespace(topics=topics, response_partition_limit=2000, cursor=None)
+    ctx: Any = SimpleNamespace(version=0, listener="CLIENTS")
+    config = SimpleNamespace(max_request_partition_size_limit=2000)
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking)
+    assert _turns(handle_describe_topic_partitions(node, ctx, request)) >= MANY / TOPICS_PER_SLICE
