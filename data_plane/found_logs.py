@@ -20,6 +20,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from data_plane.log_dirs import LogDir
 from metadata_quorum.blocking import MayBlock
+from metadata_quorum.disk import is_of_disk
 from metadata_quorum.model import PartitionRegistration, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,10 @@ class FoundLogs:
             path = directory.set_aside(tp, spare.log, UUID(int=self._rng.getrandbits(128)), "delete")
             directory.disk.remove_tree(path, may_block)
         except OSError as e:
-            self._fail(directory, e)
+            if is_of_disk(e):
+                self._fail(directory, e)
+            else:
+                logger.warning("the copy in %s is left: %s", directory.path, e)
 
     @property
     def whole(self) -> bool:

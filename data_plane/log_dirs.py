@@ -28,10 +28,12 @@ from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.log import Log
 from data_plane.log.recovery import LogCorruptError
+from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk
+from metadata_quorum.disk import Disk, is_of_disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
+from metadata_quorum.supervision import ends_node
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +72,9 @@ class LogDir:
     def load(
         self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
     ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
-        """Open every log here; recovers them where the last shutdown was unclean. Those that are
-        corrupt in their middle, or do not say whose they are, are not opened, but named with the
-        reason. Raises OSError.
+        """Open every log here; recovers them where the last shutdown was unclean. Those that cannot be
+        opened (corrupt in their middle, say, or of nobody knows whom) are named with the reason; they are
+        nobody else's affair. Raises OSError of the disk.
 
         Nothing of the last run is lost after a clean shutdown; nor where only the process died, however it
         did: what it had written is in the page cache until the machine goes down. The boot id tells
@@ -111,11 +113,16 @@ class LogDir:
             try:
                 topic_id = checkpoints.read_partition_metadata(disk, metadata)
                 logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
-            except (LogCorruptError, checkpoints.CheckpointError) as e:
-                logger.error("%s stays offline: %s", tp, e)
+            except Exception as e:
+                if (isinstance(e, OSError) and is_of_disk(e)) or ends_node(e):
+                    raise
+                known = isinstance(e, LogCorruptError | checkpoints.CheckpointError | CorruptBatchError)
+                logger.error("%s stays offline: %s", tp, e, exc_info=not known)
                 corrupt[tp] = str(e)
         for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
             self.forget(tp)
+        if any(self._lacks(tp, log) for tp, (log, _) in logs.items()):
+            self.whole_epoch = -1
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         else:  # recovery has fallen back behind some, and written anew what they vouched for
@@ -123,6 +130,13 @@ class LogDir:
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
         self.clean = self._went_down = False  # logs that are opened from now on are new
         return logs, corrupt
+
+    def _lacks(self, tp: TopicPartition, log: Log) -> bool:
+        """Whether it has come back without records that were durable, or committed, by its checkpoints."""
+        known = max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
+        if known > log.log_end_offset:
+            logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, known)
+        return known > log.log_end_offset
 
     def open_log(
         self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock

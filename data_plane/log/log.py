@@ -361,7 +361,8 @@ class Log:
         )
 
     def roll(self, now_ms: int) -> Segment:
-        """Close the active segment and begin an empty one at the end of the log."""
+        """Close the active segment and begin an empty one at the end of the log. Raises OSError; then nothing
+        has changed."""
         base = self.log_end_offset
         if self._active.base_offset == base and self._active.size == 0:
             return self._active
@@ -373,11 +374,11 @@ class Log:
         self._new_files = True
         try:
             made = Segment(self.disk, self.directory, base, self.config, now_ms)
+            sealed.seal()
         except Exception:
             # The old one may go on beyond `base` now: a segment that begins there must not be found.
             self._no_segment_at(base)
             raise
-        sealed.seal()
         self._just_sealed.append(sealed)
         if len(self._just_sealed) > _HELD_FILES:
             self._just_sealed[-_HELD_FILES - 1].let_go()

@@ -17,6 +17,8 @@
                                                                claim to be whole (log_dirs.py)
     - later segments that hold no byte                         removed
     - a segment that does not end where the next one begins    as one whose last batch is damaged
+    an empty last segment, beyond whose beginning the one      removed
+    before goes on
     an index file is missing, or is no multiple of its entry   made again from the log
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
     `.swap` (a compaction was ending)                          takes the place of the segments it covers
@@ -239,6 +241,7 @@ def _find_end(
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
     scanned (its end: nothing was). No recovery point: a clean close."""
+    _drop_abandoned(disk, segments, recovery_point)
     last_base, last = segments.peekitem(-1)
     if recovery_point is None:
         _rebuild_damaged_indexes(disk, segments, list(segments), may_block)
@@ -248,6 +251,23 @@ def _find_end(
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
     return _recover(disk, segments, epochs, recovery_point, may_block, went_down=went_down)
+
+
+def _drop_abandoned(disk: Disk, segments: SortedDict[int, Segment], recovery_point: int | None) -> None:
+    """A roll that came to nothing may have left an empty segment, beyond whose beginning the one before it
+    went on. (Where that one is going to be scanned, the scan tells.)"""
+    while len(segments) > 1 and not segments.peekitem(-1)[1].size:
+        base, last = segments.peekitem(-1)
+        if recovery_point is not None and recovery_point < base:
+            return
+        try:
+            reached = segments.peekitem(-2)[1].load_tail()
+        except CorruptBatchError:
+            return
+        if reached <= base:
+            return
+        _remove_segment(disk, last)
+        del segments[base]
 
 
 def _recover(
@@ -273,8 +293,9 @@ def _recover(
         segment: Segment = segments[base]
         position, end, damage = scan(segment, epochs)
         following = bases[i + 1] if base != bases[-1] else end
-        if damage is None and end != following and following > recovery_point:
-            # The records between are lost; or the next one had been removed, and its name has come back.
+        if damage is None and (end > following or (end != following and following > recovery_point)):
+            # The records between are lost; or the next one had been removed, and its name has come back; or
+            # it was left by a roll that came to nothing.
             damage = f"the next segment begins at offset {following}"
         if damage is None:
             if base != bases[-1]:
