@@ -3,6 +3,9 @@ after the process's death."""
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
 import pytest
 
 from chaos.sim.disk import SimDisk
@@ -72,3 +75,65 @@ def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
     for left in (disk.durable_clone(), disk):
         left.kill()
         assert read_all(open_log(PATH, COMPACT, disk=left)) == [(0, b"flushed and acknowledged")]
+
+
+OPERATIONS: Final = ("open", "rename", "append", "remove", "sync", "sync_dir")
+
+
+def clean_or_discard(log: Log) -> None:
+    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    try:
+        work.run(MAY_BLOCK)
+        log.replace(work, NOW_MS)
+        log.disk.sync_dir(log.directory, MAY_BLOCK)
+        log.finish_replacing(work)
+    except Exception:
+        work.discard(MAY_BLOCK)
+        raise
+    for deletion in log.take_deletions():
+        deletion.run(MAY_BLOCK)
+
+
+def work_on(log: Log, acknowledged: dict[int, bytes], code: int) -> None:
+    """Appends of all sizes with rolls and flushes between them, and a compaction. What a log refuses for want
+    of a file it may take later; a fault of the disk, or a change that stops half-way, ends the work."""
+    for i in range(13):
+        value = b"%d-" % i + b"x" * (10, 150, 220, 10)[i % 4]
+        try:
+            acknowledged[put(log, (b"k%d" % i, value))] = value
+        except OSError:
+            if code == errno.EIO:
+                return
+        except Exception:  # noqa: BLE001 - a change has stopped half-way
+            return
+        try:
+            if i % 4 == 3:
+                flush(log)
+            if i == 9:
+                clean_or_discard(log)
+        except Exception:  # noqa: BLE001
+            return
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO], ids=["EMFILE", "EIO"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_fails_and_the_process_dies(operation: str, code: int) -> None:
+    after = 0
+    while True:
+        disk = SimDisk()
+        disk.make_dirs("/d")
+        log = open_log(PATH, COMPACT, disk=disk)
+        disk.fail(operation, code, after=after)
+        acknowledged: dict[int, bytes] = {}
+        work_on(log, acknowledged, code)
+        spent = not any(fault.count for fault in disk._faults)
+        point = log.recovery_point
+        disk.kill()
+        disk.heal()
+        found = read_all(open_log(PATH, COMPACT, disk=disk, recovery_point=point))
+        assert found[: len(acknowledged)] == sorted(acknowledged.items()), f"{operation} {after}"
+        assert len(found) <= len(acknowledged) + 1  # what was refused may have been written
+        after += 1
+        if not spent:
+            break
+    assert after > 3
