@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -196,7 +197,7 @@ class Shard(Generic[RecordT]):
             timestamp=self._now_ms(),
         )
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(marker))
-        self._machine.end_transaction(producer.producer_id, commit=commit)
+        self._take(partial(self._machine.end_transaction, producer.producer_id, commit=commit))
         await self.submit(lambda ticket, at: Decision(replies=[(ticket, None)]))
 
     def check_serving(self) -> None:
@@ -234,25 +235,33 @@ class Shard(Generic[RecordT]):
                 replies += self._machine.refused(left, code, at)
                 break
             replies += self._replay(left[:count], decision.producer, at)
+            if self.phase is Phase.FAILED:
+                return
             left = left[count:]
         self._park(replies, at)
         self._arm_timer()
 
     def _replay(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> Replies:
-        """What is in the log is the truth: a machine that cannot take it serves no longer."""
         replies: Replies = []
-        try:
+
+        def take_all() -> None:
             for record in records:
                 if producer is not None:
                     self._machine.hold(record, producer.producer_id)
                 else:
-                    replies += self._machine.replay(record, at)
+                    replies.extend(self._machine.replay(record, at))
+
+        self._take(take_all)
+        return replies
+
+    def _take(self, take: Callable[[], None]) -> None:
+        """What is in the log is the truth: a machine that cannot take it serves no longer."""
+        try:
+            take()
         except Exception as e:  # noqa: BLE001
             tell(self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e)
             self.close()
             self.phase = Phase.FAILED
-            return []
-        return replies
 
     def _append(self, records: Sequence[RecordT], decision: Decision[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""

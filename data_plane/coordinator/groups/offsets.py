@@ -11,6 +11,7 @@ for one partition the one that was written later counts, whichever transaction e
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 from typing import Final
@@ -32,6 +33,19 @@ _Place = tuple[str, TopicPartition]
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 
 
+class Forgetting:
+    """Topics are gone. What is known of them at this moment goes in several turns; what comes meanwhile is of
+    topics that were made anew under their names, and stays."""
+
+    def __init__(self, topics: Collection[str], group_ids: Iterable[str], began: int) -> None:
+        self.topics = frozenset(topics)
+        self.began = began
+        """Writes from this one on are of the new topics."""
+        self.left = deque(group_ids)
+        self.renewed: set[_Place] = set()
+        """Committed since."""
+
+
 class Offsets:
     """Group id -> partition -> offset."""
 
@@ -41,6 +55,7 @@ class Offsets:
         """By producer id: what its open transaction would commit, and when that was written."""
         self._holders: dict[_Place, set[int]] = {}
         self._writes = count()
+        self._forgettings: list[Forgetting] = []
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._by_group or group_id in self.groups_held()
@@ -72,8 +87,14 @@ class Offsets:
             self._release(place, producer_id)
             if commit:
                 self._supersede(place, written)
-                group_id, partition = place
-                self._by_group.setdefault(group_id, {})[partition] = value
+                self._keep(place, value)
+
+    def _keep(self, place: _Place, value: CommittedOffset) -> None:
+        group_id, partition = place
+        self._by_group.setdefault(group_id, {})[partition] = value
+        for forgetting in self._forgettings:
+            if partition.topic in forgetting.topics:
+                forgetting.renewed.add(place)
 
     def _supersede(self, place: _Place, written: int) -> None:
         """What was written there before no longer matters, however its transaction ends."""
@@ -93,7 +114,7 @@ class Offsets:
     def replay(self, record: OffsetRecord) -> None:
         self._supersede((record.group_id, record.partition), next(self._writes))
         if record.value is not None:
-            self._by_group.setdefault(record.group_id, {})[record.partition] = record.value
+            self._keep((record.group_id, record.partition), record.value)
             return
         kept = self._by_group.get(record.group_id)
         if kept is not None:
@@ -122,15 +143,37 @@ class Offsets:
         held = (p for holder, p in self._holders if holder == group_id and p not in kept)
         return [OffsetRecord(group_id, partition, None) for partition in (*kept, *held)]
 
-    def of_topics(self, topics: Collection[str]) -> Iterator[OffsetRecord]:
-        """Tombstones for topics that are gone, for what open transactions would commit too."""
-        for group_id, offsets in self._by_group.items():
-            for partition in offsets:
-                if partition.topic in topics:
-                    yield OffsetRecord(group_id, partition, None)
+    def begin_to_forget(self, topics: Collection[str]) -> Forgetting:
+        forgetting = Forgetting(topics, self.groups(), next(self._writes))
+        self._forgettings.append(forgetting)
+        return forgetting
+
+    def forget_some(self, forgetting: Forgetting, most: int) -> list[OffsetRecord]:
+        """Tombstones for some of it, for what open transactions would commit too; about `most` offsets are
+        looked at. To be repeated while something is left."""
+        records: list[OffsetRecord] = []
+        again: list[str] = []
+        in_transactions: dict[str, list[TopicPartition]] = {}
         for group_id, partition in self._holders:
-            if partition.topic in topics and partition not in self.of(group_id):
-                yield OffsetRecord(group_id, partition, None)
+            in_transactions.setdefault(group_id, []).append(partition)
+        while forgetting.left and most > 0:
+            group_id = forgetting.left.popleft()
+            places = dict.fromkeys([*self.of(group_id), *in_transactions.get(group_id, ())])
+            most -= 1 + len(places)
+            old = [p for p in places if p.topic in forgetting.topics]
+            old = [p for p in old if (group_id, p) not in forgetting.renewed]
+            # A tombstone would take along what a new transaction holds: that one is to end first.
+            late = {p for p in old if self._is_held_since((group_id, p), forgetting.began)}
+            records += [OffsetRecord(group_id, p, None) for p in old if p not in late]
+            if late & self.of(group_id).keys():
+                again.append(group_id)
+        forgetting.left.extend(again)
+        if not forgetting.left:
+            self._forgettings.remove(forgetting)
+        return records
+
+    def _is_held_since(self, place: _Place, began: int) -> bool:
+        return any(self._held[producer][place][0] >= began for producer in self._holders.get(place, ()))
 
 
 def commit_records(

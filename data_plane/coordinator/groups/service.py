@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from base64 import urlsafe_b64encode
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,16 +42,18 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
+from data_plane.coordinator.groups.offsets import Forgetting
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
 from data_plane.coordinator.machine import Instant, Producer, Ticket
 from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
-from metadata_quorum.supervision import tell
+from metadata_quorum.supervision import bounded, tell
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
+_WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is asked for between two turns of the loop."""
 
@@ -226,13 +229,27 @@ class GroupService:
         return reply
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Their offsets go with them, so many in a turn of the loop."""
-        more = False
-        for shard, table in self._active():
-            forgotten = shard.run(partial(table.forget_topics, topics))
-            more |= forgotten >= self._config.groups.max_records_per_sweep
-        if more:
-            self._loop.call_soon(self.topics_deleted, topics)
+        """What is committed for them at this moment goes with them, some of it in a turn of the loop."""
+        begun = [(shard, table, table.begin_to_forget(topics)) for shard, table in self._active()]
+        self._forget_some(deque(begun))
+
+    def _forget_some(self, left: deque[tuple[Shard[CoordinatorRecord], GroupTable, Forgetting]]) -> None:
+        while left and left[0][0].phase is not Phase.ACTIVE:
+            left.popleft()
+        if not left:
+            return
+        shard, table, forgetting = left[0]
+        before = len(forgetting.left)
+        bounded(
+            self._loop,
+            f"forgetting of topics in the coordinator's partition {shard.partition}",
+            shard.run,
+            partial(table.forget_some, forgetting),
+        )
+        waits = before == len(forgetting.left) > 0  # for transactions to end
+        left.popleft() if not forgetting.left else left.rotate(-1)
+        if left:
+            self._loop.call_later(_WAIT_FOR_TRANSACTIONS_S if waits else 0.0, self._forget_some, left)
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
@@ -289,15 +306,23 @@ class GroupService:
         return [held for held in self._shards.values() if held[0].phase is Phase.ACTIVE]
 
     def _sweep(self) -> None:
-        """Expire offsets; come back at once where a shard's share of one sweep was not enough."""
-        more = False
-        for shard, table in self._active():
+        """Expire offsets, of one shard in a turn of the loop."""
+        self._sweep_some(deque(self._active()), more=False)
+
+    def _sweep_some(self, left: deque[tuple[Shard[CoordinatorRecord], GroupTable]], *, more: bool) -> None:
+        """`more`: a shard's share of one sweep was not enough, so come back soon."""
+        if left:
+            shard, table = left.popleft()
             try:
-                more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
+                if shard.phase is Phase.ACTIVE:
+                    more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
             except Exception as error:  # noqa: BLE001
                 tell(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
-        delay = 0.1 if more else self._config.retention_check_interval
-        self._sweep_timer = self._loop.call_later(delay, self._sweep)
+        if left:
+            self._sweep_timer = self._loop.call_later(0.0, partial(self._sweep_some, left, more=more))
+        else:
+            delay = 0.1 if more else self._config.retention_check_interval
+            self._sweep_timer = self._loop.call_later(delay, self._sweep)
 
     def _draw_member_id(self, request: JoinGroup) -> str:
         """As Kafka's: a name for people, then a random uuid."""

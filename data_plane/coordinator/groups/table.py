@@ -42,7 +42,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.offsets import Offsets, commit_records
+from data_plane.coordinator.groups.offsets import Forgetting, Offsets, commit_records
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from data_plane.coordinator.groups.state_machine import ClassicGroup
 from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE, Effects, GroupRules, GroupState
@@ -232,10 +232,14 @@ class GroupTable:
                 break
         return Decision(records, atomic=False)
 
-    def forget_topics(self, topics: Collection[str], at: Instant) -> GroupDecision:
-        """One batch of it; to be repeated until nothing is left."""
+    def begin_to_forget(self, topics: Collection[str]) -> Forgetting:
+        """The topics are deleted at this moment: what is committed for them is to go."""
+        return self._offsets.begin_to_forget(topics)
+
+    def forget_some(self, forgetting: Forgetting, at: Instant) -> GroupDecision:
+        """One batch of it; to be repeated while something is left."""
         records: list[CoordinatorRecord] = [
-            *islice(self._offsets.of_topics(topics), self._limits.max_records_per_sweep)
+            *self._offsets.forget_some(forgetting, self._limits.max_records_per_sweep)
         ]
         return Decision(records, atomic=False)
 

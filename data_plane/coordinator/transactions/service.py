@@ -13,6 +13,7 @@ coordinator that has been replaced.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -333,10 +334,16 @@ class TransactionService:
             self._complete_soon(held, transactional_id)
 
     def _expire(self) -> None:
-        """Some ids in a turn of the loop."""
-        expired = [held.shard.run(held.table.expire) for held in self._active()]
-        if any(expired):
-            self._loop.call_soon(self._expire)
+        """Some ids, of one shard, in a turn of the loop."""
+        self._expire_some(deque(self._active()))
+
+    def _expire_some(self, left: deque[_Held]) -> None:
+        if not left:
+            return
+        held = left.popleft()
+        if held.shard.phase is Phase.ACTIVE and held.shard.run(held.table.expire):
+            left.append(held)
+        self._loop.call_soon(self._expire_some, left)
 
     def _active(self) -> Iterable[_Held]:
         return [held for held in self._held.values() if held.shard.phase is Phase.ACTIVE]

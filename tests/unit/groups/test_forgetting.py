@@ -1,0 +1,109 @@
+"""A topic is deleted, in several turns, and another is made under its name: what that one has stays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommittedOffset,
+    FetchOffsets,
+    OffsetToCommit,
+)
+from data_plane.coordinator.groups.offsets import Offsets
+from data_plane.coordinator.groups.records import OffsetRecord
+from data_plane.coordinator.groups.service import GroupService, GroupServiceConfig
+from data_plane.coordinator.groups.table import GroupLimits, GroupTable
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.runtime import Shard
+from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.groups.test_service import ORDERS_0, commit, refusal, run, service
+
+FEW_IN_A_TURN = GroupServiceConfig(groups=GroupLimits(max_records_per_sweep=10))
+PLACES = [TopicPartition("orders", n) for n in range(3)]
+PRODUCER = Producer(7, 3)
+
+
+async def commit_all(groups: GroupService, offset: int, group_ids: list[str]) -> None:
+    for group_id in group_ids:
+        offsets = tuple(OffsetToCommit(place, offset) for place in PLACES)
+        await groups.commit_offsets(CommitOffsets(group_id, offsets))
+
+
+async def all_committed(groups: GroupService, group_ids: list[str]) -> dict[str, list[int | None]]:
+    found = {}
+    for group_id in group_ids:
+        offsets = (await groups.fetch_offsets(FetchOffsets(group_id, tuple(PLACES)))).offsets
+        found[group_id] = [kept and kept.offset for kept in map(offsets.get, PLACES)]
+    return found
+
+
+@pytest.mark.row("G3")
+def test_what_is_committed_for_a_topic_made_anew_is_not_forgotten_with_the_old_one() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), epoch=None, config=FEW_IN_A_TURN) as groups:
+            ids = [f"g{n}" for n in range(20)]
+            groups.partitions = 1
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            await commit_all(groups, 1, ids)
+            groups.topics_deleted(["orders"])
+            await commit_all(groups, 4711, ["g15"])
+            for _ in range(100):
+                await asyncio.sleep(0)
+            found = await all_committed(groups, ids)
+            assert found.pop("g15") == [4711] * 3
+            assert all(offsets == [None] * 3 for offsets in found.values())
+
+    run(test)
+
+
+@pytest.mark.row("G3", "P4")
+@pytest.mark.parametrize("commit_it", [True, False])
+def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -> None:
+    offsets = Offsets()
+
+    def record(offset: int) -> OffsetRecord:
+        return OffsetRecord("g", ORDERS_0, CommittedOffset(offset, -1, "", 0, -1))
+
+    offsets.replay(record(1))
+    forgetting = offsets.begin_to_forget(["orders"])
+    offsets.hold(record(9), PRODUCER.producer_id)
+    assert offsets.forget_some(forgetting, 10) == []
+    offsets.end_transaction(PRODUCER.producer_id, commit=commit_it)
+    for tombstone in offsets.forget_some(forgetting, 10):
+        offsets.replay(tombstone)
+    assert not forgetting.left
+    assert [kept.offset for kept in offsets.of("g").values()] == ([9] if commit_it else [])
+
+
+@pytest.mark.parametrize("step", ["replay", "end_transaction"])
+def test_a_machine_that_cannot_take_what_is_in_the_log_serves_no_longer(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("a bug")
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with service(MemoryLog()) as groups:
+            await groups.commit_offsets(commit(5))
+            appended: list[int] = []
+            kept = Shard._append
+            monkeypatch.setattr(Shard, "_append", lambda *a: appended.append(1) or kept(*a))
+            monkeypatch.setattr(GroupTable, step, fails)
+            if step == "replay":
+                asked = groups.commit_offsets(commit(6))
+            else:
+                asked = groups.end_transaction(groups.partition_for("g"), PRODUCER, 1, commit=True)
+            assert await refusal(asked) is ErrorCode.NOT_COORDINATOR
+            with pytest.raises(BrokerError):
+                await groups.commit_offsets(commit(7))
+            assert len(appended) <= 1
+
+    run(test)
