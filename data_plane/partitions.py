@@ -411,9 +411,9 @@ class Partitions:
         """Take committed metadata. Never raises for a partition that cannot be served here."""
         changes = RoleChanges()
         if delta.changed_configs:
-            self._configure(delta, image)
+            bounded(self._loop, "the change of configurations", self._configure, delta, image)
         self._brokers = image.brokers
-        self._take_brokers(delta)
+        bounded(self._loop, "the change of brokers", self._take_brokers, delta)
         for topic_id in delta.deleted_topics:
             for partition in [p for p in self if p.topic_id == topic_id]:
                 bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)

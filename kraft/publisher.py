@@ -120,12 +120,18 @@ class Publisher:
     def _act_on_waiting(self) -> None:
         while self._waiting and not self._closed:
             delta, image = self._waiting[0]
-            made = self._partitions.many_to_make(delta, image)
+            made = self._many_to_make(delta, image)
             if made is not None:
                 self._making = supervised(self._node.loop, self._make(made), "making logs")
                 return
-            self._waiting.popleft()
-            self._act(delta, image)
+            self._act_on_next()
+
+    def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
+        try:
+            return self._partitions.many_to_make(delta, image)
+        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
+            tell(self._node.loop, "the judgement of what is to be made", error)
+            return None
 
     async def _make(self, made: MadeLogs) -> None:
         try:
@@ -133,10 +139,14 @@ class Publisher:
             self._partitions.take_made(made)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
             tell(self._node.loop, "making logs", error)
-        delta, image = self._waiting.popleft()
-        self._act(delta, image)
         self._making = None
+        self._act_on_next()
         self._act_on_waiting()
+
+    def _act_on_next(self) -> None:
+        """Whatever becomes of it: what was published after it must not wait for ever."""
+        delta, image = self._waiting.popleft()
+        bounded(self._node.loop, f"metadata up to {image.offset}", self._act, delta, image)
 
     def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Each part of the change for itself: a bug in one leaves the others done."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
+
+import pytest
 
 from kraft.publisher import Publisher
 from metadata_quorum.blocking import MayBlock
@@ -13,6 +16,7 @@ from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import RegisterBrokerRecord
+from tests.may_block import MAY_BLOCK
 
 NODE_ID = 1
 OURS, THEIRS = UUID(int=1), UUID(int=2)
@@ -123,3 +127,39 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
     assert done == ["one", "other"]
     assert broker.publisher.published_offset == 0
     assert [type(error) for error in broker.faults] == [KeyError]
+
+
+@pytest.mark.parametrize("many", [True, False], ids=["many logs to make", "few"])
+@pytest.mark.parametrize("step", ["apply", "many_to_make"])
+def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, many):
+    async def main() -> None:
+        broker = _Broker()
+        broker.epoch = 5
+        partitions = broker.publisher._partitions
+        broker.publisher._node.loop = loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: broker.faults.append(context["exception"]))
+
+        async def blocking(work):
+            await asyncio.sleep(0)
+            return work(MAY_BLOCK)
+
+        broker.publisher._blocking = blocking
+        partitions.take_made = lambda made: None
+        made = SimpleNamespace(run=lambda may_block: None) if many else None
+        partitions.many_to_make = lambda delta, image: made if image.offset == 1 else None
+        kept = getattr(partitions, step)
+
+        def fails(delta, image):
+            if image.offset == 1:
+                raise KeyError("a bug")
+            return kept(delta, image)
+
+        setattr(partitions, step, fails)
+        for _ in range(5):
+            broker.commit(5)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert broker.offsets == ([0, 2, 3, 4] if step == "apply" else [0, 1, 2, 3, 4])
+        assert [type(fault) for fault in broker.faults] == [KeyError]
+
+    asyncio.run(main())
