@@ -151,10 +151,15 @@ class Turn:
                     refusals[asked.place] = _refusal(code, self._version)
                 if code not in _NOT_FINAL:
                     asked.partition.log.producers.will_not_begin(producer.producer_id)
-        for asked in self._asked:
-            if asked.place not in refusals and not asked.still_holds:
-                message = "the transaction has ended, or the leader has changed"
-                refusals[asked.place] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        holding = {asked.place: asked.partition for asked in self._asked if asked.still_holds}
+        lost = {asked.place for asked in self._asked} - holding.keys()
+        # A batch that was in the open transaction when it came would begin another, if that one has ended.
+        for place, partition, _ in _to_ask(self._node, self._version, self._request, self._refused):
+            if holding.get(place) is not partition:
+                lost.add(place)
+        for place in lost - refusals.keys():
+            message = "the transaction has ended, or the leader has changed"
+            refusals[place] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         return refusals
 
 

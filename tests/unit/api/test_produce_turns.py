@@ -14,7 +14,7 @@ from data_plane.log.producers import ProducerStateManager
 from kraft.api.produce_turns import Turn
 from kraft.txn_leader import Guards
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
-from metadata_quorum.batch import Record, encode_batch, read_header
+from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 
@@ -223,5 +223,42 @@ def test_what_the_coordinator_refuses_for_good_leaves_nothing_behind() -> None:
         assert (await through(turn))[0].code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         turn.end()
         assert leader.producers.check(read_header(batch_of(10))) is None
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("anew", [False, True], ids=["a marker", "a topic made anew"])
+def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_opens_none(anew: bool) -> None:
+    async def test(leader: Leader) -> None:
+        def partition(number: int) -> SimpleNamespace:
+            log = SimpleNamespace(producers=ProducerStateManager())
+            return SimpleNamespace(tp=TopicPartition("t", number), leader=object(), leader_epoch=3, log=log)
+
+        parts = [partition(0), partition(1)]
+        leader.node.partitions = SimpleNamespace(get=lambda topic, number: parts[number])
+        parts[0].log.producers.update(read_header(batch_of(0)), 0)
+        batches = [
+            ProducePartition("t", ZERO_UUID, number, memoryview(batch_of(sequence)))
+            for number, sequence in enumerate((1, 0))
+        ]
+        ctx: Any = SimpleNamespace(version=11, connection=leader.connection)
+        turn = Turn.take(leader.node, ctx, ProduceRequest("x", -1, 1000, batches))
+        assert turn is not None
+        coming = asyncio.ensure_future(through(turn))
+        await settle()
+        if anew:
+            parts[:] = [partition(0), partition(1)]
+        else:
+            marker = encode_end_txn_marker(
+                commit=False, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=1
+            )
+            parts[0].log.producers.update_control(read_header(marker), decode_batch(marker)[0])
+        leader.admission.answer.set_result(ErrorCode.NONE)
+        refused = await coming
+        assert {place: error.code for place, error in refused.items()} == dict.fromkeys(
+            (0, 1) if anew else (0,), ErrorCode.NOT_ENOUGH_REPLICAS
+        )
+        turn.end()
 
     run(test)
