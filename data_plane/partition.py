@@ -511,8 +511,11 @@ class Partition:
             self._storage_failed(found)
         if isinstance(found, CorruptBatchError):
             self._refuse_as_corrupt(found)
-        if isinstance(found, Exception):
+        if isinstance(found, BrokerError):
             raise found
+        if isinstance(found, Exception):
+            self._host.fault(f"the search by time in {self.tp}", found)
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.tp}: {found}") from found
         if found is not None and found.offset < self._visible_end(replica, committed_only):
             return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
         if not self._end_is_known(replica):

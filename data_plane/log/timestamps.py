@@ -46,7 +46,7 @@ def first_at_or_after(
         if segment.max_timestamp < timestamp:
             continue
         scan_from = max(segment.time_index.lookup(timestamp), log_start_offset)
-        start = segment.locate(scan_from)
+        start = segment.find(scan_from)
         for position, header in segment.headers(start, segment.size):
             if header.max_timestamp < timestamp:
                 continue
@@ -61,11 +61,12 @@ def greatest(segments: Iterable[Segment]) -> TimestampedOffset | None:
     newest = max(segments, key=lambda s: s.max_timestamp, default=None)
     if newest is None or newest.max_timestamp < 0:
         return None
-    start = newest.locate(newest.offset_of_max_timestamp)
+    greatest_ms = newest.max_timestamp  # appends go on meanwhile
+    start = newest.find(newest.offset_of_max_timestamp)
     for position, header in newest.headers(start, newest.size):
-        if header.max_timestamp == newest.max_timestamp:
+        if header.max_timestamp == greatest_ms:
             for record in _records(newest, position, header):
-                if record.timestamp == newest.max_timestamp:
+                if record.timestamp == greatest_ms:
                     return TimestampedOffset(record.offset, record.timestamp, header.partition_leader_epoch)
     return None
 

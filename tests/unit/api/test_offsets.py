@@ -93,3 +93,14 @@ def test_what_the_log_lost_meanwhile_is_asked_for_again(
 
     monkeypatch.setattr(TimeSearch, "run", closed)
     assert _asked(partition, NOW_MS, monkeypatch)["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def test_an_unexpected_fault_in_a_search_is_that_partitions_answer(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+):
+    faults: list[Exception] = []
+    monkeypatch.setattr(_Host, "fault", lambda self, work, error: faults.append(error))
+    monkeypatch.setattr(TimeSearch, "run", lambda *_: [][1])
+    answer = _asked(partition, NOW_MS, monkeypatch)
+    assert answer["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [type(fault) for fault in faults] == [IndexError]

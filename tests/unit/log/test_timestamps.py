@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from data_plane.log.config import LogConfig
+from data_plane.log.segment import Segment
 from tests.logs import NOW_MS, lead, open_log
 from tests.may_block import MAY_BLOCK
 
@@ -55,3 +56,18 @@ def test_records_without_timestamps(tmp_path):
     lead(log, b"a", timestamp=-1)
     assert log.search_time(None).run(MAY_BLOCK) is None
     assert log.search_time(0).run(MAY_BLOCK) is None
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS + 300, None])
+def test_a_search_beside_the_loop_does_without_what_only_the_loop_may_look_at(
+    timestamp, monkeypatch, tmp_path
+):
+    """Where the latest batches end changes with every append, in two steps."""
+    log = open_log(tmp_path / "t-0")
+    for i in range(400):
+        lead(log, b"x", timestamp=NOW_MS + i)
+    monkeypatch.setattr(Segment, "locate", None)
+    log._active._offset_ends, log._active._batch_ends = [0, 400], [0]  # half-way
+    found = log.search_time(timestamp).run(MAY_BLOCK)
+    assert found is not None
+    assert found.offset == (399 if timestamp is None else 300)
