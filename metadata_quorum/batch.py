@@ -189,10 +189,11 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     return crc32c(view[pos + CRC_START : pos + LOG_OVERHEAD + header.batch_length]) == header.crc
 
 
-def set_max_timestamp(
+def set_create_time(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp: int
 ) -> BatchHeader:
-    """What a leader puts right where a producer told another one than its records have."""
+    """What a leader puts right where a producer told another time or type of time than its records have."""
+    _INT16.pack_into(buf, pos + CRC_START, header.attributes & ~LOG_APPEND_TIME_FLAG)
     _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, timestamp)
     return _sealed(buf, pos, header)
 

@@ -5,8 +5,8 @@ nobody who opens it later finds anything else than its header says.
 
     what is wrong                                               answer
     -----------------------------------------------------------------------------------------
-    cut short, impossible length, CRC                           CORRUPT_MESSAGE
-    magic 0 or 1 (gone since Kafka 4)                           INVALID_RECORD
+    impossible length, magic above 2, CRC                       CORRUPT_MESSAGE
+    magic 0 or 1 (gone since Kafka 4), no whole batch           INVALID_RECORD
     unknown codec                                               UNSUPPORTED_COMPRESSION_TYPE
     record count against last offset delta or against the bytes,
     damaged or misnumbered records                              INVALID_RECORD
@@ -16,10 +16,11 @@ nobody who opens it later finds anything else than its header says.
     larger than max.message.bytes, or 32 times that when opened MESSAGE_TOO_LARGE
     larger than segment.bytes                                   RECORD_LIST_TOO_LARGE
     timestamp outside message.timestamp.*.max.ms, or a client's
-    claim of log-append time                                    INVALID_TIMESTAMP
+    claim of log-append time where that is the broker's to give INVALID_TIMESTAMP
 
 Records of a client that are wrong one by one (key, timestamp, offset) are named in the answer (KIP-467).
-A wrong max timestamp in the header is put right, as Kafka does.
+A wrong max timestamp in the header is put right, and what comes behind a client's batch without being a whole
+one is cut off, as Kafka does.
 
 How much of this may be done at once is the caller's to say (`Effort`): what takes longer is done again, in
 another thread. `check` depends on nothing but its arguments and changes nothing but the records' bytes.
@@ -29,8 +30,9 @@ Way of the data: api/produce (long ones), log.append_as_leader -> here -> produc
 
 from __future__ import annotations
 
+import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -54,8 +56,8 @@ from metadata_quorum.batch import (
     coordinator_epoch,
     decode_batch,
     read_header,
+    set_create_time,
     set_log_append_time,
-    set_max_timestamp,
     with_other_codec,
 )
 from metadata_quorum.compression import (
@@ -66,6 +68,7 @@ from metadata_quorum.compression import (
     decompress,
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.model import TopicPartition
 from metadata_quorum.record_walk import Place, places, survey
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
@@ -76,6 +79,10 @@ RecordError = tuple[int, str]
 
 # length, attributes, timestamp and offset delta, key and value length, header count: a byte each
 _LEAST_RECORD_BYTES: Final = 7
+
+_INT32: Final = struct.Struct(">i")
+_LEAST_LENGTH: Final = 14
+"""What a batch of any magic has behind its length."""
 
 _MAX_EXPANSION: Final = 32
 _LEAST_MESSAGE_BYTES: Final = 1024 * 1024
@@ -93,9 +100,9 @@ class Origin(Enum):
 
 
 class InvalidRecords(BrokerError):
-    """Some records of a batch are wrong, which is why none is appended."""
+    """What is in a batch is wrong, and none of it is appended. Without `record_errors`: as a whole."""
 
-    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
 
@@ -136,9 +143,14 @@ class Checked(NamedTuple):
 
 
 def check(
-    records: Writable, config: LogConfig, now_ms: int, origin: Origin, effort: Effort | None = None
+    records: Writable,
+    config: LogConfig,
+    now_ms: int,
+    origin: Origin,
+    effort: Effort | None = None,
+    tp: TopicPartition | None = None,
 ) -> Checked:
-    """Raises BrokerError with the table's code; TakesLong, before anything was changed."""
+    """Raises BrokerError with the table's code; TakesLong, before anything was changed. `tp`: whose they are."""
     if effort is None:
         effort = Effort()
     effort.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
@@ -147,12 +159,14 @@ def check(
     opened: bytes | None = None
     if origin is Origin.CLIENT:
         position, header = batches[0]
+        if header.size < len(records):
+            records = memoryview(records)[: header.size]
         opened = _opened(records, position, header, config, effort)
         if codec is not None and codec != header.compression:
             effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
-        newest = _check_records(opened, header, config, now_ms, effort)
-        if newest != header.max_timestamp:
-            batches[0] = position, set_max_timestamp(records, position, header, newest)
+        newest = _check_records(opened, header, config, now_ms, effort, tp)
+        if newest != header.max_timestamp or header.timestamp_type:
+            batches[0] = position, set_create_time(records, position, header, newest)
     if codec is None:
         return Checked(records, batches)
     out = bytearray()
@@ -188,7 +202,9 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Ori
             f"Message batch size is {end} bytes, which exceeds segment.bytes {config.segment_bytes}",
         )
     while position < end:
-        header = _whole_batch(records, position, end)
+        header = _batch_at(records, position, end, origin)
+        if header is None:
+            break
         size = LOG_OVERHEAD + header.batch_length
         if size > config.max_message_bytes:
             raise BrokerError(
@@ -196,7 +212,7 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Ori
                 f"The record batch size is {size} bytes, "
                 f"which exceeds the maximum configured value of {config.max_message_bytes}",
             )
-        _check_header(header, origin)
+        _check_header(header, config, origin)
         if not check_crc(records, position, header):
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "Record is corrupt: its CRC does not match")
         batches.append((position, header))
@@ -209,35 +225,38 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Ori
     return batches
 
 
-def _whole_batch(records: Writable, position: int, end: int) -> BatchHeader:
+def _batch_at(records: Writable, position: int, end: int, origin: Origin) -> BatchHeader | None:
+    """None: a client's bytes end before the batch does."""
     left = end - position
-    if left > MAGIC_POSITION and records[position + MAGIC_POSITION] in (0, 1):
-        raise BrokerError(
-            ErrorCode.INVALID_RECORD,
-            f"Record batches must have magic version 2, not {records[position + MAGIC_POSITION]}",
-        )
-    if left < BATCH_OVERHEAD:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{left} bytes are too few for a record batch")
-    header = read_header(records, position)
-    if header.magic != MAGIC:
-        raise BrokerError(
-            ErrorCode.INVALID_RECORD, f"Record batches must have magic version 2, not {header.magic}"
-        )
-    if not BATCH_OVERHEAD <= LOG_OVERHEAD + header.batch_length <= left:
-        raise BrokerError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Record batch claims {LOG_OVERHEAD + header.batch_length} bytes, {left} are there",
-        )
-    return header
+    if left >= BATCH_OVERHEAD:
+        header = read_header(records, position)
+        if header.magic == MAGIC and BATCH_OVERHEAD <= LOG_OVERHEAD + header.batch_length <= left:
+            return header
+    size = LOG_OVERHEAD
+    if left >= LOG_OVERHEAD:
+        (length,) = _INT32.unpack_from(records, position + LOG_OVERHEAD - _INT32.size)
+        if length < _LEAST_LENGTH:
+            message = f"Record size {length} is less than the minimum record overhead ({_LEAST_LENGTH})"
+            raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
+        size += length
+    if left > MAGIC_POSITION and (magic := records[position + MAGIC_POSITION]) != MAGIC:
+        if magic in (0, 1):
+            message = f"Record batches must have magic version 2, not {magic}"
+            raise BrokerError(ErrorCode.INVALID_RECORD, message)
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    if origin is Origin.COORDINATOR or LOG_OVERHEAD < size <= left:
+        message = f"Record batch claims {size} bytes, {left} are there, {BATCH_OVERHEAD} is the least"
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
+    return None
 
 
-def _check_header(header: BatchHeader, origin: Origin) -> None:
+def _check_header(header: BatchHeader, config: LogConfig, origin: Origin) -> None:
     """Everything that a header can say of itself, as one expression on the hot path."""
     count = header.record_count
     attributes = header.attributes
     codec = attributes & CODEC_MASK
     if codec > Codec.ZSTD:
-        raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {codec}")
+        raise InvalidRecords(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {codec}")
     if (
         count > 0
         and header.last_offset_delta == count - 1
@@ -248,16 +267,19 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
             or (
                 header.base_offset == 0
                 and not attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG)
-                and (header.producer_id < 0 or (header.base_sequence >= 0 and header.producer_epoch >= 0))
+                and (header.producer_id < 0 or header.base_sequence >= 0)
             )
         )
     ):
+        return
+    if header.timestamp_type and config.message_timestamp_type != LOG_APPEND_TIME:
+        _check_header(header._replace(attributes=attributes & ~LOG_APPEND_TIME_FLAG), config, origin)
         return
     if header.timestamp_type and header.record_count > 0:
         text = "Producer should not set timestamp type to LogAppendTime"
         named = range(min(header.record_count, _NAMED_RECORDS))
         raise _rejected([(ErrorCode.INVALID_TIMESTAMP, (i, text)) for i in named])
-    raise BrokerError(ErrorCode.INVALID_RECORD, _what_is_wrong(header))
+    raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header))
 
 
 def _what_is_wrong(header: BatchHeader) -> str:
@@ -272,7 +294,7 @@ def _what_is_wrong(header: BatchHeader) -> str:
         return f"The baseOffset of the record batch should be 0, but it is {header.base_offset}"
     if header.producer_id >= 0:
         return (
-            f"Invalid sequence number {header.base_sequence} or epoch {header.producer_epoch} "
+            f"Invalid sequence number {header.base_sequence} "
             f"in record batch with producerId {header.producer_id}"
         )
     return f"{header.record_count} records do not fit into a batch of {header.size} bytes"
@@ -294,18 +316,25 @@ def _opened(
             raise TakesLong from None
         raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
     except ValueError as e:
-        raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, str(e)) from e
     effort.spend(len(opened) // _OPENED_BYTES_PER_STEP)
     return opened
 
 
-def _check_records(opened: bytes, header: BatchHeader, config: LogConfig, now_ms: int, effort: Effort) -> int:
+def _check_records(
+    opened: bytes,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    effort: Effort,
+    tp: TopicPartition | None,
+) -> int:
     """Every record against the header and the topic's settings. Returns the batch's max timestamp."""
     count = header.record_count
     try:
         found = survey(opened, count, effort.spend)
     except CorruptBatchError as e:
-        raise BrokerError(ErrorCode.INVALID_RECORD, str(e)) from e
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, str(e)) from e
     newest = header.base_timestamp + found.greatest_delta
     stamped = config.message_timestamp_type == LOG_APPEND_TIME
     if (
@@ -323,7 +352,8 @@ def _check_records(opened: bytes, header: BatchHeader, config: LogConfig, now_ms
     ):
         return header.max_timestamp if stamped else max(newest, NO_TIMESTAMP)
     effort.spend(_NAMING_STEPS_PER_RECORD * count)
-    errors = list(islice(_Rules.of(header, config, now_ms).broken(places(opened, count)), _NAMED_RECORDS))
+    broken = _Rules.of(header, config, now_ms).broken(places(opened, count), tp)
+    errors = list(islice(broken, _NAMED_RECORDS))
     if errors:
         raise _rejected(errors)
     return max(newest, NO_TIMESTAMP)  # some have no timestamp, and are not too old therefore
@@ -346,17 +376,23 @@ class _Rules(NamedTuple):
         latest = min(now_ms + config.message_timestamp_after_max_ms, _MAX_TIMESTAMP)
         return cls(base_timestamp, oldest, latest, config.compact)
 
-    def broken(self, found: Iterable[Place]) -> Iterator[tuple[ErrorCode, RecordError]]:
+    def broken(
+        self, found: Iterable[Place], tp: TopicPartition | None
+    ) -> Iterator[tuple[ErrorCode, RecordError]]:
         """By which record, and how."""
+        keyless = f"Compacted topic cannot accept message without key in topic partition {tp}"
         for i, place in enumerate(found):
             timestamp = self.base_timestamp + place.timestamp_delta
             if place.offset_delta != i:
                 yield ErrorCode.INVALID_RECORD, (i, f"Record {i} has the offset delta {place.offset_delta}")
             elif self.wants_keys and not place.has_key:
-                yield ErrorCode.INVALID_RECORD, (i, "Compacted topic cannot accept message without key")
+                yield ErrorCode.INVALID_RECORD, (i, keyless)
             elif timestamp != NO_TIMESTAMP and not self.oldest <= timestamp <= self.latest:
                 within = f"[{self.oldest}, {self.latest}]"
-                text = f"Timestamp {timestamp} is out of range. The timestamp should be within {within}"
+                text = (
+                    f"Timestamp {timestamp} of message with offset {i} is out of range. "
+                    f"The timestamp should be within {within}"
+                )
                 yield ErrorCode.INVALID_TIMESTAMP, (i, text)
 
 
@@ -365,8 +401,11 @@ def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> InvalidRecords:
     if any(code is ErrorCode.INVALID_TIMESTAMP for code, _ in errors):
         message = "One or more records have been rejected due to invalid timestamp"
         return InvalidRecords(ErrorCode.INVALID_TIMESTAMP, message, named)
-    first = "; ".join(f"{i}: {text}" for i, text in named[:3])
-    message = f"One or more records have been rejected due to {len(named)} record errors: {first}"
+    first = ", ".join(f"RecordError(batchIndex={i}, message='{text}')" for i, text in named[:3])
+    message = (
+        f"One or more records have been rejected due to {len(named)} record errors in total, "
+        f"and only showing the first three errors at most: [{first}]"
+    )
     return InvalidRecords(ErrorCode.INVALID_RECORD, message, named)
 
 

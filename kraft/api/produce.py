@@ -50,6 +50,18 @@ from metadata_quorum.supervision import awaited, settle
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""What a refused append answers without saying where the log begins."""
+
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
 
@@ -113,7 +125,7 @@ class _Produce:
         for wanted in self._request.partitions[len(done) :] if done else self._request.partitions:
             try:
                 records, partition = self._of_leader(wanted)
-                checked = check(records, partition.log.config, now_ms, Origin.CLIENT, effort)
+                checked = check(records, partition.log.config, now_ms, Origin.CLIENT, effort, partition.tp)
                 done.append((partition, checked))
             except BrokerError as error:
                 done.append(error)
@@ -128,7 +140,8 @@ class _Produce:
             except TakesLong:
                 records, partition = self._of_leader(self._request.partitions[len(self._checked)])
             async with self._node.long_checks:
-                job = partial(check, records, partition.log.config, self._node.now_ms(), Origin.CLIENT)
+                now_ms = self._node.now_ms()
+                job = partial(check, records, partition.log.config, now_ms, Origin.CLIENT, None, partition.tp)
                 try:
                     checked = await self._node.loop.run_in_executor(None, job)
                     self._checked.append((partition, checked))
@@ -171,6 +184,7 @@ class _Produce:
         now, now_ms = self._node.loop.time(), self._node.now_ms()
         for place, wanted in enumerate(self._request.partitions):
             found = self._checked[place]
+            appending: Partition | None = None
             try:
                 if place in refusals:
                     raise refusals[place]
@@ -179,9 +193,10 @@ class _Produce:
                 partition, checked = found
                 if self._waited:
                     partition = self._find(wanted)  # it may have gone, or be another one
-                info = partition.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
+                appending = partition
+                info = appending.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
             except BrokerError as error:
-                self._results.append(self._refused(wanted, error))
+                self._results.append(self._refused(wanted, error, appending))
                 continue
             self._places.append(len(self._results))
             self.appended.append((partition, info.last_offset + 1))
@@ -199,13 +214,23 @@ class _Produce:
         self._checked.clear()
         self._request.partitions.clear()
 
-    def _refused(self, wanted: ProducePartition, error: BrokerError) -> ProducedPartition:
+    def _refused(
+        self, wanted: ProducePartition, error: BrokerError, appending: Partition | None
+    ) -> ProducedPartition:
+        """As in Kafka, who was found wrong with the log at hand is told where the log begins."""
         result = self._failed(wanted, error.code, error.message)
-        return (
-            result._replace(record_errors=error.record_errors)
-            if isinstance(error, InvalidRecords)
-            else result
-        )
+        if isinstance(error, InvalidRecords):
+            appending = appending or self._present(wanted)
+            result = result._replace(record_errors=error.record_errors)
+        if appending is not None and error.code not in _WITHOUT_LOG_START:
+            result = result._replace(log_start_offset=appending.log.log_start_offset)
+        return result
+
+    def _present(self, wanted: ProducePartition) -> Partition | None:
+        try:
+            return self._find(wanted)
+        except BrokerError:
+            return None
 
     def _failed(
         self, wanted: ProducePartition | ProducedPartition, code: ErrorCode, message: str

@@ -148,6 +148,7 @@ def test_bad_records_are_named_in_the_answer(tmp_path: Path) -> None:
         assert refused.error_message == "One or more records have been rejected due to invalid timestamp"
         assert [error.batch_index for error in refused.record_errors] == [1, 3]
         assert all("out of range" in error.batch_index_error_message for error in refused.record_errors)
+        assert refused.log_start_offset == broker.partition.log.log_start_offset
         assert (refused.base_offset, appended.error_code, appended.base_offset) == (-1, 0, 0)
         assert broker.values == [b"good"]
 
@@ -201,6 +202,12 @@ def test_what_is_refused_after_a_long_check(tmp_path: Path, codec: int) -> None:
         refused = partitions(await broker.produce(keyless))[0]
         assert refused.error_code == ErrorCode.INVALID_RECORD
         assert len(refused.record_errors) == 1000
+        text = "Compacted topic cannot accept message without key in topic partition t-0"
+        assert refused.record_errors[0].batch_index_error_message == text
+        assert refused.error_message.startswith(
+            "One or more records have been rejected due to 1000 record errors in total, and only showing the "
+            f"first three errors at most: [RecordError(batchIndex=0, message='{text}'), Rec"
+        )
         assert broker.values == []
 
     run(tmp_path, test, LogConfig(cleanup_policy=("compact",)))

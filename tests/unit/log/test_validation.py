@@ -56,18 +56,34 @@ def test_wrong_crc_field(log: Log):
 @pytest.mark.parametrize("size", [1, 11, 12, 60])
 def test_cut_short(log: Log, size: int):
     records = batch(b"value")[:size]
-    assert code_of(log, records) == ErrorCode.CORRUPT_MESSAGE
-    assert code_of(log, batch(b"value")[:-1]) == ErrorCode.CORRUPT_MESSAGE
+    assert code_of(log, records) == ErrorCode.INVALID_RECORD
+    assert code_of(log, batch(b"value")[:-1]) == ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("claimed", [-1, 0, 48, 2**31 - 1])
+@pytest.mark.parametrize("rest", [b"\0\0\0", batch(b"another")[:-1], batch(b"another")[:16]])
+def test_what_is_no_whole_batch_behind_one_is_cut_off(log: Log, rest: bytes):
+    first = batch(b"value")
+    log.append_as_leader(first + rest, leader_epoch=0, now_ms=NOW_MS)
+    assert len(log.read(0, 1000).read(MAY_BLOCK)) == len(first)
+    assert code_of(log, batch(b"value") + b"\0" * 12) == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("claimed", [-1, 0, 13, 48])
 def test_impossible_length(log: Log, claimed: int):
     assert code_of(log, with_field(batch(b"v"), 8, ">i", claimed)) == ErrorCode.CORRUPT_MESSAGE
 
 
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_wrong_magic(log: Log, magic: int):
-    assert code_of(log, with_field(batch(b"v"), 16, ">b", magic)) == ErrorCode.INVALID_RECORD
+@pytest.mark.parametrize(
+    ("magic", "code"),
+    [
+        (0, ErrorCode.INVALID_RECORD),
+        (1, ErrorCode.INVALID_RECORD),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (-1, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_wrong_magic(log: Log, magic: int, code: ErrorCode):
+    assert code_of(log, with_field(batch(b"v"), 16, ">b", magic)) == code
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
@@ -116,7 +132,7 @@ def test_base_timestamp_beyond_all_times(tmp_path, base: int, policy: str):
 
 def test_producer_id_without_sequence(log: Log):
     assert code_of(log, batch(b"v", producer_id=4, producer_epoch=0)) == ErrorCode.INVALID_RECORD
-    assert code_of(log, batch(b"v", producer_id=4, base_sequence=0)) == ErrorCode.INVALID_RECORD
+    log.append_as_leader(batch(b"v", producer_id=4, base_sequence=0), leader_epoch=0, now_ms=NOW_MS)
 
 
 @pytest.mark.row("L9")
@@ -140,8 +156,19 @@ def test_timestamps_out_of_range(tmp_path):
         log.append_as_leader(batch(b"v", timestamp=timestamp), leader_epoch=0, now_ms=NOW_MS)
 
 
-def test_client_claims_log_append_time(log: Log):
-    assert code_of(log, batch(b"v", log_append_time_ms=NOW_MS)) == ErrorCode.INVALID_TIMESTAMP
+def test_client_claims_log_append_time(tmp_path):
+    def claimed() -> bytearray:
+        return batch(b"v", timestamp=NOW_MS - 5, log_append_time_ms=NOW_MS)
+
+    stamping = open_log(tmp_path / "stamping", LogConfig(message_timestamp_type="LogAppendTime"))
+    assert code_of(stamping, claimed()) == ErrorCode.INVALID_TIMESTAMP
+    log = open_log(tmp_path / "log")
+    log.append_as_leader(claimed(), leader_epoch=0, now_ms=NOW_MS)
+    data = log.read(0, 1000).read(MAY_BLOCK)
+    header = read_header(data)
+    assert check_crc(data, 0, header)
+    assert header.timestamp_type == 0
+    assert header.max_timestamp == decode_batch(data)[0].timestamp
 
 
 @pytest.mark.row("L9")
