@@ -150,7 +150,7 @@ def check(
     effort: Effort | None = None,
     tp: TopicPartition | None = None,
 ) -> Checked:
-    """Raises BrokerError with the table's code; TakesLong, before anything was changed. `tp`: whose they are."""
+    """Raises BrokerError with the table's code; TakesLong, before anything was changed. `tp`: whose."""
     if effort is None:
         effort = Effort()
     effort.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
