@@ -274,6 +274,31 @@ def test_acls_are_gone_through_for_filters_that_mean_many_names_only(monkeypatch
     assert not machine.image.acls
 
 
+def test_an_election_in_all_partitions_is_one_in_each_that_needs_it() -> None:
+    """And no name of a partition is in the command."""
+    named, all_of_them = ready(1, 2), ready(1, 2)
+    for machine in (named, all_of_them):
+        machine.create_assigned("t", [(1, 2), (2, 1), (1, 2)])
+        machine.create_assigned("u", [(1, 2)])
+        machine.fence(1)
+        machine.unfence(1)
+        for topic, partition in (("t", 0), ("u", 0)):
+            machine.alter(2, machine.isr_change(topic, (1, 2), partition))
+    names = tuple(
+        c.PartitionName(topic=topic.name, partition=partition)
+        for topic, partition, _ in named.image.each_partition()
+    )
+    results = named.run(c.ElectLeaders(election_type=0, partitions=names))
+    found = all_of_them.run(c.ElectLeaders(election_type=0, all_partitions=True))
+    assert found == tuple(each for each in results if each.error is not ErrorCode.ELECTION_NOT_NEEDED)
+    assert [(each.topic, each.partition, each.error) for each in found] == [
+        ("t", 0, ErrorCode.NONE),
+        ("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        ("u", 0, ErrorCode.NONE),
+    ]
+    assert all_of_them.image.topics_by_name["t"].partitions == named.image.topics_by_name["t"].partitions
+
+
 def acl(number: int, name: str) -> AccessControlEntryRecord:
     return AccessControlEntryRecord(
         id=UUID(int=number), resource_type=2, resource_name=name, pattern_type=3,
