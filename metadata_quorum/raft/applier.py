@@ -11,6 +11,7 @@ only one command or one snapshot is taken in at a time.
 
 from __future__ import annotations
 
+import logging
 import struct
 import zlib
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from metadata_quorum.disk import is_of_disk
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
@@ -26,11 +28,14 @@ from metadata_quorum.raft.messages import EntryKind
 from metadata_quorum.raft.port import QUICK_WEIGHT, Background, StateMachine
 from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 _POSITION: Final = struct.Struct(">QQ")
 _REMEMBERED: Final = 1024
 """Entries whose hash is kept for comparison with the leader's."""
+_PUT_OFF_ENTRIES: Final = 100
 
 
 class Applier:
@@ -53,6 +58,8 @@ class Applier:
         self.digest = 0
         """Rolling hash of all entries up to `index`, and of what came of them."""
         self._bytes_since_snapshot = 0
+        self._put_off_to = self.index
+        """No snapshot before that entry: the process had no file left for the last one."""
         self._digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
         self._expected: tuple[int, int] | None = None
         self._load()
@@ -104,7 +111,7 @@ class Applier:
 
     def snapshot_is_due(self, config: RaftConfig) -> bool:
         """Whether enough was applied since the last one."""
-        return not self._writing and (
+        return not (self._writing or self.index < self._put_off_to) and (
             self.index - self._journal.base_index >= config.snapshot_entries
             or self._bytes_since_snapshot >= config.snapshot_bytes
         )
@@ -116,13 +123,27 @@ class Applier:
         assert term is not None
         encode = self._machine.snapshot()
 
-        def write() -> None:
-            self._store.save(Snapshot.of(index, term, digest, encode()))
+        def write() -> OSError | None:
+            try:
+                self._store.save(Snapshot.of(index, term, digest, encode()))
+            except OSError as e:
+                if is_of_disk(e):
+                    raise
+                return e
+            return None
 
-        def written(_: None) -> None:
+        def written(refused: OSError | None) -> None:
             self._writing = False
-            if index > self._journal.base_index:  # else a leader's came in meanwhile
-                self._forget_log(index, term)
+            if refused is None and index > self._journal.base_index:  # else a leader's came in meanwhile
+                try:
+                    self._forget_log(index, term)
+                except OSError as e:
+                    if is_of_disk(e):
+                        raise
+                    refused = e
+            if refused is not None:
+                self._put_off_to = self.index + _PUT_OFF_ENTRIES
+                logger.warning("The metadata snapshot at %d is put off: %s", index, refused)
 
         self._writing = True
         self._bytes_since_snapshot = 0

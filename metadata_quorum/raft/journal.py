@@ -89,9 +89,9 @@ class RaftJournal:
                 "rejoin.",
             )
         self._recover(disk.read_bytes(self._path))
-        self._file: File
+        self._file: File = disk.open(self._path)
         self._durable_bytes: int
-        self._rewrite()
+        self._rewrite(self._entries, self._commit)
 
     @staticmethod
     def create(disk: Disk, directory: str, *, admitted: bool) -> None:
@@ -229,30 +229,38 @@ class RaftJournal:
 
     def trim_to(self, index: int, term: int) -> None:
         """A durable snapshot covers everything up to `index`: keep what follows it, if the log
-        really goes through (index, term), else nothing."""
+        really goes through (index, term), else nothing. Raises OSError; then nothing has changed."""
         if self.term_at(index) == term:
             kept = self._entries[index - self.base_index + 1 :]
         else:
             invariant(index > self._commit, "M4", ("snapshot conflicts below commit", index, self._commit))
             kept = []
-        self._entries = [(GENESIS[0], index, term), *kept]
-        self._commit = max(self._commit, index)
-        self._file.close()
-        self._rewrite()
+        self._rewrite([(GENESIS[0], index, term), *kept], max(self._commit, index))
 
-    def _rewrite(self) -> None:
-        """All that is known, into a new file, durable on return."""
+    def _rewrite(self, entries: list[LogEntry], commit: int) -> None:
+        """All that is known, into a new file, durable on return. Raises OSError; then nothing has changed."""
         parts = [
-            _BASE_FIELDS.pack(_BASE, self.base_index, self._entries[0][2]),
+            _BASE_FIELDS.pack(_BASE, entries[0][1], entries[0][2]),
             _TERM_FIELDS.pack(_TERM, self._term, self._voted_for),
         ]
         if self._admitted is not None:
             parts.append(_pack_admitted(self._admitted))
-        for command, index, term in self._entries[1:]:
+        for command, index, term in entries[1:]:
             parts.append(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
-        parts.append(_INDEX_FIELDS.pack(_COMMIT, self._commit))
-        self._disk.write_atomic(self._path, _pack_frame(b"".join(parts), position=0, durable=0), RAFT)
-        self._file = self._disk.open(self._path)
+        parts.append(_INDEX_FIELDS.pack(_COMMIT, commit))
+        directory, _, _ = self._path.rpartition("/")
+        temporary = self._path + ".tmp"
+        self._disk.remove(temporary)
+        file = self._disk.open(temporary, create=True)
+        file.append([_pack_frame(b"".join(parts), position=0, durable=0)])
+        file.sync(RAFT)
+        self._disk.rename(temporary, self._path)
+        self._file.close()  # and its handle is free for the directory's
+        self._file, self._entries, self._commit = file, entries, commit
+        try:
+            self._disk.sync_dir(directory, RAFT)
+        except OSError as e:  # whatever it is: what is written from now on would hang in the air
+            raise FatalError(ExitCode.DISK_FAILED, f"{directory} cannot be made durable: {e}") from e
         self._forget_pending()
         self._durable_bytes = self._file.size()
         self._durable_index = self.last_index

@@ -18,6 +18,7 @@ from chaos.sim.disk import Killed, SimDisk
 from metadata_quorum.errors import FatalError
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
+from metadata_quorum.raft.messages import LogEntry
 from metadata_quorum.raft.port import Applied, Outcome
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
@@ -124,11 +125,10 @@ def _operations(victim: int) -> int:
     return walk.operations
 
 
-def _believe_the_page_cache(self: RaftJournal) -> None:
-    if hasattr(self, "_file"):  # after a snapshot
-        _rewrite(self)
+def _believe_the_page_cache(self: RaftJournal, entries: list[LogEntry], commit: int) -> None:
+    if hasattr(self, "_durable_bytes"):  # after a snapshot
+        _rewrite(self, entries, commit)
         return
-    self._file = self._disk.open(self._path)
     self._durable_bytes, self._durable_index = self._file.size(), self.last_index
 
 

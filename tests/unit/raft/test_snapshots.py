@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -293,6 +294,22 @@ def test_large_commands_make_a_snapshot_due_before_many_do() -> None:
     rig.propose(1, b"z")
     rig.settle()
     assert rig.rafts[1]._journal.base_index == first
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("name", ["snapshot-", "journal.tmp"])
+def test_a_snapshot_for_which_there_is_no_file_is_put_off(name: str, code: int) -> None:
+    rig = Rig(1, RaftConfig(snapshot_entries=5))
+    rig.elect(1)
+    rig.disks[1].fail("open", code, path_part=name)
+    for i in range(20):
+        rig.propose(1, b"%d" % i)
+        rig.settle()
+    assert rig.rafts[1]._journal.base_index == 1
+    for i in range(200):
+        rig.propose(1, b"%d" % i)
+        rig.settle()
+    assert rig.rafts[1]._journal.base_index > 100
 
 
 def test_every_log_begins_alike() -> None:
