@@ -163,8 +163,8 @@ class MetadataStateMachine:
             return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
         try:
             return weight(self.image, c.decode(command).command)
-        except ValueError:
-            return 1  # refused
+        except Exception:  # noqa: BLE001 - whatever it is, deciding on it finds it again, and refuses
+            return QUICK_WEIGHT + 1
 
     def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
         """Beside the loop: the image that it is judged by does not change meanwhile."""

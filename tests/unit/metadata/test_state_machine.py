@@ -217,7 +217,17 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
         election_type=0, partitions=tuple(c.PartitionName(topic="t" * 20, partition=p) for p in range(1000))
     )
     assert machine.machine.weight(c.encode(c.Proposal(1, 1, many))) > QUICK_WEIGHT
-    assert machine.machine.weight(b"\x7f") <= QUICK_WEIGHT
+
+
+def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would end every voter otherwise."""
+    machine = ready(1)
+    assert machine.machine.weight(b"\x7f") > QUICK_WEIGHT
+    monkeypatch.setattr(state_machine, "weight", lambda image, command: 1 / 0)
+    fence = c.FenceBroker(broker_id=1, broker_epoch=machine.epoch(1))
+    assert machine.machine.weight(c.encode(c.Proposal(1, 1, fence))) > QUICK_WEIGHT
 
 
 def test_every_command_has_a_weight() -> None:
