@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
 
+AGAIN_S: Final = 1.0
+"""Until work is tried again that has failed of the process's limits, not of the disk."""
 MADE_IN_A_TURN: Final = 8
 """Logs that the loop makes by itself; more are made outside it."""
 
@@ -219,10 +221,11 @@ class Partitions:
                 if work is not None:
                     try:
                         await self._blocking(work.run)
-                    except FileNotFoundError:
-                        if partition.log is log:
-                            raise
-                        continue  # it has moved to another directory meanwhile
+                    except OSError as e:
+                        if partition.log is not log and isinstance(e, FileNotFoundError):
+                            continue  # it has moved to another directory meanwhile
+                        log.flush_failed(work)
+                        raise
                     log.flush_done(work)
                 partition.flushed(self._loop.time())
                 if partition.log.unflushed_records < partition.log.config.flush_messages:
@@ -230,12 +233,17 @@ class Partitions:
         except OSError as e:
             if is_of_disk(e):
                 self.storage_failed(partition, e)
-            else:
-                self.give_up(partition, "the flush", e)
+            else:  # the recovery point stays: nothing is lost but time
+                tell(self._loop, f"the flush of {partition.tp}, which is tried again,", e)
+                self._timer.call_later(AGAIN_S, partial(self._flush_again, partition))
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
             self.give_up(partition, "the flush", e)
         finally:
             self._flushing.discard(partition)
+
+    def _flush_again(self, partition: Partition) -> None:
+        if not partition.offline and not partition.removed:
+            self.flush(partition)
 
     def recovery_point_fell(self, partition: Partition) -> None:
         if not self._checkpoints_stale:
@@ -726,10 +734,21 @@ class Partitions:
                 return
             unsettled, self._unsettled = self._unsettled, {}
             for directory, new in unsettled.items():
+                if not directory.online:
+                    continue
+                failed: Mapping[Log, OSError]
                 try:
-                    await self._blocking(partial(_settle_in, directory, new))
+                    failed = await self._blocking(partial(_settle_in, directory, new))
                 except OSError as e:
-                    self.dir_error(directory, e)
+                    failed = dict.fromkeys(new, e)
+                    if not new:
+                        self._unsettled.setdefault(directory, [])
+                        self.dir_error(directory, e)
+                for log, error in failed.items():
+                    if not self.dir_error(directory, error):
+                        self._unsettled.setdefault(directory, []).append(log)
+            if self._unsettled:
+                self._timer.call_later(AGAIN_S, self._settle_soon)
 
     def _checkpoint_soon(self) -> None:
         self._spawn(self.checkpoint())
@@ -789,10 +808,16 @@ def _checkpoint_in(
     directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts, cleaned_to)
 
 
-def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> None:
+def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> Mapping[Log, OSError]:
+    """Each log for itself; those of which it could not be done."""
+    failed: dict[Log, OSError] = {}
     for log in new:
-        log.identify(may_block)
+        try:
+            log.identify(may_block)
+        except OSError as error:
+            failed[log] = error
     directory.disk.sync_dir(directory.path, may_block)
+    return failed
 
 
 def _recovery_points_and_starts(

@@ -27,6 +27,7 @@ _TWO_BYTES: Final = 0x3FFF
 _VARINT_BYTES: Final = 5
 _VARLONG_BYTES: Final = 10
 _LONG: Final = (1 << 64) - 1
+_INT64_BYTES: Final = 8
 
 _FIRST_RUN: Final = 64
 _LONGEST_RUN: Final = 4096
@@ -270,6 +271,8 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> 
     rows = min(rows, _same_width(place))
     before = begin - shape.size
     end = begin + rows * shape.size
+    if shape.offset - shape.timestamp > _INT64_BYTES:
+        return _NO_RUN  # `_extremes` has no room for it; nobody's clock gives such a time
     for at in _alike(records, before, shape):
         rows = _prefix(records[begin + at : end : shape.size], bytes((records[before + at],)))
         end = begin + rows * shape.size

@@ -42,7 +42,7 @@ from metadata_quorum.batch import (
     set_offset_and_epoch,
 )
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk
+from metadata_quorum.disk import Disk, File
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.topic_configs import LOG_APPEND_TIME
@@ -95,6 +95,7 @@ class Log:
         self._truncations = 0
         self._pending_snapshots: list[str] = []
         self._cleaning: CleanWork | None = None  # in the executor; its segments are as it found them
+        self._unsynced: list[File] = []  # by a flush that could not be done
         self._just_sealed: list[Segment] = []  # since the last flush; held open for the next one
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
@@ -685,12 +686,14 @@ class Log:
         Run it in an executor, then tell `flush_done`.
         """
         behind = self.recovery_point < self.log_end_offset or self.epochs.dirty
-        if not (behind or self._new_files or self._pending_snapshots or self._just_sealed):
+        left = self._new_files or self._pending_snapshots or self._just_sealed or self._unsynced
+        if not (behind or left):
             return None
         first = max(self._segments.bisect_right(self.recovery_point) - 1, 0)
         # Sealing wrote into the indexes: also of one that was durable up to its end before.
         segments = dict.fromkeys([*self._just_sealed, *self.segments[first:]])
         unsynced = [f for segment in segments for f in segment.files_to_sync()]
+        unsynced += self._unsynced
         for segment in self._just_sealed:
             segment.let_go()
         self._just_sealed = []
@@ -708,6 +711,7 @@ class Log:
             self._truncations,
         )
         self._pending_snapshots = []
+        self._unsynced = []
         self.epochs.dirty = False
         self._new_files = False
         return work
@@ -716,6 +720,13 @@ class Log:
         """`work.run(may_block)` has returned: its records are durable."""
         if work.generation == self._truncations and work.offset > self.recovery_point:
             self.recovery_point = work.offset
+
+    def flush_failed(self, work: FlushWork) -> None:
+        """`work.run` has met what is not the disk's fault: all of it is still to be done."""
+        self._unsynced += work.files
+        self._pending_snapshots = [*work.snapshots, *self._pending_snapshots]
+        self.epochs.dirty |= work.epochs is not None
+        self._new_files |= work.new_files
 
     # --- ending
 

@@ -13,6 +13,7 @@ from data_plane.log.log import Log
 from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong, check
 from metadata_quorum.batch import Record, check_crc, decode_batch, encode_batch, read_header
 from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.record_walk import Survey, survey
 from tests.logs import NOW_MS, batch, open_log, read_all
 from tests.may_block import MAY_BLOCK
 
@@ -353,3 +354,17 @@ def test_lz4_blocks_must_not_depend_on_each_other(log: Log):
     """Kafka's clients could not read them."""
     sent = crafted(RECORD, codec=3)[:61] + bytes(cramjam.lz4.compress(bytes(crafted(RECORD)[61:])))
     assert code_of(log, with_field(sent, 8, ">i", len(sent) - 12)) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 10])
+def test_a_timestamp_may_take_more_bytes_than_it_needs(width):
+    def varint(number: int, width: int = 1) -> bytes:
+        parts = [number >> 7 * i & 0x7F for i in range(width)]
+        return bytes([*(part | 0x80 for part in parts[:-1]), parts[-1]])
+
+    def record(place: int) -> bytes:
+        body = b"\0" + varint(place % 50 * 2 if width > 1 else 0, width) + varint(place * 2) + b"\x01\x02v\0"
+        return varint(len(body) * 2) + body
+
+    found = survey(b"".join(map(record, range(60))), 60, lambda steps: None)
+    assert found == Survey(0, 49 if width > 1 else 0, all_keyed=False, in_order=True)

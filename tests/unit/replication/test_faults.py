@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.partition import Partition
@@ -369,3 +370,45 @@ async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
         for number in range(20):
             cluster.produce(b"x", number=number)
         await until(lambda: cluster.disks[1].exists("/data/t-19/partition.metadata"))
+
+
+@pytest.mark.parametrize("operation", ["open", "sync", "sync_dir"])
+@in_loop
+async def test_a_flush_that_could_have_no_file_is_done_later_and_nobody_stops_leading(operation):
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        boundary = boundary_of(cluster)
+        cluster.create_topic("t", [[1]])
+        cluster.produce(b"x" * 200)
+        cluster.produce(b"y" * 200)
+        log = cluster.leader().log
+        await until(lambda: log.recovery_point == 2 or not log.unflushed_records)
+        cluster.produce(b"z" * 200)  # rolls
+        cluster.disks[1].heal()
+        cluster.disks[1].fail(operation, errno.EMFILE, path_part="/t-0")
+        flushed: list[ErrorCode] = []
+        cluster.leader().when_flushed(flushed.append)
+        await until(lambda: bool(boundary.faults))
+        assert not cluster.leader().offline
+        await until(lambda: bool(flushed))
+        assert flushed == [ErrorCode.NONE]
+        assert log.recovery_point == log.log_end_offset == 3
+        assert cluster.produce(b"y") == 4
+
+
+@in_loop
+async def test_a_log_that_cannot_be_identified_is_its_own_affair_and_is_tried_again(monkeypatch):
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        kept, left = checkpoints.write_partition_metadata, [1]
+
+        def once(*args: Any) -> None:
+            if left and left.pop():
+                raise OSError(errno.EMFILE, "Too many open files")
+            kept(*args)
+
+        monkeypatch.setattr(checkpoints, "write_partition_metadata", once)
+        cluster.create_topic("t", [[1], [1]])
+        logs = [cluster.replica(1, "t", number).log for number in (0, 1)]
+        await until(lambda: not logs[1].unidentified)
+        await until(lambda: not logs[0].unidentified)
+        assert boundary.faults
