@@ -108,9 +108,9 @@ class LogDir:
                 continue
             config = topic_configs.get(tp.topic, defaults)
             metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
-            if not checkpoints.is_known_to_checkpoints(disk, metadata):
-                self.forget(tp)
             try:
+                if not checkpoints.is_known_to_checkpoints(disk, metadata):
+                    self.forget(tp)
                 topic_id = checkpoints.read_partition_metadata(disk, metadata)
                 logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
             except Exception as e:

@@ -199,7 +199,11 @@ class OsDisk:
         return OsFile(os.open(path, flags, PRIVATE_FILE))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except FileNotFoundError:  # any other error does not say that nothing is there
+            return False
+        return True
 
     def list(self, path: str) -> list[str]:
         try:

@@ -1,0 +1,122 @@
+"""A log directory at the start: what is wrong with one log is that log's affair, and what is missing is
+said."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from chaos.sim.disk import SimDisk
+from data_plane.log.config import LogConfig
+from data_plane.log_dirs import LogDir
+from metadata_quorum.disk import OsDisk
+from metadata_quorum.model import TopicPartition
+from tests.logs import NOW_MS, lead
+from tests.may_block import MAY_BLOCK
+
+SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
+BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
+EPOCH = 7
+
+pytestmark = pytest.mark.row("L7")
+
+
+def log_dir(disk: SimDisk) -> LogDir:
+    return LogDir(disk, "/data", UUID(int=1), boot_id="this boot")
+
+
+def filled(*, clean: bool) -> SimDisk:
+    """Two logs of six segments, all of it durable, and what the checkpoints say of them."""
+    disk = SimDisk()
+    directory = log_dir(disk)
+    directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    directory.mark_running(EPOCH)
+    logs = {}
+    for tp in (BAD, GOOD):
+        log = logs[tp] = directory.open_log(tp, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
+        log.identify(MAY_BLOCK)
+        for _ in range(6):
+            lead(log, b"v" * 150)
+        work = log.prepare_flush()
+        assert work is not None
+        work.run(MAY_BLOCK)
+        log.flush_done(work)
+        if clean:
+            log.close_clean(MAY_BLOCK)
+    ends = {tp: log.log_end_offset for tp, log in logs.items()}
+    directory.checkpoint(MAY_BLOCK, high_watermarks=ends, recovery_points=ends)
+    if clean:
+        directory.mark_clean(EPOCH, MAY_BLOCK)
+    disk.kill()
+    return disk
+
+
+def wipe(disk: SimDisk, base: int, *without: str) -> None:
+    """A segment's bytes read as zeros; files whose names end so are gone."""
+    for name in disk.list("/data/bad-0"):
+        if without and name.endswith(without):
+            disk.remove(f"/data/bad-0/{name}")
+    path = f"/data/bad-0/{base:020d}.log"
+    disk.open(path).write_at(0, bytes(disk.open(path).size()))
+
+
+def swapped(disk: SimDisk) -> None:
+    wipe(disk, 0)
+    path = f"/data/bad-0/{0:020d}.log"
+    disk.rename(path, path + ".swap")
+
+
+DAMAGES: dict[str, tuple[bool, Callable[[SimDisk], None]]] = {
+    "no snapshot of the producers": (True, lambda disk: wipe(disk, 1, ".snapshot")),
+    "no epochs": (True, lambda disk: wipe(disk, 1, "leader-epoch-checkpoint")),
+    "the segment before the last": (False, lambda disk: wipe(disk, 4)),
+    "a cleaned segment": (False, swapped),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_log_that_cannot_be_read_is_offline_alone(name: str) -> None:
+    clean, damage = DAMAGES[name]
+    disk = filled(clean=clean)
+    damage(disk)
+    logs, corrupt = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert (logs.keys(), corrupt.keys()) == ({GOOD}, {BAD})
+
+
+def test_a_log_for_which_there_is_no_file_is_offline_alone() -> None:
+    disk = filled(clean=False)
+    disk.fail("open", errno.EMFILE, path_part="/bad-0/")
+    logs, corrupt = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert (logs.keys(), corrupt.keys()) == ({GOOD}, {BAD})
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool) -> None:
+    disk = filled(clean=False)
+    if not whole:
+        path = f"/data/bad-0/{5:020d}.log"
+        disk.flip_bit(path, disk.open(path).size() - 1)
+    directory = log_dir(disk)
+    logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert logs[BAD][0].log_end_offset == (6 if whole else 5)
+    assert directory.whole_epoch == (EPOCH if whole else -1)
+
+
+def test_what_cannot_be_looked_at_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsDisk()
+    assert not disk.exists(str(tmp_path / "nothing"))
+
+    def stat(path: str) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.exists("/any")
+    monkeypatch.undo()
