@@ -24,6 +24,15 @@ LONGEST_TEXT: Final = 4_096
 """Characters. Nothing longer matches: only somebody who means harm calls anything so."""
 
 _COSTLY: Final = re.compile(r"\{|\\[pP]")
+_ESCAPE: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
+
+
+def _as_in_java(escape: re.Match[str]) -> str:
+    """RE2/J knows no single bytes, and takes a letter beyond ASCII behind a backslash for itself."""
+    character = escape[1] or ""
+    if character == "C":
+        raise ValueError(r"invalid escape sequence: `\C`")
+    return escape[0] if character.isascii() else character
 
 
 class Pattern:
@@ -39,7 +48,7 @@ class Pattern:
         options.log_errors = False
         options.never_capture = True
         try:
-            self._compiled = re2.compile(regex, options)
+            self._compiled = re2.compile(_ESCAPE.sub(_as_in_java, regex), options)
         except re2.error as error:
             told = error.args[0]
             raise ValueError(told.decode(errors="replace") if isinstance(told, bytes) else told) from None

@@ -109,16 +109,13 @@ class ProducerStateManager:
     # --- appending
 
     def will_begin(self, header: BatchHeader, *, from_zero: bool, now_ms: int) -> None:
-        """The coordinator is asked about a transaction that `header` would open here."""
+        """The coordinator is asked about a transaction that `header` would open here. Whatever it says, the
+        first sequence is known until an append, a marker or expiry."""
         lowest = header.base_sequence
         known = self._beginnings.get(header.producer_id)
         if known is not None and known.epoch == header.producer_epoch:
             lowest = min(lowest, known.lowest_sequence)
         self._beginnings[header.producer_id] = Beginning(header.producer_epoch, lowest, from_zero, now_ms)
-
-    def will_not_begin(self, producer_id: int) -> None:
-        """The coordinator has refused it, for good."""
-        self._beginnings.pop(producer_id, None)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """Judge a client's idempotent batch before it is appended.

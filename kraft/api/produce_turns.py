@@ -36,9 +36,6 @@ FIRST_TO_ADD: Final = 12
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
-_NOT_FINAL: Final = ASK_AGAIN | {ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS}
-"""After these the same batch may be appended, now or when it is sent again."""
-
 _LAST: Final = "last produce in turn"
 
 
@@ -149,8 +146,6 @@ class Turn:
                 code = outcomes[asked.partition.tp]
                 if code is not ErrorCode.NONE:
                     refusals[asked.place] = _refusal(code, self._version)
-                if code not in _NOT_FINAL:
-                    asked.partition.log.producers.will_not_begin(producer.producer_id)
         holding = {asked.place: asked.partition for asked in self._asked if asked.still_holds}
         lost = {asked.place for asked in self._asked} - holding.keys()
         # A batch that was in the open transaction when it came would begin another, if that one has ended.

@@ -7,16 +7,19 @@ less the Raft entries that the voter lacks, plus those that it has beyond the co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_batches
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
 from metadata_quorum.raft.port import QuorumState
+from metadata_quorum.replies import ElectionResult
 
 _ALL_WAS_WELL: Final = {"error_code": int(ErrorCode.NONE), "error_message": None}
 
@@ -117,9 +120,13 @@ async def handle_elect_leaders(node: NodeContext, ctx: RequestContext, request: 
             for topic in request.topic_partitions
             for partition in topic.partitions
         ]
-    results = await controller_of(node).elect_leaders(
-        request.election_type, wanted, timeout_ms=request.timeout_ms
-    )
+
+    async def elect(partitions: Sequence[TopicPartition] | None) -> Sequence[ElectionResult]:
+        return await controller_of(node).elect_leaders(
+            request.election_type, partitions, timeout_ms=request.timeout_ms
+        )
+
+    results = await elect(None) if wanted is None else await in_batches(wanted, elect)
     answers = []
     for topic, found in groupby(results, key=lambda result: result.topic):
         partitions = [

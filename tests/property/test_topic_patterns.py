@@ -71,6 +71,15 @@ def test_a_text_without_end_matches_nothing() -> None:
     assert not compiled("a*").matches("a" * (LONGEST_TEXT + 1))
 
 
+def test_escapes_mean_what_they_mean_in_java() -> None:
+    for refused in (r"\C", r"a\\\C", r"[\C]"):
+        with pytest.raises(ValueError, match="invalid escape"):
+            Pattern(refused)
+    assert Pattern(r"caf\é[\é]").matches("caféé")
+    assert Pattern(r"\Q\C\E").matches(r"\C")
+    assert Pattern(r"\\C").matches(r"\C")
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sets(names, max_size=40), st.sampled_from(["a.*", "[ab]+", ".*1", "(?i)a+.*", "nothing"]))
 def test_topics_are_looked_up_in_steps(topics: set[str], regex: str) -> None:

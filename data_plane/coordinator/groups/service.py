@@ -271,6 +271,7 @@ class GroupService:
         )
 
     async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        _check_group_id(group_id)
         return await self._ask(
             group_id,
             DescribedConsumerGroup,
@@ -278,7 +279,7 @@ class GroupService:
         )
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        _check_group_id(group_id)
+        """The one without a name too: old clients commit offsets to it."""
         while True:
             answer = await self._ask(
                 group_id, object, lambda table, ticket, at: table.delete(group_id, ticket, at)

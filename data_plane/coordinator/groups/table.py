@@ -168,6 +168,8 @@ class GroupTable:
             refusal = group.check_commit(request)
         elif group is not None:
             refusal = group.check_commit(request, at)
+        elif self._exists(request.group_id):  # offsets without members
+            refusal = ErrorCode.NONE if request.generation < 0 else ErrorCode.UNKNOWN_MEMBER_ID
         else:
             modern = request.knows_epochs and request.producer is None
             unknown = ErrorCode.GROUP_ID_NOT_FOUND if modern else ErrorCode.ILLEGAL_GENERATION

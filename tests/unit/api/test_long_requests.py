@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from kraft.api import auto_create
+import pytest
+
+from kraft.api import auto_create, quorum
 from kraft.api.group_rights import add_partitions, offset_fetch
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
 from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
@@ -29,7 +31,9 @@ from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import QuotaEntity, TopicRecord
+from metadata_quorum.replies import ElectionResult
 from tests.may_block import MAY_BLOCK
 from tests.virtual_loop import run_virtually
 
@@ -200,6 +204,24 @@ def test_a_controller_is_asked_so_many_at_a_time_and_at_least_once() -> None:
 
     run_virtually(test())
     assert asked == [ITEMS_PER_COMMAND, ITEMS_PER_COMMAND, 1, 0]
+
+
+def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    async def elect(kind: int, wanted: Sequence[TopicPartition] | None, **_: object) -> list[ElectionResult]:
+        asked.append(None if wanted is None else len(wanted))
+        return [ElectionResult(tp.topic, tp.partition) for tp in wanted or ()]
+
+    monkeypatch.setattr(quorum, "controller_of", lambda _: SimpleNamespace(elect_leaders=elect))
+    topics = [SimpleNamespace(topic="t", partitions=list(range(ITEMS_PER_COMMAND + 1)))]
+    node: Any = None
+    for wanted in (topics, None):
+        request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
+        answer: Any = run_virtually(quorum.handle_elect_leaders(node, node, request))
+        told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
+        assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
+    assert asked == [ITEMS_PER_COMMAND, 1, None]
 
 
 def _turns(asked: Coroutine[Any, Any, Any]) -> int:

@@ -215,14 +215,16 @@ def test_a_transaction_with_its_own_epoch_begins_at_zero(version: int, taken: bo
 
 
 @pytest.mark.row("P4")
-def test_what_the_coordinator_refuses_for_good_leaves_nothing_behind() -> None:
+def test_the_first_sequence_is_known_after_a_refusal_for_good() -> None:
     async def test(leader: Leader) -> None:
         turn = leader.take(0, 12)
         assert turn is not None
         leader.admission.answer.set_result(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         assert (await through(turn))[0].code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         turn.end()
-        assert leader.producers.check(read_header(batch_of(10))) is None
+        with pytest.raises(BrokerError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+            leader.producers.check(read_header(batch_of(10)))
+        assert leader.producers.check(read_header(batch_of(0))) is None
 
     run(test)
 

@@ -101,6 +101,14 @@ def test_offsets_without_a_group_age_from_their_commit() -> None:
     assert kept(driver) == kept(driver.reloaded()) == {ORDERS_1: 2}
 
 
+def test_a_generation_is_unknown_to_a_group_that_is_only_offsets() -> None:
+    driver = TableDriver()
+    wanted = OffsetToCommit(ORDERS_0, 1)
+    assert commit(driver, wanted, generation=3) == {ORDERS_0: ErrorCode.GROUP_ID_NOT_FOUND}
+    assert commit(driver, wanted) == {ORDERS_0: ErrorCode.NONE}
+    assert commit(driver, wanted, generation=3) == {ORDERS_0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+
 def test_an_old_client_may_ask_for_its_own_retention() -> None:
     driver = TableDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), retention_time_ms=10_000)

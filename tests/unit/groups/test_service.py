@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import uvloop
@@ -364,6 +365,17 @@ def test_groups_are_listed_described_and_deleted() -> None:
             assert await groups.delete_group("g") is ErrorCode.NONE
             assert await groups.list_groups() == []
             assert await refusal(groups.delete_offsets("g", [ORDERS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test)
+
+
+def test_the_group_without_a_name_can_be_deleted_and_not_described() -> None:
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            assert await groups.delete_group("") is ErrorCode.GROUP_ID_NOT_FOUND
+            await groups.commit_offsets(replace(commit(3), group_id=""))
+            assert await groups.delete_group("") is ErrorCode.NONE
+            assert await refusal(groups.describe_consumer_group("")) is ErrorCode.INVALID_GROUP_ID
 
     run(test)
 
