@@ -12,7 +12,7 @@ Way of the data: log, segments, effects, cleaner -> here -> disk.
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import RLock
 
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Buffer, Disk, File
@@ -23,7 +23,7 @@ class Place:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._lock = Lock()
+        self._lock = RLock()
         self._directory = directory
         self._names = {directory}
 
