@@ -49,6 +49,7 @@ class FoundLogs:
         self._fail = fail
         self._logs: dict[TopicPartition, FoundLog] = {}
         self._offline: dict[TopicPartition, str] = {}  # and why
+        self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
         self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
 
@@ -69,6 +70,7 @@ class FoundLogs:
                 self._fail(directory, e)
                 continue
             self._offline.update(corrupt)
+            self._unreadable.update(corrupt)
             for tp, (log, topic_id) in logs.items():
                 self._enter(tp, FoundLog(log, topic_id, directory), may_block)
 
@@ -137,6 +139,13 @@ class FoundLogs:
         if tp in self._offline:
             self._offline_ids[topic_id, tp.partition] = tp
         return tp in self._offline
+
+    def forget(self, topic_id: UUID) -> None:
+        """The topic is deleted: another of its name begins anew, but for what lies in its way on disk."""
+        for key in [key for key in self._offline_ids if key[0] == topic_id]:
+            tp = self._offline_ids.pop(key)
+            if tp not in self._unreadable:
+                self._offline.pop(tp, None)
 
     def why_offline(self, tp: TopicPartition) -> str | None:
         return self._offline.get(tp)

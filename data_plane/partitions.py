@@ -44,7 +44,7 @@ from metadata_quorum.blocking import Blocking, MayBlock
 from metadata_quorum.disk import is_of_disk
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import BrokerRegistration, PartitionRegistration, TopicPartition
+from metadata_quorum.model import LOST_DIR, BrokerRegistration, PartitionRegistration, TopicPartition
 from metadata_quorum.supervision import bounded, supervised, tell
 
 logger = logging.getLogger(__name__)
@@ -284,6 +284,7 @@ class Partitions:
         """A bug has left its state in doubt: it answers KAFKA_STORAGE_ERROR from now on, it alone."""
         tell(self._loop, f"{work} of {partition.tp}, which goes offline,", error)
         partition.offline = partition.log.in_doubt = True
+        self._report_lost(partition.topic_id, partition.tp)
         self.moves.cancel(partition)
         bounded(self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -423,6 +424,7 @@ class Partitions:
         self._brokers = image.brokers
         bounded(self._loop, "the change of brokers", self._take_brokers, delta)
         for topic_id in delta.deleted_topics:
+            self._found.forget(topic_id)
             for partition in [p for p in self if p.topic_id == topic_id]:
                 bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
         for topic_id, partitions in delta.changed_partitions.items():
@@ -455,6 +457,7 @@ class Partitions:
         else:
             tell(self._loop, f"the making of {tp}, which stays offline,", error)
             self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}")
+            self._report_lost(topic_id, tp)
 
     def many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
         """The logs of so many new partitions that `apply` would hold up the loop: to be made before it."""
@@ -538,11 +541,16 @@ class Partitions:
         elif partition.become_follower(registration):
             changes.following.append(partition)
 
+    def _report_lost(self, topic_id: UUID, tp: TopicPartition) -> None:
+        if self._reports is not None:
+            self._reports.tell(ReplicaPlace(topic_id, tp.partition, LOST_DIR))
+
     def _report_place(self, partition: Partition, registration: PartitionRegistration) -> None:
         """Tell the controller where the replica lies, where it does not know."""
         if self._reports is None:
             return
-        directory = self._dir_of[partition].directory_id
+        # A replica that was given up serves nobody until the next start: another is to lead.
+        directory = LOST_DIR if partition.log.in_doubt else self._dir_of[partition].directory_id
         if registration.directory(self.broker_id) == directory:
             self._reports.take_back(partition.topic_id, partition.tp.partition)
         else:

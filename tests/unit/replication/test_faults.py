@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from data_plane.directory_reports import DirectoryReports, ReplicaPlace
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
@@ -19,6 +20,7 @@ from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.model import LOST_DIR
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
 from tests.logs import open_log, read_all
@@ -412,3 +414,49 @@ async def test_a_log_that_cannot_be_identified_is_its_own_affair_and_is_tried_ag
         await until(lambda: not logs[1].unidentified)
         await until(lambda: not logs[0].unidentified)
         assert boundary.faults
+
+
+class Told:
+    """A controller that hears where replicas lie."""
+
+    def __init__(self) -> None:
+        self.places: list[ReplicaPlace] = []
+
+    async def assign_replicas(self, places: Sequence[ReplicaPlace]) -> None:
+        self.places += places
+
+
+@in_loop
+async def test_the_controller_hears_of_a_replica_that_was_given_up():
+    """Else it would stay the leader that serves nobody."""
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        partitions = cluster.brokers[1].partitions
+        told = Told()
+        cluster.create_topic("bad", [[1]])
+        partitions._reports = DirectoryReports(told, cluster.loop)
+        replica = cluster.replica(1, "bad")
+        partitions.give_up(replica, "the log", KeyError("a bug"))
+        await until(lambda: bool(told.places))
+        cluster.commit(ConfigRecord(resource_type=2, resource_name="bad", name="retention.ms", value="7"))
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/other-0/")
+        cluster.create_topic("other", [[1]])
+        await until(lambda: len(told.places) == 2)
+        assert [place.directory for place in told.places] == [LOST_DIR] * 2
+
+
+@in_loop
+async def test_a_topic_made_anew_is_not_offline_for_what_its_forerunner_could_not():
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
+        topic_id = cluster.create_topic("t", [[1]])
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "t")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.delete_topic(topic_id)
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "t")
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.create_topic("t", [[1]])
+        assert cluster.produce(b"x") == 1
