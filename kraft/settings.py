@@ -25,7 +25,7 @@ from data_plane.quotas.replication import ReplicationQuotas
 from fetch.own_session import FetchLimits
 from kraft.config import Config
 from kraft.net.connection import Limits
-from kraft.net.connection_counts import Most
+from kraft.net.connection_counts import Most, handles_for_clients
 from kraft.net.server import ServerLimits
 from metadata_quorum.controller import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
@@ -162,7 +162,7 @@ def server_limits(config: Config, static: Config) -> ServerLimits:
             max_frame_bytes_before_login=config.sasl_server_max_receive_size,
             max_in_flight_requests=config.queued_max_requests,
         ),
-        most=Most(config.max_connections, config.max_connections_per_ip),
+        most=Most(config.max_connections, config.max_connections_per_ip, handles_for_clients()),
         most_of_controllers=Most(static.max_connections, static.max_connections_per_ip),
         max_idle_s=config.connections_max_idle_ms * MS,
         max_queued_bytes=queued if queued > 0 else 2**63 - 1,

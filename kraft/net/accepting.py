@@ -39,11 +39,11 @@ class TlsAcceptor:
         loop: asyncio.AbstractEventLoop,
         tls: ssl.SSLContext,
         make: Callable[[], asyncio.BufferedProtocol],
-        arrived: Callable[[str], float | None],
+        arrived: Callable[[str, int], float | None],
         left: Callable[[str], None],
     ) -> None:
-        """`arrived(host)`: in how many seconds to turn a connection away; None: let it in. `left(host)` is
-        called for each that has not become a protocol's."""
+        """`arrived(host, handle)`: in how many seconds to turn a connection away; None: let it in.
+        `left(host)` is called for each that has not become a protocol's."""
         self._loop = loop
         self._tls = tls
         self._make = make
@@ -80,7 +80,7 @@ class TlsAcceptor:
                 self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
                 return
             accepted.setblocking(False)
-            if (pause_s := self._arrived(host)) is not None:
+            if (pause_s := self._arrived(host, accepted.fileno())) is not None:
                 self._loop.call_later(pause_s, self._turn_away, accepted, host)
                 continue
             handshake = supervised(self._loop, self._shake_hands(accepted, host), "a TLS handshake")

@@ -8,9 +8,15 @@ a listener of their own: there max.connections holds back the clients alone. TLS
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+RESERVED_HANDLES: Final = 1024
+"""For the node's own files, at most."""
+_ANY: Final = 2**31 - 1
 
 
 class Standing(Enum):
@@ -28,8 +34,17 @@ class Standing(Enum):
 class Most:
     """How many connections there may be."""
 
-    connections: int = 2**31 - 1
-    of_one_host: int = 2**31 - 1
+    connections: int = _ANY
+    of_one_host: int = _ANY
+    handles: int = _ANY
+    """The system numbers files and connections from 0 on: a client that gets one as high is refused. The rest
+    are for the node's own files, which must not fail it, and for brokers and controllers."""
+
+
+def handles_for_clients() -> int:
+    """Of as many as this process may have now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _ANY if soft == resource.RLIM_INFINITY else soft - min(soft // 8, RESERVED_HANDLES)
 
 
 class ConnectionCounts:
@@ -39,7 +54,7 @@ class ConnectionCounts:
         self.total = 0
         self._of_host: Counter[str] = Counter()
 
-    def arrived(self, host: str, most: Most, standing: Standing) -> str | None:
+    def arrived(self, host: str, handle: int, most: Most, standing: Standing) -> str | None:
         """It is counted until it has left, in any case."""
         self.total += 1
         self._of_host[host] += 1
@@ -47,6 +62,8 @@ class ConnectionCounts:
             return f"max.connections={most.connections}"
         if self._of_host[host] > most.of_one_host:
             return f"max.connections.per.ip={most.of_one_host}"
+        if handle >= most.handles and standing is Standing.SHARED:
+            return f"the process has {most.handles} files and connections open"
         return None
 
     def left(self, host: str) -> None:

@@ -222,11 +222,11 @@ class Server:
             await server.wait_closed()
         self._servers.clear()
 
-    def arrived(self, door: Door, host: str) -> float | None:
+    def arrived(self, door: Door, host: str, handle: int) -> float | None:
         """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
         counts, limits = self.counts[door.standing], self.limits
         most = limits.most_of_controllers if door.standing is Standing.CONTROLLERS else limits.most
-        if (refusal := counts.arrived(host, most, door.standing)) is not None:
+        if (refusal := counts.arrived(host, handle, most, door.standing)) is not None:
             log.warning("refusing %s: %s", host, refusal)
             return 0.0
         if counts.total > most.connections:
@@ -325,7 +325,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.begun = self._begun
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         # With TLS it has been counted when it was accepted.
-        pause_s = None if self._door.tls is not None else self._server.arrived(self._door, host)
+        handle: int = transport.get_extra_info("socket").fileno()
+        pause_s = None if self._door.tls is not None else self._server.arrived(self._door, host, handle)
         self._server.connections[self] = None
         if pause_s is not None:
             self._pipeline.muted = True  # for as long as it lasts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 import struct
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 
 from kraft.loopback import HOST
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
-from kraft.net.connection_counts import Most, Standing
+from kraft.net.connection_counts import Most, Standing, handles_for_clients
 from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
 from tests.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
@@ -224,6 +225,18 @@ async def test_an_address_has_so_many_connections():
 
 CLIENTS, BROKERS = Door(), Door(standing=Standing.BROKERS)
 CONTROLLERS = Door(standing=Standing.CONTROLLERS)
+
+
+@on_a_loop
+async def test_clients_leave_files_to_the_node_itself():
+    limits = ServerLimits(most=Most(handles=0), most_of_controllers=Most(handles=0))
+    async with node(limits, CLIENTS=CLIENTS, BROKERS=BROKERS, CONTROLLERS=CONTROLLERS) as running:
+        refused, _ = await running.connect("CLIENTS")
+        assert await closes(refused)
+        assert await answered(await running.connect("BROKERS"), b"of a broker")
+        assert await answered(await running.connect("CONTROLLERS"), b"of a controller")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert 0 < handles_for_clients() < soft
 
 
 @on_a_loop
