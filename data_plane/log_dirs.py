@@ -81,19 +81,19 @@ class LogDir:
         one from the other. The logs are checked all the same: the last write may have been cut short."""
         disk = self.disk
         disk.make_dirs(self.path)
-        epoch = checkpoints.read_clean_shutdown(disk, self.path)
+        epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
         self.clean = epoch is not None
-        self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id)
+        self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id, may_block)
         self.whole_epoch = (
-            checkpoints.read_running(disk, self.path, self._boot_id) if epoch is None else epoch
+            checkpoints.read_running(disk, self.path, self._boot_id, may_block) if epoch is None else epoch
         )
-        self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS)
-        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
-        self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS)
-        self.cleaned_to = self._offsets(checkpoints.CLEANED_TO)
+        self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
+        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
+        self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS, may_block)
+        self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
         logs: dict[TopicPartition, tuple[Log, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        for name in disk.list(self.path):
+        for name in disk.list(self.path, may_block):
             leaving = _LEAVING.match(name)
             if leaving:
                 if leaving[1] == "delete":
@@ -109,9 +109,9 @@ class LogDir:
             config = topic_configs.get(tp.topic, defaults)
             metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
             try:
-                if not checkpoints.is_known_to_checkpoints(disk, metadata):
+                if not checkpoints.is_known_to_checkpoints(disk, metadata, may_block):
                     self.forget(tp)
-                topic_id = checkpoints.read_partition_metadata(disk, metadata)
+                topic_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
                 logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
             except Exception as e:
                 if (isinstance(e, OSError) and is_of_disk(e)) or ends_node(e):
@@ -198,9 +198,9 @@ class LogDir:
             return None
         return TopicPartition(match[1], int(match[2]))
 
-    def _offsets(self, name: str) -> dict[TopicPartition, int]:
+    def _offsets(self, name: str, may_block: MayBlock) -> dict[TopicPartition, int]:
         try:
-            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
+            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}", may_block)
         except checkpoints.CheckpointError as e:
             # What it says can be found again, from the logs or from the leaders.
             logger.warning("%s; going on without it", e)

@@ -103,7 +103,7 @@ def read_users(disk: Disk, config: Config) -> tuple[UserScramCredentialRecord, .
     if not disk.exists(path):
         return ()
     try:
-        return tuple(decode_checkpoint(disk.read_bytes(path), 0, 0).scram.values())
+        return tuple(decode_checkpoint(disk.read_bytes(path, NOT_SERVING), 0, 0).scram.values())
     except (OSError, ValueError) as error:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {path}: {error}") from None
 

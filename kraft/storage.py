@@ -167,7 +167,7 @@ def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
     """Its fields; none where there is no such file."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
-        found = read_meta_properties(disk, path)
+        found = read_meta_properties(disk, path, NOT_SERVING)
         damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= found.keys()
     except OSError as error:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}") from None

@@ -85,7 +85,7 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
         """Names in a directory, sorted; an empty list where the directory does not exist."""
 
     def make_dirs(self, path: str) -> None: ...
@@ -100,7 +100,7 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None: ...
 
-    def read_bytes(self, path: str) -> bytes: ...
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes: ...
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         """Write a whole small file so that after a crash it is the old one or the new one, and
@@ -205,7 +205,7 @@ class OsDisk:
             return False
         return True
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class OsDisk:
             pass
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
-        for name in self.list(path):
+        for name in self.list(path, may_block):
             child = os.path.join(path, name)
             if os.path.isdir(child) and not os.path.islink(child):
                 self.remove_tree(child, may_block)
@@ -247,7 +247,7 @@ class OsDisk:
         finally:
             os.close(fd)
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         with open(path, "rb") as f:
             return f.read()
 

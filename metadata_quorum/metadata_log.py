@@ -107,13 +107,13 @@ class MetadataLog:
         self._segments: list[_Segment] = []
         self._epochs: list[tuple[int, int]] = []  # (epoch, its first offset), both increasing
         disk.make_dirs(directory)
-        for name in disk.list(directory):
+        for name in disk.list(directory, RAFT):
             if name.endswith(_TEMPORARY):
                 disk.remove(self._path(name))  # the process was killed while it wrote
         self._write_partition_metadata()
         self._checkpoints = sorted(
             SnapshotId(int(match[1]), int(match[2]))
-            for name in disk.list(directory)
+            for name in disk.list(directory, RAFT)
             if (match := _CHECKPOINT.fullmatch(name))
         )
         self._written: deque[SnapshotId] = deque()
@@ -147,7 +147,9 @@ class MetadataLog:
             return
         self.close()
         self._segments, self._epochs = [], []
-        bases = [int(m[1]) for name in self._disk.list(self._directory) if (m := _SEGMENT.fullmatch(name))]
+        bases = [
+            int(m[1]) for name in self._disk.list(self._directory, RAFT) if (m := _SEGMENT.fullmatch(name))
+        ]
         for base in bases:
             if base < end_offset and (not self._segments or base == self.end_offset):
                 self._recover(base, end_offset)

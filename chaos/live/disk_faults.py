@@ -168,10 +168,10 @@ class FaultyDisk:
     def exists(self, path: str) -> bool:
         return self._disk.exists(path)
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
         if self.faults:
             self.strike(READ, path)
-        return self._disk.list(path)
+        return self._disk.list(path, may_block)
 
     def make_dirs(self, path: str) -> None:
         if self.faults:
@@ -198,10 +198,10 @@ class FaultyDisk:
             self.strike(SYNC, path)
         self._disk.sync_dir(path, may_block)
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         if self.faults:
             self.strike(READ, path)
-        return self._disk.read_bytes(path)
+        return self._disk.read_bytes(path, may_block)
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         if self.faults:

@@ -203,7 +203,7 @@ class SimDisk:
     def exists(self, path: str) -> bool:
         return path in self._names or path in self._directories
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
         prefix = path.rstrip("/") + "/"
         below = (
             name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)
@@ -262,7 +262,7 @@ class SimDisk:
             self._make_durable(change)
         self._unsynced = others
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         file = self.open(path)
         return file.read(0, file.size())
 

@@ -24,6 +24,7 @@ from uuid import UUID
 from chaos.sim.disk import Killed, SimDisk
 from chaos.sim.durable_voter import DurableVoter
 from chaos.sim.raft_options import Options
+from metadata_quorum.blocking import RAFT
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import VoteReply, VoteRequest, decode
 from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome
@@ -471,7 +472,9 @@ class World:
     def _check_start(self, node_id: int, node: Node) -> None:
         """M7: the log starts where a snapshot ends; a newer one may just have been written beside it."""
         names = [
-            n for n in self.disks[node_id].list(DIRECTORY) if n.startswith("snapshot-") and ".tmp" not in n
+            n
+            for n in self.disks[node_id].list(DIRECTORY, RAFT)
+            if n.startswith("snapshot-") and ".tmp" not in n
         ]
         ends = {int(name.removeprefix("snapshot-")) for name in names}
         start = node.raft._journal.base_index

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from data_plane.log import files
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import Disk, File
 
 ENTRY: Final = struct.Struct(">hqqqq")
@@ -59,14 +60,14 @@ class AbortedTransactions:
         """The log's directory has another name."""
         self._directory = directory
 
-    def load(self, bases: Iterable[int], below: int) -> None:
+    def load(self, bases: Iterable[int], below: int, may_block: MayBlock) -> None:
         """Read the files of the segments at `bases`; markers at or behind `below` are told anew, and what
         the files there say may be torn."""
         self.entries = []
         for base in bases:
             path = self._path(base)
             if base < below and self._disk.exists(path):
-                self.entries += decode(self._disk.read_bytes(path))
+                self.entries += decode(self._disk.read_bytes(path, may_block))
         self.entries = [entry for entry in self.entries if entry.last_offset < below]
 
     def ready(self, base: int) -> None:

@@ -68,8 +68,8 @@ def _decode(path: str, data: bytes, fields: int) -> list[list[str]]:
     return entries
 
 
-def _read(disk: Disk, path: str) -> bytes:
-    return disk.read_bytes(path) if disk.exists(path) else b""
+def _read(disk: Disk, path: str, may_block: MayBlock) -> bytes:
+    return disk.read_bytes(path, may_block) if disk.exists(path) else b""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -82,9 +82,9 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], 
     disk.write_atomic(path, encode_offsets(offsets), may_block)
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+def read_offsets(disk: Disk, path: str, may_block: MayBlock) -> dict[TopicPartition, int]:
     """An offset checkpoint; empty where there is none. Raises CheckpointError."""
-    entries = _decode(path, _read(disk, path), fields=3)
+    entries = _decode(path, _read(disk, path, may_block), fields=3)
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
     except ValueError as e:
@@ -96,10 +96,12 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     return _encode(f"{epoch} {start}" for epoch, start in entries)
 
 
-def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+def read_epochs(disk: Disk, path: str, may_block: MayBlock) -> list[tuple[int, int]]:
     """(epoch, start offset) in file order; empty where there is no file. Raises CheckpointError."""
     try:
-        return [(int(epoch), int(start)) for epoch, start in _decode(path, _read(disk, path), fields=2)]
+        return [
+            (int(epoch), int(start)) for epoch, start in _decode(path, _read(disk, path, may_block), fields=2)
+        ]
     except ValueError as e:
         raise CheckpointError(f"{path}: {e}") from e
 
@@ -144,15 +146,15 @@ def begin_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
     write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
 
 
-def is_known_to_checkpoints(disk: Disk, path: str) -> bool:
+def is_known_to_checkpoints(disk: Disk, path: str, may_block: MayBlock) -> bool:
     """Whether what they say of the partition's name is said of this directory."""
-    fields = dict(_pairs(_read(disk, path), ":"))
+    fields = dict(_pairs(_read(disk, path, may_block), ":"))
     return bool(fields) and "new" not in fields
 
 
-def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
+def read_partition_metadata(disk: Disk, path: str, may_block: MayBlock) -> UUID | None:
     """The topic id, or None where there is no file. Raises CheckpointError."""
-    fields = dict(_pairs(_read(disk, path), ":"))
+    fields = dict(_pairs(_read(disk, path, may_block), ":"))
     if not fields:
         return None
     try:
@@ -178,9 +180,9 @@ def write_meta_properties(
     disk.write_atomic(path, "\n".join(lines).encode(), may_block)
 
 
-def read_meta_properties(disk: Disk, path: str) -> dict[str, str]:
+def read_meta_properties(disk: Disk, path: str, may_block: MayBlock) -> dict[str, str]:
     """Its fields as text (`cluster.id`, `node.id`, `directory.id`, `version`); empty without a file."""
-    return dict(_pairs(_read(disk, path), "="))
+    return dict(_pairs(_read(disk, path, may_block), "="))
 
 
 def _pairs(data: bytes, separator: str) -> Iterable[tuple[str, str]]:
@@ -199,13 +201,13 @@ def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int, may_block:
     disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode(), may_block)
 
 
-def read_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
+def read_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> int | None:
     """The broker epoch of the clean shutdown before this start (-1: not told), None if it was unclean."""
     path = f"{log_dir}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):
         return None
     try:
-        epoch = json.loads(disk.read_bytes(path) or b"{}").get("brokerEpoch", -1)
+        epoch = json.loads(disk.read_bytes(path, may_block) or b"{}").get("brokerEpoch", -1)
     except (ValueError, AttributeError):
         return -1
     return epoch if isinstance(epoch, int) else -1
@@ -227,26 +229,26 @@ def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> 
     write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
 
 
-def went_down(disk: Disk, log_dir: str, boot_id: str) -> bool:
+def went_down(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
     """Whether a process ran here under another boot of the machine. What it says may itself be torn
     then; under one boot it never is."""
     path = f"{log_dir}/{RUNNING}"
     if not boot_id or not disk.exists(path):
         return False
     try:
-        return bool(json.loads(disk.read_bytes(path))["bootId"] != boot_id)
+        return bool(json.loads(disk.read_bytes(path, may_block))["bootId"] != boot_id)
     except (ValueError, KeyError, TypeError):
         return True
 
 
-def read_running(disk: Disk, log_dir: str, boot_id: str) -> int:
+def read_running(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> int:
     """The broker epoch of the process that ran here last, if the machine has not been booted since;
     else -1."""
     path = f"{log_dir}/{RUNNING}"
     if not boot_id or not disk.exists(path):
         return -1
     try:
-        found = json.loads(disk.read_bytes(path) or b"{}")
+        found = json.loads(disk.read_bytes(path, may_block) or b"{}")
         epoch = found["brokerEpoch"] if found["bootId"] == boot_id else -1
     except (ValueError, KeyError, TypeError):
         return -1

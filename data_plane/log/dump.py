@@ -29,6 +29,7 @@ from metadata_quorum.batch import (
     coordinator_epoch,
     decode_batch,
 )
+from metadata_quorum.blocking import NOT_SERVING
 from metadata_quorum.compression import Codec
 from metadata_quorum.disk import Disk, File
 
@@ -55,15 +56,15 @@ def dump(
         for entry in times.entries():
             yield f"timestamp: {entry.timestamp} offset: {times.base_offset + entry.offset}"
     elif name.endswith(files.SNAPSHOT):
-        yield from _dump_snapshot(disk.read_bytes(path))
+        yield from _dump_snapshot(disk.read_bytes(path, NOT_SERVING))
     elif name.endswith(files.TXN_INDEX):
-        for transaction in decode_aborted(disk.read_bytes(path)):
+        for transaction in decode_aborted(disk.read_bytes(path, NOT_SERVING)):
             yield (
                 f"version: 0 producerId: {transaction.producer_id} firstOffset: {transaction.first_offset} "
                 f"lastOffset: {transaction.last_offset} lastStableOffset: {transaction.last_stable_offset}"
             )
     elif name == files.LEADER_EPOCHS:
-        for epoch, start in checkpoints.read_epochs(disk, path):
+        for epoch, start in checkpoints.read_epochs(disk, path, NOT_SERVING):
             yield f"epoch: {epoch} startOffset: {start}"
     else:
         raise ValueError(f"{path} is not a file of a log")
@@ -87,9 +88,9 @@ def verify(disk: Disk, path: str) -> list[str]:
         if name.endswith(files.TIME_INDEX):
             return list(_verify_time_index(disk, path))
         if name.endswith(files.SNAPSHOT):
-            decode_snapshot(disk.read_bytes(path))
+            decode_snapshot(disk.read_bytes(path, NOT_SERVING))
         elif name == files.LEADER_EPOCHS:
-            entries = checkpoints.read_epochs(disk, path)
+            entries = checkpoints.read_epochs(disk, path, NOT_SERVING)
             return [
                 f"{path}: epoch {after} does not come after {before}"
                 for before, after in pairwise(entries)

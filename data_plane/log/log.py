@@ -49,6 +49,9 @@ from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
 _HELD_FILES: Final = 16  # of segments that were sealed since the last flush
+CUT: Final = MayBlock(
+    "nothing may be appended or read between a log's cut and what is known of the rest, and it is rare"
+)
 
 __all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
 
@@ -122,7 +125,7 @@ class Log:
         disk = Place(disk, directory)
         disk.make_dirs(directory)
         metadata = f"{directory}/{files.PARTITION_METADATA}"
-        stored_id = checkpoints.read_partition_metadata(disk, metadata)
+        stored_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
         if topic_id is not None and stored_id is not None and stored_id != topic_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -146,7 +149,7 @@ class Log:
         if topic_id is not None and stored_id is None:
             checkpoints.begin_partition_metadata(disk, metadata, topic_id)
         log.unidentified = log.topic_id is not None and not checkpoints.is_known_to_checkpoints(
-            disk, metadata
+            disk, metadata, may_block
         )
         return log
 
@@ -499,7 +502,7 @@ class Log:
         epochs nor producers, nor a snapshot that no segment takes along."""
         for base in list(self._segments):
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
-        recovery.remove_snapshots(self.disk, self.directory, MAX_OFFSET)
+        recovery.remove_snapshots(self.disk, self.directory, MAX_OFFSET, CUT)
         self._pending_snapshots.clear()
         self.epochs.clear()
         self.aborted.clear()
@@ -524,7 +527,7 @@ class Log:
         if self.epochs.dirty:  # and it stays so until a flush has made the file durable
             self._write_epochs()
         recovery.rebuild_producers(
-            self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset
+            self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset, CUT
         )
 
     def _write_epochs(self) -> None:
@@ -636,7 +639,7 @@ class Log:
                 self._schedule_deletion(segment, due_ms)
             self._segments[first.base_offset] = replacement.new
             self.aborted.replaced(first.base_offset, replacement.end, replacement.aborted)
-        recovery.remove_snapshots(self.disk, self.directory, work.last_removed_marker)
+        recovery.remove_snapshots(self.disk, self.directory, work.last_removed_marker, CUT)
         self.cleaned_to = work.cleaned_to
         return True
 

@@ -48,9 +48,9 @@ class Place:
         with self._lock:
             return self._disk.exists(self._now(path))
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
         with self._lock:
-            return self._disk.list(self._now(path))
+            return self._disk.list(self._now(path), may_block)
 
     def make_dirs(self, path: str) -> None:
         with self._lock:
@@ -72,9 +72,9 @@ class Place:
         # nobody: a log that was set aside needs nothing durable, and one that moves is not being flushed.
         self._disk.sync_dir(self._now(path), may_block)
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         with self._lock:
-            return self._disk.read_bytes(self._now(path))
+            return self._disk.read_bytes(self._now(path), may_block)
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         """As the disk's, in steps that each find the directory where it lies then."""

@@ -120,14 +120,14 @@ def load(
     """Open every segment of the directory, recovering what a crash may have torn."""
     disk.make_dirs(directory)
     _complete_swaps(disk, directory, may_block)
-    _remove_leftovers(disk, directory)
+    _remove_leftovers(disk, directory, may_block)
     segments: SortedDict[int, Segment] = SortedDict()
-    for base in _offsets(disk, directory, files.LOG):
+    for base in _offsets(disk, directory, files.LOG, may_block):
         segments[base] = Segment(disk, directory, base, config, now_ms)
         segments[base].let_go()
     if not segments:
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
-    epochs = _read_epochs(disk, directory)
+    epochs = _read_epochs(disk, directory, may_block)
     end, scanned_from = _find_end(
         disk, segments, epochs, None if clean else recovery_point, may_block, went_down=went_down
     )
@@ -140,7 +140,7 @@ def load(
         segments = SortedDict()
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
         end = log_start_offset
-        remove_snapshots(disk, directory, MAX_OFFSET)
+        remove_snapshots(disk, directory, MAX_OFFSET, may_block)
         epochs.clear()
     recovery_point = min(recovery_point, end, _close_gap(segments, epochs))
     if not clean:  # the last one may have been cut without a sync
@@ -149,40 +149,47 @@ def load(
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager()
     aborted = AbortedTransactions(disk, directory)
-    aborted.load(segments, scanned_from)
+    aborted.load(segments, scanned_from, may_block)
     for base in segments.irange(scanned_from):
         disk.remove(files.path_of(directory, base, files.TXN_INDEX))
     rebuild_producers(
-        disk, directory, producers, segments, log_start_offset, end, aborted=aborted, told_from=scanned_from
+        disk,
+        directory,
+        producers,
+        segments,
+        log_start_offset,
+        end,
+        may_block,
+        aborted=aborted,
+        told_from=scanned_from,
     )
-    _remove_stray_snapshots(disk, directory, segments)
+    _remove_stray_snapshots(disk, directory, segments, may_block)
     segments.peekitem(-1)[1].hold()
     epochs.dirty = epochs.dirty or not clean
     return LoadedLog(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
 
 
-def _offsets(disk: Disk, directory: str, suffix: str) -> list[int]:
-    offsets = (files.offset_of(name, suffix) for name in disk.list(directory))
+def _offsets(disk: Disk, directory: str, suffix: str, may_block: MayBlock) -> list[int]:
+    offsets = (files.offset_of(name, suffix) for name in disk.list(directory, may_block))
     return sorted(offset for offset in offsets if offset is not None)
 
 
 def _complete_swaps(disk: Disk, directory: str, may_block: MayBlock) -> None:
     """A cleaned segment was whole when it got its `.swap` name, and so were its indexes; the old ones may
     be there, or not."""
-    for base in _offsets(disk, directory, files.LOG + files.SWAP):
+    for base in _offsets(disk, directory, files.LOG + files.SWAP, may_block):
         swap = files.path_of(directory, base, files.LOG) + files.SWAP
         file = disk.open(swap)
         end = base
         for _, header in headers_in(file.read, 0, file.size(), swap):
             end = header.next_offset
         file.close()
-        for old in _offsets(disk, directory, files.LOG):
+        for old in _offsets(disk, directory, files.LOG, may_block):
             if base < old < end:
                 for suffix in files.SEGMENT_SUFFIXES:
                     disk.remove(files.path_of(directory, old, suffix))
-        remove_snapshots(
-            disk, directory, end - 1
-        )  # it may have lost the end of a transaction that they tell of
+        # It may have lost the end of a transaction that they tell of.
+        remove_snapshots(disk, directory, end - 1, may_block)
         disk.sync_dir(directory, may_block)  # before the name goes that says so
         for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
             path = files.path_of(directory, base, suffix)
@@ -190,8 +197,8 @@ def _complete_swaps(disk: Disk, directory: str, may_block: MayBlock) -> None:
                 disk.rename(path + files.SWAP, path)
 
 
-def _remove_leftovers(disk: Disk, directory: str) -> None:
-    names = disk.list(directory)
+def _remove_leftovers(disk: Disk, directory: str, may_block: MayBlock) -> None:
+    names = disk.list(directory, may_block)
     logs = {name.removesuffix(files.LOG) for name in names if name.endswith(files.LOG)}
     for name in names:
         stem, _, kind = name.partition(".")
@@ -209,12 +216,12 @@ def _remove_segment(disk: Disk, segment: Segment) -> None:
 # --- epochs ------------------------------------------------------------------------------------
 
 
-def _read_epochs(disk: Disk, directory: str) -> EpochCache | None:
+def _read_epochs(disk: Disk, directory: str, may_block: MayBlock) -> EpochCache | None:
     path = f"{directory}/{files.LEADER_EPOCHS}"
     try:
-        if not disk.exists(path) or not disk.read_bytes(path):  # its contents were not durable yet
+        if not disk.exists(path) or not disk.read_bytes(path, may_block):  # its contents were not durable yet
             return None
-        return EpochCache(checkpoints.read_epochs(disk, path))
+        return EpochCache(checkpoints.read_epochs(disk, path, may_block))
     except checkpoints.CheckpointError:
         return None
 
@@ -444,18 +451,20 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 # --- producers ---------------------------------------------------------------------------------
 
 
-def remove_snapshots(disk: Disk, directory: str, up_to: int) -> None:
+def remove_snapshots(disk: Disk, directory: str, up_to: int, may_block: MayBlock) -> None:
     """They hold no longer: the log begins anew, or compaction has taken markers up to there."""
     if up_to < 0:
         return
-    for offset in _offsets(disk, directory, files.SNAPSHOT):
+    for offset in _offsets(disk, directory, files.SNAPSHOT, may_block):
         if offset <= up_to:
             disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
 
 
-def _remove_stray_snapshots(disk: Disk, directory: str, segments: SortedDict[int, Segment]) -> None:
+def _remove_stray_snapshots(
+    disk: Disk, directory: str, segments: SortedDict[int, Segment], may_block: MayBlock
+) -> None:
     """Every clean close leaves one at the log's end: only the newest is of use, and a segment's own."""
-    for offset in _offsets(disk, directory, files.SNAPSHOT)[:-1]:
+    for offset in _offsets(disk, directory, files.SNAPSHOT, may_block)[:-1]:
         if offset not in segments:
             disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
 
@@ -467,6 +476,7 @@ def rebuild_producers(
     segments: SortedDict[int, Segment],
     log_start_offset: int,
     end: int,
+    may_block: MayBlock,
     *,
     aborted: AbortedTransactions | None = None,
     told_from: int | None = None,
@@ -478,13 +488,13 @@ def rebuild_producers(
     start = log_start_offset
     producers.reset(start)
     newest = end if told_from is None else told_from
-    for offset in reversed(_offsets(disk, directory, files.SNAPSHOT)):
+    for offset in reversed(_offsets(disk, directory, files.SNAPSHOT, may_block)):
         path = files.path_of(directory, offset, files.SNAPSHOT)
         if newest < offset <= end:
             continue
         if segments.peekitem(0)[0] <= offset <= end:
             try:
-                producers.reset(offset, decode_snapshot(disk.read_bytes(path)))
+                producers.reset(offset, decode_snapshot(disk.read_bytes(path, may_block)))
                 start = offset
                 break
             except CorruptSnapshotError:

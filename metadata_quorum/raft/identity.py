@@ -44,7 +44,7 @@ def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster:
     of this quorum ever ran, so that it can begin with a majority; use it for all of its voters.
     """
     disk.make_dirs(directory)
-    for name in disk.list(directory):
+    for name in disk.list(directory, RAFT):
         disk.remove_tree(f"{directory}/{name}", RAFT)
         disk.remove(f"{directory}/{name}")
     RaftJournal.create(disk, directory, admitted=new_cluster)
@@ -69,7 +69,7 @@ def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> 
             f"{directory} is not formatted as a voter's directory. If its disk was lost or replaced, or if "
             "this voter is new, format it (kraft storage format).",
         )
-    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    lines = disk.read_bytes(path, RAFT).decode("utf-8", "replace").splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
         identity = Identity(found["cluster.id"], int(found["node.id"]), UUID(found["incarnation.id"]))

@@ -88,7 +88,7 @@ class RaftJournal:
                 f"log is lost. Remove {directory} and format it again (kraft storage format) to let it "
                 "rejoin.",
             )
-        self._recover(disk.read_bytes(self._path))
+        self._recover(disk.read_bytes(self._path, RAFT))
         self._file: File = disk.open(self._path)
         self._durable_bytes: int
         self._rewrite(self._entries, self._commit)

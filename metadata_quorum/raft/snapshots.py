@@ -54,7 +54,7 @@ class SnapshotStore:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        for name in disk.list(directory):
+        for name in disk.list(directory, RAFT):
             if name.startswith(_PREFIX) and name.endswith(_TEMPORARY):
                 disk.remove(f"{directory}/{name}")  # the process was killed while it wrote
 
@@ -83,7 +83,7 @@ class SnapshotStore:
                 self._disk.remove(f"{self._directory}/{name}")
 
     def _load(self, path: str) -> Snapshot:
-        raw = self._disk.read_bytes(path)
+        raw = self._disk.read_bytes(path, RAFT)
         if len(raw) >= _HEADER.size:
             magic, index, term, digest, length, crc = _HEADER.unpack_from(raw)
             data = raw[_HEADER.size :]
@@ -98,7 +98,7 @@ class SnapshotStore:
     def _names(self) -> list[str]:
         return [
             name
-            for name in self._disk.list(self._directory)
+            for name in self._disk.list(self._directory, RAFT)
             if name.startswith(_PREFIX) and not name.endswith(_TEMPORARY)
         ]
 

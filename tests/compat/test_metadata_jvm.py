@@ -24,6 +24,7 @@ from metadata_quorum.records import (
     encode,
 )
 from tests.kafka_tools import KafkaTools
+from tests.may_block import MAY_BLOCK
 from tests.metadata_machine import Machine
 from tests.waiting import wait_until
 
@@ -127,7 +128,7 @@ def test_dump_log_reads_the_other_records(tmp_path: Path, kafka_jars: Path) -> N
 
 def test_metadata_shell_reads_our_snapshot(machine: Machine, kafka_jars: Path) -> None:
     machine.machine.snapshot()()
-    (name,) = [f for f in machine.disk.list(machine.directory) if f.endswith(".checkpoint")]
+    (name,) = [f for f in machine.disk.list(machine.directory, MAY_BLOCK) if f.endswith(".checkpoint")]
     snapshot = Path(machine.directory) / name
     assert "isvalid: false" not in dump(kafka_jars, snapshot)
 

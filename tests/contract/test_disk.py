@@ -89,7 +89,7 @@ def test_a_truncated_file_grows_again_from_its_new_end(disk: Disk, path: str) ->
     file.sync(MAY_BLOCK)
     assert file.read(0, 10) == b"0123ab"
     file.close()
-    assert disk.read_bytes(path) == b"0123ab"
+    assert disk.read_bytes(path, MAY_BLOCK) == b"0123ab"
 
 
 def test_two_handles_see_one_file(disk: Disk, path: str) -> None:
@@ -106,7 +106,7 @@ def test_opening_keeps_what_is_there_and_missing_files_are_missed(disk: Disk, pa
     with pytest.raises(FileNotFoundError):
         disk.open(path)
     with pytest.raises(FileNotFoundError):
-        disk.read_bytes(path)
+        disk.read_bytes(path, MAY_BLOCK)
     with pytest.raises(FileNotFoundError):
         disk.open(f"{path}-directory/file", create=True)
     disk.write_atomic(path, b"kept", MAY_BLOCK)
@@ -121,9 +121,9 @@ def test_names(disk: Disk, tmp_path: Path) -> None:
     disk.make_dirs(f"{root}/a/b")
     disk.write_atomic(f"{root}/z", b"1", MAY_BLOCK)
     disk.write_atomic(f"{root}/a/one", b"2", MAY_BLOCK)
-    assert disk.list(root) == ["a", "z"]
-    assert disk.list(f"{root}/a") == ["b", "one"]
-    assert disk.list(f"{root}/nowhere") == []
+    assert disk.list(root, MAY_BLOCK) == ["a", "z"]
+    assert disk.list(f"{root}/a", MAY_BLOCK) == ["b", "one"]
+    assert disk.list(f"{root}/nowhere", MAY_BLOCK) == []
     assert disk.exists(f"{root}/a")
     assert disk.exists(f"{root}/a/one")
     assert not disk.exists(f"{root}/a/two")
@@ -134,14 +134,14 @@ def test_rename_replaces_files_and_moves_directories(disk: Disk, tmp_path: Path)
     disk.write_atomic(f"{root}/old", b"old", MAY_BLOCK)
     disk.write_atomic(f"{root}/new", b"new", MAY_BLOCK)
     disk.rename(f"{root}/new", f"{root}/old")
-    assert disk.read_bytes(f"{root}/old") == b"new"
+    assert disk.read_bytes(f"{root}/old", MAY_BLOCK) == b"new"
     assert not disk.exists(f"{root}/new")
     disk.make_dirs(f"{root}/topic-0")
     disk.write_atomic(f"{root}/topic-0/log", b"x", MAY_BLOCK)
     disk.rename(f"{root}/topic-0", f"{root}/topic-0.deleted")
     disk.sync_dir(root, MAY_BLOCK)
-    assert disk.list(root) == ["old", "topic-0.deleted"]
-    assert disk.read_bytes(f"{root}/topic-0.deleted/log") == b"x"
+    assert disk.list(root, MAY_BLOCK) == ["old", "topic-0.deleted"]
+    assert disk.read_bytes(f"{root}/topic-0.deleted/log", MAY_BLOCK) == b"x"
     with pytest.raises(FileNotFoundError):
         disk.rename(f"{root}/absent", f"{root}/other")
 
@@ -162,12 +162,12 @@ def test_remove_tree(disk: Disk, tmp_path: Path) -> None:
     disk.write_atomic(f"{root}/t/u/f", b"x", MAY_BLOCK)
     disk.write_atomic(f"{root}/tail", b"x", MAY_BLOCK)
     disk.remove_tree(f"{root}/t", MAY_BLOCK)
-    assert disk.list(root) == ["tail"]
+    assert disk.list(root, MAY_BLOCK) == ["tail"]
     disk.remove_tree(f"{root}/t", MAY_BLOCK)
 
 
 def test_write_atomic_replaces_and_leaves_nothing_beside(disk: Disk, path: str, tmp_path: Path) -> None:
     disk.write_atomic(path, b"first, and longer", MAY_BLOCK)
     disk.write_atomic(path, memoryview(b"second"), MAY_BLOCK)
-    assert disk.read_bytes(path) == b"second"
-    assert disk.list(str(tmp_path)) == ["file"]
+    assert disk.read_bytes(path, MAY_BLOCK) == b"second"
+    assert disk.list(str(tmp_path), MAY_BLOCK) == ["file"]

@@ -42,6 +42,7 @@ PROVEN: Final = {
     "kraft/net/accepting.py": "ring once",
     "kraft/net/client.py": "rings for a connection that it ends, or sets itself anew as its last act",
     "kraft/net/server.py": "the sweep is set anew before the work; the others ring once",
+    "kraft/net/turns.py": "set anew before the work",
     "kraft/raft_driver.py": "a fault of Raft ends the node",
     "metadata_quorum/controller.py": "set anew before the work; a proposal's limit rings once",
     "metadata_quorum/liveness.py": "set anew where its turn fails",
@@ -51,12 +52,14 @@ PROVEN: Final = {
 MAY_WAIT: Final = {
     "metadata_quorum/blocking.py": "Raft's fsync; whoever does not serve yet",
     "kraft/context.py": "the executor",
+    "data_plane/log/log.py": "a cut log's producers are known before anything else happens to it",
     "data_plane/partitions.py": "a new log is empty",
     "data_plane/replica_moves.py": "a new copy is empty; a whole one gets its name before the old one goes",
 }
 """Who makes a `MayBlock`."""
 DO_NOT_SERVE: Final = {
     "metadata_quorum/blocking.py",
+    "data_plane/log/dump.py",
     "kraft/bootstrap.py",
     "kraft/local_cluster.py",
     "kraft/node.py",

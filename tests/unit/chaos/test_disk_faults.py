@@ -47,7 +47,11 @@ def test_reads_and_writes_fail_apart(disk: FaultyDisk, tmp_path: Path) -> None:
     disk.faults = (DiskFault((READ,), code=errno.EIO),)
     file.append([b"45"])
     assert file.read_cached(0, 4) is None  # whoever asks for more than the cache meets the fault
-    for read in (lambda: file.read(0, 4), lambda: disk.read_bytes(path), lambda: disk.list(str(tmp_path))):
+    for read in (
+        lambda: file.read(0, 4),
+        lambda: disk.read_bytes(path, MAY_BLOCK),
+        lambda: disk.list(str(tmp_path), MAY_BLOCK),
+    ):
         with pytest.raises(OSError, match="Input/output error"):
             read()
     disk.faults = (DiskFault(WRITES, code=errno.EIO),)
@@ -65,7 +69,7 @@ def test_reads_and_writes_fail_apart(disk: FaultyDisk, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Input/output error"):
             write()
     disk.faults = ()
-    assert disk.read_bytes(path) == b"012345"
+    assert disk.read_bytes(path, MAY_BLOCK) == b"012345"
 
 
 def test_a_fault_stays_below_its_path(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -78,8 +82,8 @@ def test_a_fault_stays_below_its_path(disk: FaultyDisk, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         struck.append([b"x"])
     with pytest.raises(OSError, match="Input/output error"):
-        disk.list(f"{tmp_path}/t-1")
-    assert disk.list(f"{tmp_path}/t-10") == ["log"]
+        disk.list(f"{tmp_path}/t-1", MAY_BLOCK)
+    assert disk.list(f"{tmp_path}/t-10", MAY_BLOCK) == ["log"]
 
 
 def test_so_many_fsyncs_fail(disk: FaultyDisk, tmp_path: Path) -> None:

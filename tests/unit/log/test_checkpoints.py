@@ -22,14 +22,14 @@ def test_offsets_in_kafkas_form(tmp_path):
     offsets = {TopicPartition("flights", 1): 998, TopicPartition("flights", 0): 1234}
     checkpoints.write_offsets(DISK, path, offsets, MAY_BLOCK)
     assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n2\nflights 0 1234\nflights 1 998\n"
-    assert checkpoints.read_offsets(DISK, path) == offsets
+    assert checkpoints.read_offsets(DISK, path, MAY_BLOCK) == offsets
 
 
 def test_no_file_is_an_empty_checkpoint(tmp_path):
-    assert checkpoints.read_offsets(DISK, str(tmp_path / "none")) == {}
-    assert checkpoints.read_epochs(DISK, str(tmp_path / "none")) == []
-    assert checkpoints.read_partition_metadata(DISK, str(tmp_path / "none")) is None
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) is None
+    assert checkpoints.read_offsets(DISK, str(tmp_path / "none"), MAY_BLOCK) == {}
+    assert checkpoints.read_epochs(DISK, str(tmp_path / "none"), MAY_BLOCK) == []
+    assert checkpoints.read_partition_metadata(DISK, str(tmp_path / "none"), MAY_BLOCK) is None
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_malformed_checkpoints_say_where(tmp_path, text: str, complaint: str):
     path = tmp_path / "checkpoint"
     path.write_text(text)
     with pytest.raises(CheckpointError, match=complaint):
-        checkpoints.read_offsets(DISK, str(path))
+        checkpoints.read_offsets(DISK, str(path), MAY_BLOCK)
 
 
 @pytest.mark.row("L1")
@@ -56,10 +56,10 @@ def test_partition_metadata(tmp_path):
     topic_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
     checkpoints.write_partition_metadata(DISK, str(path), topic_id, MAY_BLOCK)
     assert path.read_text() == "version: 0\ntopic_id: a6e4EJ2tEdGAtADAT9QwyA"
-    assert checkpoints.read_partition_metadata(DISK, str(path)) == topic_id
+    assert checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK) == topic_id
     path.write_text("version: 0\n")
     with pytest.raises(CheckpointError):
-        checkpoints.read_partition_metadata(DISK, str(path))
+        checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK)
 
 
 @pytest.mark.row("L1")
@@ -73,7 +73,7 @@ def test_meta_properties(tmp_path):
         directory_id=UUID(int=7),
         may_block=MAY_BLOCK,
     )
-    assert checkpoints.read_meta_properties(DISK, path) == {
+    assert checkpoints.read_meta_properties(DISK, path, MAY_BLOCK) == {
         "version": "1",
         "cluster.id": "4L6g3nShT-eMCtK--X86sw",
         "node.id": "3",
@@ -84,8 +84,8 @@ def test_meta_properties(tmp_path):
 def test_clean_shutdown_marker(tmp_path):
     checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12, MAY_BLOCK)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":12}'
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == 12
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == 12
     (tmp_path / ".kafka_cleanshutdown").write_text("")
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) == -1
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == -1
     checkpoints.remove_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK)
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path)) is None
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) is None

@@ -153,7 +153,7 @@ def test_a_torn_tail_is_cut_at_any_byte() -> None:
     durable = rig.rafts[1]._journal.last_index
     rig.propose(1, b"second")
     rig.settle()
-    data = rig.disks[1].read_bytes(JOURNAL)
+    data = rig.disks[1].read_bytes(JOURNAL, MAY_BLOCK)
     for cut in range(whole, len(data)):
         rig.disks[1].write_atomic(JOURNAL, data[:cut], MAY_BLOCK)
         journal = RaftJournal(rig.disks[1], DIRECTORY)
@@ -168,7 +168,7 @@ def test_damage_before_the_tail_is_not_taken_for_a_torn_tail() -> None:
     for n in range(5):
         rig.propose(1, b"%d" % n)
         rig.settle()
-    data = rig.disks[1].read_bytes(JOURNAL)
+    data = rig.disks[1].read_bytes(JOURNAL, MAY_BLOCK)
     tail = data.rfind(b"KRJ1")
     for position in range(0, tail, 3):
         damaged = bytearray(data)

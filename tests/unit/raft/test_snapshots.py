@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
+from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.raft import snapshots
@@ -17,6 +18,7 @@ from metadata_quorum.raft.following import Following
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode
 from metadata_quorum.raft.snapshots import Snapshot
+from tests.may_block import MAY_BLOCK
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting, last_message
 
 CHUNKED = RaftConfig(snapshot_entries=10, snapshot_chunk_bytes=16)
@@ -184,7 +186,7 @@ def test_a_damaged_snapshot_stops_the_voter() -> None:
     rig.propose(1, *_values(20))
     rig.settle()
     rig.kill(1)
-    (name,) = [n for n in rig.disks[1].list(DIRECTORY) if n.startswith("snapshot")]
+    (name,) = [n for n in rig.disks[1].list(DIRECTORY, MAY_BLOCK) if n.startswith("snapshot")]
     rig.disks[1].flip_bit(f"{DIRECTORY}/{name}", 60)
     with pytest.raises(FatalError, match="damaged") as caught:
         rig.start(1)
@@ -197,7 +199,7 @@ def test_a_missing_snapshot_stops_the_voter() -> None:
     rig.propose(1, *_values(20))
     rig.settle()
     rig.kill(1)
-    (name,) = [n for n in rig.disks[1].list(DIRECTORY) if n.startswith("snapshot")]
+    (name,) = [n for n in rig.disks[1].list(DIRECTORY, MAY_BLOCK) if n.startswith("snapshot")]
     rig.disks[1].remove(f"{DIRECTORY}/{name}")
     with pytest.raises(FatalError, match="missing"):
         rig.start(1)
@@ -473,11 +475,11 @@ def test_a_snapshot_whose_place_a_newer_one_takes_while_it_is_read() -> None:
     store.save(Snapshot.of(1, 1, 0, b"old"))
     read = disk.read_bytes
 
-    def late(path: str) -> bytes:
+    def late(path: str, may_block: MayBlock) -> bytes:
         disk.read_bytes = read
         store.save(Snapshot.of(2, 1, 0, b"new"))
         store.prune(2)
-        return read(path)
+        return read(path, may_block)
 
     disk.read_bytes = late
     latest = store.latest()
@@ -491,4 +493,4 @@ def test_what_a_killed_write_left_goes_at_the_start() -> None:
     for name in ("snapshot-00000000000000000007.tmp", "snapshot-00000000000000000009.tmp"):
         disk.open(f"{DIRECTORY}/{name}", create=True)
     snapshots.SnapshotStore(disk, DIRECTORY)
-    assert disk.list(DIRECTORY) == []
+    assert disk.list(DIRECTORY, MAY_BLOCK) == []

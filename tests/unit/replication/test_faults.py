@@ -228,7 +228,7 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
         await partitions._cleaner.sweep()
         assert partitions.log_dirs[0].online
         assert not partition.offline
-        names = cluster.disks[1].list("/data/t-0")
+        names = cluster.disks[1].list("/data/t-0", MAY_BLOCK)
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 

@@ -349,8 +349,8 @@ async def test_a_topic_deleted_and_made_again_under_its_name_begins_empty():
         cluster.create_topic("t", [[2, 1, 3]])
         assert cluster.leader().log.log_end_offset == 0
         assert await produce_outcome(cluster, b"c") == ErrorCode.NONE
-        await until(lambda: [n for n in cluster.disks[1].list("/data") if "delete" in n] == [])
-        assert "t-0" in cluster.disks[1].list("/data")
+        await until(lambda: [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if "delete" in n] == [])
+        assert "t-0" in cluster.disks[1].list("/data", MAY_BLOCK)
 
 
 @pytest.mark.row("P1", "L3")
@@ -408,9 +408,14 @@ async def test_a_replica_starts_from_its_checkpoints_after_a_crash():
             await produce_outcome(cluster, b"a")
         cluster.leader().delete_records(2)
         await cluster.brokers[1].partitions.checkpoint(everything=True)
-        text = cluster.disks[1].read_bytes("/data/replication-offset-checkpoint").decode()
+        text = cluster.disks[1].read_bytes("/data/replication-offset-checkpoint", MAY_BLOCK).decode()
         assert text.splitlines() == ["0", "1", "t 0 4"]
-        assert cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint").decode().endswith("t 0 2\n")
+        assert (
+            cluster.disks[1]
+            .read_bytes("/data/log-start-offset-checkpoint", MAY_BLOCK)
+            .decode()
+            .endswith("t 0 2\n")
+        )
         cluster.held_back.add(1)
         await cluster.crash(1)
         broker = cluster.start(1)

@@ -34,7 +34,7 @@ async def test_a_clean_stop_leaves_checkpoints_and_a_mark_and_the_next_start_tak
         disk = cluster.disks[1]
         assert disk.exists("/data/.kafka_cleanshutdown")
         for name in ("replication-offset", "recovery-point-offset"):
-            assert disk.read_bytes(f"/data/{name}-checkpoint").decode().splitlines()[2] == "t 0 3"
+            assert disk.read_bytes(f"/data/{name}-checkpoint", MAY_BLOCK).decode().splitlines()[2] == "t 0 3"
         cluster.brokers.clear()
         cluster.start(1)
         assert not disk.exists("/data/.kafka_cleanshutdown")
@@ -50,7 +50,7 @@ async def test_what_metadata_does_not_place_here_is_set_aside_not_deleted():
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
         broker.partitions.drop_strays(cluster.image)
-        (name,) = [n for n in cluster.disks[1].list("/data") if n.startswith("t-0")]
+        (name,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("t-0")]
         assert name.endswith("-stray")
 
 
@@ -61,17 +61,17 @@ async def test_a_name_as_long_as_the_limit_is_set_aside_and_deleted():
         cluster.create_topic("stray" + "s" * 244, [[1]])
         topic_id = cluster.create_topic(name, [[1] for _ in range(11)])
         cluster.delete_topic(topic_id)
-        left = [n for n in cluster.disks[1].list("/data") if n.startswith("nnn")]
+        left = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("nnn")]
         assert len(left) == 11
         assert all(n.endswith("-delete") and len(n) == 255 for n in left)
         assert cluster.brokers[1].dirs[0].online
         await cluster.crash(1)
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
-        assert not [n for n in cluster.disks[1].list("/data") if n.startswith("nnn")]
+        assert not [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("nnn")]
         broker.partitions.drop_strays(cluster.image)
         assert broker.dirs[0].online
-        (stray,) = [n for n in cluster.disks[1].list("/data") if n.startswith("stray")]
+        (stray,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("stray")]
         assert stray.endswith("-stray")
 
 
@@ -96,9 +96,9 @@ async def test_where_a_log_was_cut_the_checkpoint_says_at_once_that_it_is_not_du
         await until(lambda: follower.log.recovery_point == 3)
         await broker.partitions.checkpoint(everything=True)
         path = "/data/recovery-point-offset-checkpoint"
-        assert cluster.disks[2].read_bytes(path).decode().splitlines()[2] == "t 0 3"
+        assert cluster.disks[2].read_bytes(path, MAY_BLOCK).decode().splitlines()[2] == "t 0 3"
         follower.truncate_to(2)
-        await until(lambda: cluster.disks[2].read_bytes(path).decode().splitlines()[2] == "t 0 0")
+        await until(lambda: cluster.disks[2].read_bytes(path, MAY_BLOCK).decode().splitlines()[2] == "t 0 0")
 
 
 @in_loop
@@ -156,7 +156,7 @@ async def test_a_replica_moved_away_is_removed():
         with pytest.raises(BrokerError) as refused:
             cluster.replica(2)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await until(lambda: not [n for n in cluster.disks[2].list("/data") if n.startswith("t-0")])
+        await until(lambda: not [n for n in cluster.disks[2].list("/data", MAY_BLOCK) if n.startswith("t-0")])
         assert await produce_outcome(cluster, b"y") == ErrorCode.NONE
 
 
@@ -189,7 +189,7 @@ async def test_the_sweep_removes_old_segments_and_tells_readers():
         cluster.now_ms += 5000
         cluster.brokers[1].partitions.sweep_retention()
         assert partition.log.log_start_offset == 3
-        await until(lambda: not [n for n in cluster.disks[1].list("/data/t-0") if "deleted" in n])
+        await until(lambda: not [n for n in cluster.disks[1].list("/data/t-0", MAY_BLOCK) if "deleted" in n])
 
 
 @pytest.mark.row("L7")
@@ -284,11 +284,15 @@ async def test_a_deleted_topics_offsets_do_not_outlive_it_in_the_checkpoints():
         partitions = cluster.brokers[1].partitions
         cluster.replica(1).delete_records(5)
         await partitions.checkpoint(everything=True)
-        assert b"t 0 5" in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint")
+        assert b"t 0 5" in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint", MAY_BLOCK)
         cluster.commit(RemoveTopicRecord(topic_id=topic_id))
         cluster.create_topic("t", [[1]])
         assert await produce_outcome(cluster, b"new") == ErrorCode.NONE
-        await until(lambda: b"t 0 5" not in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint"))
+        await until(
+            lambda: (
+                b"t 0 5" not in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint", MAY_BLOCK)
+            )
+        )
         await cluster.crash(1)
         cluster.start(1)
         assert (cluster.replica(1).log.log_start_offset, cluster.replica(1).log.log_end_offset) == (0, 1)

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.sim.disk import PAGE
 from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, until
 from tests.unit.replication.test_following import in_loop
 
@@ -66,12 +67,12 @@ async def test_a_page_that_a_loss_of_power_took_cuts_the_log_there(caplog, kept_
 
 
 async def offline(cluster: Cluster) -> bool:
-    before = cluster.disks[1].read_bytes(LOG)
+    before = cluster.disks[1].read_bytes(LOG, MAY_BLOCK)
     broker = cluster.start(1)
     with pytest.raises(BrokerError) as refused:
         broker.partitions.get("t", 0)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    return cluster.disks[1].read_bytes(LOG) == before
+    return cluster.disks[1].read_bytes(LOG, MAY_BLOCK) == before
 
 
 @pytest.mark.row("L7")

@@ -20,6 +20,7 @@ from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType, TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
+from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Cluster
 from tests.unit.replication.test_following import produce_outcome
 from tests.virtual_loop import run_virtually
@@ -68,7 +69,9 @@ def _other(path: str) -> str:
 
 def _names(cluster: Cluster, broker: int = 1) -> list[str]:
     disk = cluster.disks[broker]
-    return [f"{path}/{name}" for path in (A, B) for name in disk.list(path) if name.startswith("t-0")]
+    return [
+        f"{path}/{name}" for path in (A, B) for name in disk.list(path, MAY_BLOCK) if name.startswith("t-0")
+    ]
 
 
 def _contents(cluster: Cluster, broker: int) -> bytes:

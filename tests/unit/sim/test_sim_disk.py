@@ -23,7 +23,7 @@ def test_a_kill_keeps_the_page_cache_and_severs_handles() -> None:
     file = _file(disk)
     file.append([b"unsynced"])
     disk.kill()
-    assert disk.read_bytes("/d/f") == b"unsynced"
+    assert disk.read_bytes("/d/f", MAY_BLOCK) == b"unsynced"
     for act in (lambda: file.append([b"x"]), lambda: file.sync(MAY_BLOCK), lambda: file.read(0, 1)):
         with pytest.raises(OSError, match="dead"):
             act()
@@ -38,7 +38,7 @@ def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
         file.sync(MAY_BLOCK)
         file.append([b"u" * 3 * PAGE])
         disk.power_loss(Random(seed))
-        left = disk.read_bytes("/d/f")
+        left = disk.read_bytes("/d/f", MAY_BLOCK)
         assert left[:100] == b"s" * 100
         assert set(left[100:]) <= {0, ord("u")}
         outcomes.add(len(left))
@@ -59,7 +59,7 @@ def test_names_are_durable_after_sync_dir_only() -> None:
         disk.write_atomic("/d/sure", b"3", MAY_BLOCK)  # syncs the directory, with all before it
         disk.rename("/d/kept", "/d/moved")
         disk.power_loss(Random(seed))
-        names = disk.list("/d")
+        names = disk.list("/d", MAY_BLOCK)
         seen.add(tuple(names))
         assert "new" in names
         assert ("kept" in names) != ("moved" in names)
@@ -75,7 +75,7 @@ def test_an_unsynced_truncation_may_come_undone() -> None:
         file.sync(MAY_BLOCK)
         file.truncate(4)
         disk.power_loss(Random(seed))
-        left.add(disk.read_bytes("/d/f"))
+        left.add(disk.read_bytes("/d/f", MAY_BLOCK))
     assert b"0123456789" in left
     file = _file(disk, "/d/g")
     file.append([b"0123456789"])
@@ -83,7 +83,7 @@ def test_an_unsynced_truncation_may_come_undone() -> None:
     file.truncate(4)
     file.sync(MAY_BLOCK)
     disk.power_loss(Random(1))
-    assert disk.read_bytes("/d/g") == b"0123"
+    assert disk.read_bytes("/d/g", MAY_BLOCK) == b"0123"
 
 
 def test_a_failed_fsync_is_told_once_and_its_pages_are_gone() -> None:
@@ -96,7 +96,7 @@ def test_a_failed_fsync_is_told_once_and_its_pages_are_gone() -> None:
     file.sync(MAY_BLOCK)
     assert file.read(0, 4) == b"lost"
     disk.power_loss(Random(1))
-    assert disk.read_bytes("/d/f") == b""
+    assert disk.read_bytes("/d/f", MAY_BLOCK) == b""
 
 
 def test_planted_faults_hit_their_operation_and_path() -> None:
