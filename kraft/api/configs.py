@@ -115,13 +115,13 @@ def _describe(node: NodeContext, request: Message, resource: Message) -> dict[st
     try:
         entries = list(_entries(node, resource, request.include_documentation))
     except BrokerError as error:
-        failed = {"error_code": int(error.code), "error_message": error.message or None}
+        failed = {"error_code": int(error.code), "error_message": error.message}
         return {**answer, **failed, "configs": []}
     wanted = set(resource.configuration_keys or ())
     chosen = [entry for entry in entries if not wanted or entry["name"] in wanted]
     if not request.include_synonyms:
         chosen = [{**entry, "synonyms": []} for entry in chosen]
-    return {**answer, "error_code": int(ErrorCode.NONE), "error_message": None, "configs": chosen}
+    return {**answer, "error_code": int(ErrorCode.NONE), "error_message": "", "configs": chosen}
 
 
 def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator[dict[str, Any]]:
@@ -143,6 +143,8 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
                     yield _broker_entry(row, chain, documented)
             yield from _dynamic_only(node, name, documented)
         case ResourceType.GROUP:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             values = node.image.config(ResourceType.GROUP, name)
             for key in GROUP_CONFIGS.values():
                 default = group_default(key.name, node.config) or key.default

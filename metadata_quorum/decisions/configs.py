@@ -131,6 +131,8 @@ def _present(image: MetadataImage, resource: Resource) -> Mapping[str, str]:
     kind, name = resource
     match kind:
         case ResourceType.TOPIC:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             if name not in image.topics_by_name:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         case ResourceType.BROKER:

@@ -106,7 +106,7 @@ def _create_one(
         if topic.replication_factor <= 0:
             raise BrokerError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor was set to an invalid non-positive value.",
+                "Replication factor must be larger than 0, or -1 to use the default value.",
             )
         _check_total(created.partitions + topic.partitions)
         replicas = _placed(image, 0, topic.partitions, topic.replication_factor, topic.placement_start)

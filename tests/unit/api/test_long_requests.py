@@ -216,11 +216,15 @@ def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(quorum, "controller_of", lambda _: SimpleNamespace(elect_leaders=elect))
     topics = [SimpleNamespace(topic="t", partitions=list(range(ITEMS_PER_COMMAND + 1)))]
     node: Any = None
-    for wanted in (topics, None):
-        request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
-        answer: Any = run_virtually(quorum.handle_elect_leaders(node, node, request))
-        told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
-        assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
+
+    async def test() -> None:
+        for wanted in (topics, None):
+            request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
+            answer: Any = await quorum.handle_elect_leaders(node, node, request)
+            told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
+            assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
+
+    run_virtually(test())
     assert asked == [ITEMS_PER_COMMAND, 1, None]
 
 

@@ -456,6 +456,12 @@ async def test_configs_and_producer_ids() -> None:
     (result,) = await node.controller.incremental_alter_configs([change])
     assert result.error is ErrorCode.NONE
     assert node.controller.image.config(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
+    nowhere = c.ConfigChange(resource_type=ResourceType.TOPIC, resource_name="", operations=(operation,))
+    (result,) = await node.controller.incremental_alter_configs([nowhere])
+    assert (result.error, result.message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Default topic resources are not allowed.",
+    )
     replacement = c.ConfigReplacement(resource_type=ResourceType.TOPIC, resource_name="t", configs=())
     await node.controller.alter_configs([replacement])
     assert not node.controller.image.config(ResourceType.TOPIC, "t")
