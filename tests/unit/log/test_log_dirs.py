@@ -58,7 +58,7 @@ def filled(*, clean: bool) -> SimDisk:
 
 def wipe(disk: SimDisk, base: int, *without: str) -> None:
     """A segment's bytes read as zeros; files whose names end so are gone."""
-    for name in disk.list("/data/bad-0"):
+    for name in disk.list("/data/bad-0", MAY_BLOCK):
         if without and name.endswith(without):
             disk.remove(f"/data/bad-0/{name}")
     path = f"/data/bad-0/{base:020d}.log"
