@@ -21,6 +21,7 @@ VICTIM: Final = "victim"
 """The topic that is written to, altered and deleted."""
 
 MANY: Final = 300
+FULL_BYTES: Final = 60_000
 
 Path = tuple[str, ...]
 Replaced = Mapping[Path, bytes]
@@ -51,6 +52,48 @@ def hostile_requests(api_key: int, version: int, topic_id: UUID) -> Iterator[Hos
     for path, what, data in _wrong(plan, (), writer):
         body = writer.struct(plan, (), {path: data})
         yield HostileRequest(api_key, version, f"{'.'.join(path)} {what}", body)
+
+
+def full_requests(
+    api_key: int, version: int, topic_id: UUID, size: int = FULL_BYTES, *, distinct: bool = False
+) -> Iterator[HostileRequest]:
+    """Each array in turn is full of the least items, the same or different ones."""
+    plan = plan_for(MessageId(api_key, REQUEST), version)
+    writer = _Writer(topic_id)
+    for path, field, owner in _all_arrays(plan, ()):
+        items = bytearray()
+        count = 0
+        while len(items) < size:
+            items += _least(field, owner, count if distinct else None)
+            count += 1
+        body = writer.struct(plan, (), {path: _count(count, owner) + items})
+        yield HostileRequest(api_key, version, f"{'.'.join(path)} {count} of the least", body)
+
+
+def _all_arrays(plan: StructPlan, path: Path) -> Iterator[tuple[Path, FieldPlan, StructPlan]]:
+    for field in plan.fields:
+        here = (*path, field.name)
+        if field.is_array:
+            yield here, field, plan
+        if field.struct is not None:
+            yield from _all_arrays(field.struct, here)
+
+
+def _least(field: FieldPlan, owner: StructPlan, number: int | None) -> bytes:
+    """What takes the fewest bytes; a string says the number, where there is one."""
+    if field.struct is not None:
+        parts = [
+            _count(0, field.struct) if each.is_array else _least(each, field.struct, number)
+            for each in field.struct.fields
+            if each.tag is None
+        ]
+        return b"".join(parts) + (b"\0" if field.struct.flexible else b"")
+    if field.kafka_type == "uuid":
+        return bytes(16) if number is None else UUID(int=number).bytes
+    if field.kafka_type in _LAYOUTS:
+        return struct.pack(_LAYOUTS[field.kafka_type][2], 0)
+    is_numbered = field.kafka_type == "string" and number is not None
+    return _sized(field, owner, f"{number:x}".encode() if is_numbered else b"")
 
 
 def damaged(request: HostileRequest, chance: Random) -> HostileRequest:

@@ -11,7 +11,8 @@ Offsets that are committed in a transaction are in group_offsets.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
@@ -28,9 +29,14 @@ from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.supervision import awaited
 
 FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
 """By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
+
+MARKERS_PER_SLICE: Final = 50
+"""WriteTxnMarkers: each is an append."""
+Outcomes = dict[TopicPartition, ErrorCode]
 
 PARTITIONS_PER_SLICE: Final = 20
 """DescribeProducers, between two turns of the loop: a partition may know many."""
@@ -161,23 +167,41 @@ async def handle_end(node: NodeContext, ctx: RequestContext, request: Message) -
 
 
 async def handle_write_markers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    return {"markers": await asyncio.gather(*(_write_marker(node, marker) for marker in request.markers))}
+    outcomes: list[Outcomes] = [{} for _ in request.markers]
+    writing: list[asyncio.Task[None]] = []
+    async for place, part in in_slices(_parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])):
+        work = _write_marker(node, request.markers[place], part, outcomes[place])
+        writing.append(awaited(node.loop, work, "WriteTxnMarkers"))
+    await asyncio.gather(*writing)
+    results = zip(request.markers, outcomes, strict=True)
+    return {"markers": [_marker_result(marker, found.__getitem__) for marker, found in results]}
+
+
+def _parts(markers: Sequence[Message]) -> Iterator[tuple[int, list[TopicPartition]]]:
+    """By place: the partitions of each marker, a slice at a time."""
+    for place, marker in enumerate(markers):
+        named = (
+            TopicPartition(each.name, number) for each in marker.topics for number in each.partition_indexes
+        )
+        while part := list(islice(named, MARKERS_PER_SLICE)):
+            yield place, part
 
 
 def write_markers_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"markers": [_marker_result(marker, lambda tp: code) for marker in request.markers]}
 
 
-async def _write_marker(node: NodeContext, marker: Message) -> dict[str, Any]:
+async def _write_marker(
+    node: NodeContext, marker: Message, partitions: list[TopicPartition], outcomes: Outcomes
+) -> None:
     if node.markers is None:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-    outcomes = await node.markers.write(
+    outcomes |= await node.markers.write(
         Producer(marker.producer_id, marker.producer_epoch),
         marker.coordinator_epoch,
-        [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes],
+        partitions,
         commit=marker.transaction_result,
     )
-    return _marker_result(marker, outcomes.__getitem__)
 
 
 def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from kraft.wire.bridge import MalformedMessage, Message, decode_response
 from kraft.wire.header import request_header, response_body
 from kraft.wire.schemas import versions_of
 from metadata_quorum.errors import ErrorCode
-from tests.hostile_requests import VICTIM, HostileRequest, damaged, hostile_requests
+from tests.hostile_requests import VICTIM, HostileRequest, damaged, full_requests, hostile_requests
 from tests.trouble.live_node import MIB, TOPIC, LiveNode
 from tests.trouble.nodes import NodeFiles
 from tests.trouble.traffic import QUIET
@@ -34,7 +34,9 @@ from tests.wire_client import Wire
 pytestmark = pytest.mark.row("P7")
 
 SEED: Final = int(os.environ.get("KRAFT_SEED", "1"))
-CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 19, 3, 18, 17, 36
+CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, FETCH = 19, 3, 18, 17, 36, 1
+PIPELINED: Final = 3000
+"""Served in one turn of the loop they take a third of a second."""
 CONNECTIONS: Final = 24
 PATIENCE_S: Final = 10.0
 GROWTH_BYTES: Final = 64 * MIB
@@ -236,6 +238,61 @@ WHO: Final = ["super user", "user", "stranger"]
 @pytest.mark.parametrize("who", WHO)
 def test_some_of_all_requests(live: LiveNode, who: str):
     _attack(live, _whose(live, who), 0.02)
+
+
+def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
+    """The loop must not stand still over them, whatever they are answered with."""
+    chance = random.Random(SEED)
+    topic_id = _victim(live)
+    newest = dict(SERVED)  # by API
+    requests = [
+        request
+        for key, version in newest.items()
+        for distinct in (False, True)
+        if not (distinct and who == "super user")  # who may have all these topics
+        for request in full_requests(key, version, topic_id, distinct=distinct)
+        if chance.random() < share
+    ]
+    hostile.send(requests)
+    live.serves_stock_clients()
+    assert not hostile.bugs, hostile.bugs[:20]
+    assert not hostile.silent, hostile.silent[:20]
+
+
+@pytest.mark.parametrize("who", WHO[:2])
+def test_some_arrays_full_of_the_least(live: LiveNode, who: str):
+    _full(live, _whose(live, who), who, 0.1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("who", WHO[:2])
+def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
+    _full(live, _whose(live, who), who, 1.0)
+
+
+@pytest.mark.parametrize("who", WHO[:2])
+def test_fetches_of_very_many_topics_without_partitions(live: LiveNode, who: str):
+    versions = [version for key, version in SERVED if key == FETCH]
+    hostile = _whose(live, who)
+    for version in (versions[0], versions[-1]):
+        hostile.send(list(full_requests(FETCH, version, _victim(live), MIB)))
+    live.serves_stock_clients()
+    assert not hostile.bugs
+    assert not hostile.silent
+
+
+@pytest.mark.parametrize("who", ["super user", "stranger"])
+def test_very_many_small_requests_at_once(live: LiveNode, who: str):
+    async def pipelined() -> None:
+        reader, writer = await asyncio.open_connection(HOST, _whose(live, who).port)
+        writer.write(b"".join(_framed(API_VERSIONS, 0, number, b"") for number in range(PIPELINED)))
+        for number in range(PIPELINED):
+            assert _correlation_id(await _frame(reader)) == number
+        writer.close()
+
+    asyncio.run(pipelined())
+    live.serves_stock_clients()
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.row import ApiRow
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
+from kraft.api.transactions import MARKERS_PER_SLICE, handle_write_markers
 from kraft.api.transactions import ROWS as TRANSACTION_ROWS
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.commands import (
@@ -261,3 +262,34 @@ def test_very_many_topics_are_described_in_slices() -> None:
     config = SimpleNamespace(max_request_partition_size_limit=2000)
     node: Any = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking)
     assert _turns(handle_describe_topic_partitions(node, ctx, request)) >= MANY / TOPICS_PER_SLICE
+
+
+@pytest.mark.parametrize(("markers", "partitions"), [(1, 1000), (1000, 1), (3, 120)])
+def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) -> None:
+    at_once: list[int] = [0]
+
+    class Writer:
+        async def write(
+            self, producer: Any, epoch: int, wanted: list[TopicPartition], *, commit: bool
+        ) -> dict[TopicPartition, ErrorCode]:
+            at_once[-1] += len(wanted)
+            return dict.fromkeys(wanted, ErrorCode.NONE)
+
+    async def ask() -> None:
+        topic = SimpleNamespace(name="t", partition_indexes=list(range(partitions)))
+        marker = SimpleNamespace(
+            producer_id=1, producer_epoch=0, coordinator_epoch=0, topics=[topic], transaction_result=True
+        )
+        node: Any = SimpleNamespace(markers=Writer(), loop=asyncio.get_running_loop())
+        request: Any = SimpleNamespace(markers=[marker] * markers)
+        asked = asyncio.ensure_future(handle_write_markers(node, SimpleNamespace(), request))  # type: ignore[arg-type]
+        while not asked.done():
+            at_once.append(0)
+            await asyncio.sleep(0)
+        answers = asked.result()["markers"]
+        assert len(answers) == markers
+        assert all(len(each["topics"][0]["partitions"]) == partitions for each in answers)
+
+    run_virtually(ask())
+    assert sum(at_once) == markers * partitions
+    assert max(at_once) <= 2 * MARKERS_PER_SLICE
