@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from data_plane.delayed_produce import await_replication
+from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
     AT_ONCE_STEPS,
     Checked,
@@ -100,6 +101,13 @@ async def _in_turn(produce: _Produce, turn: Turn) -> Buffers:
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
+def _check_config(partition: Partition, judged_by: LogConfig) -> None:
+    """What was found right by another configuration may not be so by this one: let it be sent again."""
+    if partition.log.config != judged_by:
+        message = f"the configuration of {partition.tp} has changed meanwhile"
+        raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+
+
 class _Produce:
     """One request on its way. It does not keep the records when they are in the log: their frame would
     stay in memory for as long as the followers take."""
@@ -110,7 +118,9 @@ class _Produce:
         self._node = node
         self._ctx = ctx
         self._request = request
-        self._checked: list[tuple[Partition, Checked] | BrokerError] = []  # by place in the request
+        self._checked: list[
+            tuple[Partition, Checked, LogConfig] | BrokerError
+        ] = []  # by place in the request
         self._waited = False
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
@@ -125,8 +135,9 @@ class _Produce:
         for wanted in self._request.partitions[len(done) :] if done else self._request.partitions:
             try:
                 records, partition = self._of_leader(wanted)
-                checked = check(records, partition.log.config, now_ms, Origin.CLIENT, effort, partition.tp)
-                done.append((partition, checked))
+                config = partition.log.config
+                checked = check(records, config, now_ms, Origin.CLIENT, effort, partition.tp)
+                done.append((partition, checked, config))
             except BrokerError as error:
                 done.append(error)
 
@@ -141,10 +152,11 @@ class _Produce:
                 records, partition = self._of_leader(self._request.partitions[len(self._checked)])
             async with self._node.long_checks:
                 now_ms = self._node.now_ms()
-                job = partial(check, records, partition.log.config, now_ms, Origin.CLIENT, None, partition.tp)
+                config = partition.log.config
+                job = partial(check, records, config, now_ms, Origin.CLIENT, None, partition.tp)
                 try:
                     checked = await self._node.loop.run_in_executor(None, job)
-                    self._checked.append((partition, checked))
+                    self._checked.append((partition, checked, config))
                 except BrokerError as error:
                     self._checked.append(error)
 
@@ -190,9 +202,10 @@ class _Produce:
                     raise refusals[place]
                 if isinstance(found, BrokerError):
                     raise found
-                partition, checked = found
+                partition, checked, judged_by = found
                 if self._waited:
                     partition = self._find(wanted)  # it may have gone, or be another one
+                    _check_config(partition, judged_by)
                 appending = partition
                 info = appending.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
             except BrokerError as error:

@@ -228,6 +228,18 @@ def test_leadership_is_lost_during_a_long_check(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_what_was_checked_for_another_configuration_is_to_be_sent_again(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        answer = broker.produce(batch(*LONG))
+        await settle()
+        broker.partition.configure(LogConfig(cleanup_policy=("compact",)))
+        broker.go.set()
+        assert partitions(await answer)[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert broker.values == []
+
+    run(tmp_path, test)
+
+
 def test_nothing_is_told_of_acks_0_but_the_end(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()

@@ -8,7 +8,7 @@ import pytest
 
 from metadata_quorum.commands import AssignReplicasToDirs
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import NO_LEADER
+from metadata_quorum.model import LOST_DIR, NO_LEADER
 from metadata_quorum.replies import DirectoryResult, IsrResult
 from tests.metadata_machine import Machine
 
@@ -46,6 +46,19 @@ def test_only_what_lies_in_the_failed_directory_moves() -> None:
     end = machine.image.offset
     machine.fail_dirs(1, directory(1, 0))  # every heartbeat names it again
     assert machine.image.offset == end
+
+
+@pytest.mark.row("L8")
+def test_a_replica_that_its_broker_has_given_up_leads_no_longer() -> None:
+    machine = ready()
+    machine.assign_dir(1, "t", LOST_DIR)
+    lost = machine.partition("t", 0)
+    assert (lost.leader, lost.isr) == (2, (2, 3))
+    machine.assign_dir(2, "t", LOST_DIR)
+    machine.assign_dir(3, "t", LOST_DIR)
+    assert machine.partition("t", 0).leader == NO_LEADER
+    machine.assign_dir(3, "t", directory(3, 0))  # it has started anew
+    assert machine.partition("t", 0).leader == 3
 
 
 @pytest.mark.row("L8")
