@@ -42,8 +42,8 @@ test: $(READY) ## everything that runs in minutes
 	@rm -f build/rows.json
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
-test-long: $(READY) ## more seeds, longer runs
-	$(BIN)/python -m pytest -n $(JOBS) -m long
+test-long: $(READY) ## more seeds, longer runs, all examples of property tests
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) -m "long or hypothesis"
 
 # SEED: the first one; COUNT: how many (without it until Ctrl-C); SEEDS=3,17: only these; MINUTES: of faults per seed.
 chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import hypothesis
 import psutil
 import pytest
 
@@ -18,6 +17,7 @@ from chaos.ports import Ports, held
 from kraft.local_cluster import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.cluster import cluster as cluster  # fixtures: real nodes
 from tests.cluster import shared_cluster as shared_cluster
+from tests.examples import load_profile
 from tests.forks import forked_nodes
 from tests.kafka_tools import HOST as TOOL_HOST
 from tests.rows import RowRecorder
@@ -25,10 +25,7 @@ from tests.stalls import no_loop_stands_still as no_loop_stands_still
 from tests.stalls import stalls as stalls
 from tests.workers import Workers
 
-# A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable.
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("dev", deadline=None)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+load_profile()
 
 KAFKA_VERSION = "4.1.0"
 KAFKA_ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")

@@ -22,6 +22,7 @@ from kraft.wire.header import request_header
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.compression import compress
 from metadata_quorum.errors import ErrorCode
+from tests.examples import examples
 
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 WITHIN_S = 10.0
@@ -62,7 +63,7 @@ async def send_raw(address: Address, data: bytes) -> None:
     writer.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frame=st.sampled_from(FRAMES), changes=damage, cut=st.floats(0, 1), lie=st.integers(-1, 3))
 def test_damaged_frames(
     shared_cluster: LocalCluster, frame: bytes, changes: list[tuple[float, int]], cut: float, lie: int

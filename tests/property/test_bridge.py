@@ -20,6 +20,7 @@ from kraft.wire.bridge import (
 )
 from kraft.wire.schemas import REQUEST, RESPONSE, FieldPlan, MessageId, StructPlan, plan_for, versions_of
 from metadata_quorum.errors import ErrorCode
+from tests.examples import examples
 
 API_KEYS = [key for key in range(93) if versions_of(key)]
 
@@ -83,7 +84,7 @@ def _same_value(given_value: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize("kind", [REQUEST, RESPONSE])
 @pytest.mark.parametrize("api_key", API_KEYS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 def test_what_goes_in_comes_out(api_key: int, kind: str, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(versions_of(api_key)))

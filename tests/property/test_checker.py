@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chaos.checker import Verdict, check
 from chaos.checker.anomalies import KINDS, MODES
 from chaos.history import Header, History, MicroOperation, Operation, Poll, Send, TopicMode, Transaction
+from tests.examples import examples
 from tests.honest_log import LIES, honest_history
 from tests.naive_checker import TABLE, Found, judge
 
@@ -136,7 +137,7 @@ def naively_found(history: History) -> list[Found]:
 
 
 @pytest.mark.row("C3")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(histories())
 def test_both_checkers_find_the_same(history: History) -> None:
     verdict = check(history)
@@ -145,7 +146,7 @@ def test_both_checkers_find_the_same(history: History) -> None:
     assert Verdict.from_dict(verdict.to_dict()) == verdict
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
 def test_only_the_order_within_a_process_matters(history: History, random: Random) -> None:
     """Operations of different processes may be recorded in any order: their times tell."""
@@ -180,7 +181,7 @@ def test_only_the_order_within_a_process_matters(history: History, random: Rando
 
 
 @pytest.mark.row("C3")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(list(MODES)), st.integers(0, 2**32))
 def test_nothing_is_found_in_the_history_of_an_honest_log(mode: str, seed: int) -> None:
     verdict = check(honest_history(MODES[mode], Random(seed)))
@@ -191,7 +192,7 @@ def test_nothing_is_found_in_the_history_of_an_honest_log(mode: str, seed: int) 
 
 @pytest.mark.row("C3")
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_single_lie_is_found(lie: object, seed: int) -> None:
     random = Random(seed)

@@ -21,6 +21,7 @@ from data_plane.coordinator.groups.state_machine import ClassicGroup
 from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics
@@ -227,5 +228,5 @@ class Groups(RuleBasedStateMachine):
         return names
 
 
-Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Groups.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestGroups = pytest.mark.row("G6")(Groups.TestCase)

@@ -34,6 +34,7 @@ from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
+from tests.examples import examples
 from tests.unit.groups.table_driver import TableDriver
 
 PARTITIONS = 3
@@ -232,5 +233,5 @@ class Groups(RuleBasedStateMachine):
         return -1 if group is None else group.generation
 
 
-Groups.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+Groups.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
 TestGroups = Groups.TestCase

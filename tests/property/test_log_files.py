@@ -13,6 +13,7 @@ from kio.records.readers import read_batch
 from data_plane.log.config import LogConfig
 from data_plane.log.log import LogCorruptError
 from metadata_quorum.batch import CorruptBatchError, Record, decode_batch, encode_batch, read_header
+from tests.examples import examples
 from tests.logs import lead, open_log, read_all
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
@@ -63,7 +64,7 @@ def test_a_damaged_batch_is_an_error_not_a_crash(records: list[Record], damage: 
 
 
 @pytest.mark.row("L7")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sizes=st.lists(st.integers(0, 120), min_size=1, max_size=12), cut=st.data())
 def test_torn_tail_keeps_whole_batches(sizes: list[int], cut: st.DataObject):
     with tempfile.TemporaryDirectory() as name:
@@ -83,7 +84,7 @@ def test_torn_tail_keeps_whole_batches(sizes: list[int], cut: st.DataObject):
 
 
 @pytest.mark.row("L7")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sizes=st.lists(st.integers(0, 120), min_size=2, max_size=12), where=st.data())
 def test_a_flip_before_the_last_batch_is_never_truncated(sizes: list[int], where: st.DataObject):
     with tempfile.TemporaryDirectory() as name:

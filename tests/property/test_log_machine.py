@@ -17,6 +17,7 @@ from data_plane.log.dump import verify
 from data_plane.log.log import Log
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import OsDisk, OsFile
+from tests.examples import examples
 from tests.logs import NOW_MS, batch, read_all
 from tests.may_block import MAY_BLOCK
 
@@ -254,4 +255,4 @@ class LogMachine(RuleBasedStateMachine):
 
 @pytest.mark.row("L7")
 class TestLogMachine(LogMachine.TestCase):
-    settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)

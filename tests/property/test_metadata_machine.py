@@ -21,6 +21,7 @@ from metadata_quorum.records import (
     decode,
 )
 from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
+from tests.examples import examples
 from tests.metadata_machine import Machine
 
 BROKERS = (1, 2, 3, 4)
@@ -249,7 +250,7 @@ class Chaos:
 
 @pytest.mark.row("Q3", "Q4", "Q5", "Q11")
 @given(st.integers(0, 2**32), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_commands_keep_the_invariants(seed: int, elr: bool) -> None:
     chaos = Chaos(seed, elr=elr)
     for _ in range(120):
@@ -258,7 +259,7 @@ def test_random_commands_keep_the_invariants(seed: int, elr: bool) -> None:
 
 @pytest.mark.row("Q3")
 @given(st.integers(0, 2**32), st.integers(1, 58))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> None:
     chaos = Chaos(seed, elr=True)
     for _ in range(60):
@@ -296,7 +297,7 @@ def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> 
 
 @pytest.mark.row("Q3")
 @given(st.integers(0, 2**32), st.integers(200, 5000))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_whoever_replays_the_fetched_log_gets_the_same_image(seed: int, fetch_bytes: int) -> None:
     chaos = Chaos(seed, elr=True)
     for _ in range(30):

@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from data_plane.purgatory import JointWait, OffsetWaits, Wait
 from data_plane.timing_wheel import WheelTimer
 from metadata_quorum.errors import ErrorCode
+from tests.examples import examples
 from tests.property.test_timing_wheel import FakeLoop
 
 
@@ -61,7 +62,7 @@ class WaitsMachine(RuleBasedStateMachine):
 
 
 TestWaits = pytest.mark.row("P1")(WaitsMachine.TestCase)
-TestWaits.settings = settings(max_examples=60, stateful_step_count=40)
+TestWaits.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():

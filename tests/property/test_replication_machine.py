@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from chaos.sim.replication_world import LAG_TIME_MAX, World
 from data_plane.partition import ALL_REPLICAS
+from tests.examples import examples
 
 BROKERS = st.integers(1, 3)
 
@@ -92,4 +93,4 @@ class ReplicationMachine(RuleBasedStateMachine):
 
 
 TestReplication = pytest.mark.row("R2", "R5")(ReplicationMachine.TestCase)
-TestReplication.settings = settings(max_examples=60, stateful_step_count=50)
+TestReplication.settings = settings(max_examples=examples(60), stateful_step_count=50)

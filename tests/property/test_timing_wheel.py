@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from data_plane.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
+from tests.examples import examples
 
 DELAYS = st.one_of(
     st.floats(0, 0.1), st.floats(0, 5), st.floats(0, 300), st.floats(0, 1e6), st.sampled_from([0.064, 4.096])
@@ -68,7 +69,7 @@ class WheelMachine(RuleBasedStateMachine):
 
 
 TestWheel = pytest.mark.row("P1")(WheelMachine.TestCase)
-TestWheel.settings = settings(max_examples=60, stateful_step_count=40)
+TestWheel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 class FakeLoop:

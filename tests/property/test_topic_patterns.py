@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP, TopicMatches, compiled
 from data_plane.coordinator.patterns import LONGEST_TEXT, Pattern
 from metadata_quorum.errors import BrokerError, ErrorCode
+from tests.examples import examples
 
 pytestmark = pytest.mark.row("G6")
 
@@ -80,7 +81,7 @@ def test_escapes_mean_what_they_mean_in_java() -> None:
     assert Pattern(r"\\C").matches(r"\C")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sets(names, max_size=40), st.sampled_from(["a.*", "[ab]+", ".*1", "(?i)a+.*", "nothing"]))
 def test_topics_are_looked_up_in_steps(topics: set[str], regex: str) -> None:
     matches = TopicMatches(lambda: topics)

@@ -19,6 +19,7 @@ from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, Trans
 from data_plane.coordinator.transactions.state_machine import PREPARED
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
+from tests.examples import examples
 from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
 
 NAME = "x"
@@ -154,5 +155,5 @@ class Transactions(RuleBasedStateMachine):
         return self.clients[-1 - which % min(len(self.clients), 3)]
 
 
-Transactions.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Transactions.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestTransactions = Transactions.TestCase

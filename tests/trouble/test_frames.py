@@ -21,6 +21,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.compression import Codec
 from metadata_quorum.errors import ErrorCode
+from tests.examples import examples
 from tests.trouble.live_node import MIB, TOPIC, LiveNode
 from tests.trouble.live_node import live as live  # a fixture
 from tests.trouble.traffic import QUIET
@@ -89,13 +90,13 @@ def test_frames_that_no_client_sends(live: LiveNode, data: bytes):
     assert live.rss - before < 16 * MIB
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(min_size=1, max_size=600), as_frame=st.booleans())
 def test_random_bytes(live: LiveNode, data: bytes, as_frame: bool):
     send_raw(live.port, framed(data) if as_frame else data)
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     frame=st.sampled_from(RECORDED),
     changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=4),

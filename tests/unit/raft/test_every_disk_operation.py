@@ -2,8 +2,9 @@
 again on whatever the page cache shows, is killed once more, answers, and the machine loses power.
 
 A walk through an election, commits, snapshots on both ways and a change of the leader is run once per
-operation. The rig asks the oracle of chaos/sim/durable_voter.py about every message that leaves, so what
-is not durable on a clone opened on durable bytes is never acknowledged, voted or committed.
+operation; `make test` takes every fifth of them, `make test-long` all. The rig asks the oracle of
+chaos/sim/durable_voter.py about every message that leaves, so what is not durable on
+a clone opened on durable bytes is never acknowledged, voted or committed.
 """
 
 from __future__ import annotations
@@ -134,15 +135,22 @@ def _believe_the_page_cache(self: RaftJournal, entries: list[LogEntry], commit: 
 
 _rewrite = RaftJournal._rewrite
 
+RUNS = [
+    (None, 5),
+    pytest.param(None, 1, marks=pytest.mark.long),  # takes as long as all other tests of Raft
+    (Mutant(RaftJournal, "_rewrite", _believe_the_page_cache), 1),  # ends at the first that finds it
+]
+"""Of so many operations one is disturbed."""
+
 
 @pytest.mark.row("Q9")
-@pytest.mark.parametrize("mutant", [None, Mutant(RaftJournal, "_rewrite", _believe_the_page_cache)])
+@pytest.mark.parametrize(("mutant", "every"), RUNS)
 @pytest.mark.parametrize("victim", [1, 2, 3])
 def test_killed_between_any_two_operations(
-    victim: int, mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+    victim: int, mutant: Mutant | None, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with expecting(mutant, monkeypatch):
-        for operation in range(_operations(victim)):
+        for operation in range(0, _operations(victim), every):
             for again in (None, operation % 6):
                 walk = Walk(victim, [again], power_seed=operation)
                 walk.rig.disks[victim].kill_before(operation)
@@ -151,15 +159,15 @@ def test_killed_between_any_two_operations(
 
 
 @pytest.mark.row("Q9")
-@pytest.mark.parametrize("mutant", [None, Mutant(RaftJournal, "_rewrite", _believe_the_page_cache)])
+@pytest.mark.parametrize(("mutant", "every"), RUNS)
 @pytest.mark.parametrize("victim", [1, 2, 3])
 def test_any_operation_fails_once(
-    victim: int, mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+    victim: int, mutant: Mutant | None, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next process is shown what the device does not have."""
     with expecting(mutant, monkeypatch):
         for kind in CHANGES:
-            for after in range(1000):
+            for after in range(0, 1000, every):
                 walk = Walk(victim, [None], power_seed=after)
                 walk.rig.disks[victim].fail(kind, errno.EIO, after=after)
                 walk.run()

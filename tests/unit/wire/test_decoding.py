@@ -157,7 +157,7 @@ NEWEST: Final = [plan_for(MessageId(key, REQUEST), versions_of(key)[-1]) for key
 )
 def test_the_meter_says_what_memory_says(plan: StructPlan):
     api_key, version = plan.message.api_key, plan.kio_class.__version__
-    body = with_items(plan, 2_000)
+    body = with_items(plan, 500)
     decode_request(api_key, version, body)  # its reader is made
     meter = Meter()
     tracemalloc.start()
