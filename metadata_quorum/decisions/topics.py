@@ -181,15 +181,15 @@ def _check_total(partitions: int) -> None:
 
 def _chosen_replicas(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
     """Replicas that the caller assigned by hand, by partition."""
-    if topic.partitions != -1:
-        raise BrokerError(
-            ErrorCode.INVALID_REQUEST,
-            "A manual partition assignment was specified, but numPartitions was not set to -1.",
-        )
     if topic.replication_factor != -1:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but replication factor was not set to -1.",
+        )
+    if topic.partitions != -1:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
     by_partition: dict[int, tuple[int, ...]] = {}
     for assignment in topic.assignments:
