@@ -45,7 +45,11 @@ Unread = list[tuple[FetchedPartition, Exception]]
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     most = replicas.most_named(node)
     if len(body) > SMALL_BYTES:
-        return awaited(node.loop, _large(node, ctx, body, most), "Fetch")
+        reading = awaited(node.loop, _large(node, ctx, body, most), "Fetch")
+        parked = ctx.connection.parked
+        parked[reading] = reading.cancel  # else it would open a session for nobody
+        reading.add_done_callback(lambda done: parked.pop(done, None))
+        return reading
     return _begun(node, ctx, read_fetch_request(ctx.version, body, most))
 
 

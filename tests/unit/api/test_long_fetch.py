@@ -1,0 +1,75 @@
+"""A fetch that names very many partitions is read beside the loop, and for nobody who has gone meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraft.api import fetch
+from kraft.context import Role
+from kraft.net.connection import ProtocolError
+from kraft.net.server import Peer
+from kraft.wire.bridge import encode_request
+from tests.unit.net.harness import on_a_loop, until
+
+pytestmark = pytest.mark.row("P7")
+
+VERSION = 12
+
+
+def named(count: int) -> memoryview:
+    partitions = [{"partition": number} for number in range(count)]
+    return memoryview(
+        encode_request(fetch.FETCH, VERSION, {"topics": [{"topic": "t", "partitions": partitions}]})
+    )
+
+
+def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
+    node: Any = SimpleNamespace(partitions=None, fetches=None, loop=asyncio.get_running_loop())
+    peer = Peer("CLIENTS", "127.0.0.1", 1)
+    ctx: Any = SimpleNamespace(
+        version=VERSION, role=Role.BROKER, connection=peer, framed=lambda body: tuple(body)
+    )
+    reply = fetch.handle(node, ctx, named(partitions))
+    assert isinstance(reply, asyncio.Future)
+    return node, peer, reply
+
+
+@on_a_loop
+async def test_it_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
+    read_on: list[int] = []
+    read = fetch.read_fetch_request
+
+    def noted(*args: Any) -> Any:
+        read_on.append(threading.get_ident())
+        return read(*args)
+
+    monkeypatch.setattr(fetch, "read_fetch_request", noted)
+    _, peer, reply = asked(1000)
+    assert await reply
+    await until(lambda: not peer.parked)
+    assert len(read_on) == 1
+    assert threading.get_ident() not in read_on
+
+
+@on_a_loop
+async def test_more_than_there_can_be_end_the_connection():
+    _, _, reply = asked(1001)
+    with pytest.raises(ProtocolError, match="more than 1000"):
+        await reply
+
+
+@on_a_loop
+async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
+    begun: list[object] = []
+    monkeypatch.setattr(fetch, "_begun", lambda *args: begun.append(args))
+    _, peer, reply = asked(1000)
+    for call_off in list(peer.parked.values()):
+        call_off()
+    await until(lambda: not peer.parked)
+    assert reply.cancelled()
+    assert not begun
