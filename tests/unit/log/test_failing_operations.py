@@ -94,9 +94,11 @@ def clean_or_discard(log: Log) -> None:
         deletion.run(MAY_BLOCK)
 
 
-def work_on(log: Log, acknowledged: dict[int, bytes], code: int) -> None:
+def work_on(log: Log, acknowledged: dict[int, bytes], code: int, further: int) -> None:
     """Appends of all sizes with rolls and flushes between them, and a compaction. What a log refuses for want
-    of a file it may take later; a fault of the disk, or a change that stops half-way, ends the work."""
+    of a file it may take later, and the work ends soon after that or late (`further` appends); a fault of the
+    disk, or a change that stops half-way, ends it."""
+    refused = False
     for i in range(13):
         value = b"%d-" % i + b"x" * (10, 150, 220, 10)[i % 4]
         try:
@@ -104,11 +106,15 @@ def work_on(log: Log, acknowledged: dict[int, bytes], code: int) -> None:
         except OSError:
             if code == errno.EIO:
                 return
+            refused = True
         except Exception:  # noqa: BLE001 - a change has stopped half-way
             return
         try:
-            if i % 4 == 3:
+            if i % 4 == 3 or refused:
                 flush(log)
+            further -= refused
+            if further < 0:
+                return
             if i == 9:
                 clean_or_discard(log)
         except Exception:  # noqa: BLE001
@@ -117,7 +123,8 @@ def work_on(log: Log, acknowledged: dict[int, bytes], code: int) -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO], ids=["EMFILE", "EIO"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_fails_and_the_process_dies(operation: str, code: int) -> None:
+@pytest.mark.parametrize("further", [1, 100])
+def test_an_operation_fails_and_the_process_dies(operation: str, code: int, further: int) -> None:
     after = 0
     while True:
         disk = SimDisk()
@@ -125,14 +132,16 @@ def test_an_operation_fails_and_the_process_dies(operation: str, code: int) -> N
         log = open_log(PATH, COMPACT, disk=disk)
         disk.fail(operation, code, after=after)
         acknowledged: dict[int, bytes] = {}
-        work_on(log, acknowledged, code)
+        work_on(log, acknowledged, code, further)
         spent = not any(fault.count for fault in disk._faults)
         point = log.recovery_point
         disk.kill()
         disk.heal()
-        found = read_all(open_log(PATH, COMPACT, disk=disk, recovery_point=point))
+        again = open_log(PATH, COMPACT, disk=disk, recovery_point=point)
+        found = read_all(again)
         assert found[: len(acknowledged)] == sorted(acknowledged.items()), f"{operation} {after}"
         assert len(found) <= len(acknowledged) + 1  # what was refused may have been written
+        assert again.log_end_offset == len(found), f"{operation} {after}"  # no offset is given twice
         after += 1
         if not spent:
             break
