@@ -6,9 +6,9 @@ A request goes to a broker by its address; a group or a transactional id has one
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraft.cli.clients import PATIENCE_S, first_address
 from kraft.cli.trouble import Trouble
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
 Address = tuple[str, int]
+Result = TypeVar("Result")
 
 METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
 
 _PAUSE_S: Final = 0.1
 _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
 
 
 class KeyType(IntEnum):
@@ -50,8 +52,20 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
     return request(first_address(bootstrap), METADATA, (9, 12), wanted)
 
 
-def coordinator(bootstrap: str, name: str, key_type: KeyType) -> Address:
-    """The broker that keeps the group or the transactional id; waits for one that takes over."""
+def at_coordinator(bootstrap: str, name: str, key_type: KeyType, work: Callable[[Address], Result]) -> Result:
+    """Do `work` at the broker that keeps the group or the transactional id; again where that broker is
+    not yet, or no longer, its coordinator: then it has done nothing."""
+    for _ in attempts(f"{name}: its coordinator was not found in time"):
+        address = _coordinator(bootstrap, name, key_type)
+        try:
+            return work(address)
+        except BrokerError as error:
+            if error.code not in _MOVING:
+                raise
+    raise AssertionError("attempts end by an error of their own")
+
+
+def _coordinator(bootstrap: str, name: str, key_type: KeyType) -> Address:
     wanted = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
         found = request(first_address(bootstrap), FIND_COORDINATOR, (1, 3), wanted)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from kraft.cli import completion, group_offsets
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import KeyType, coordinator, metadata, raise_for, request
+from kraft.cli.coordinators import Address, KeyType, at_coordinator, metadata, raise_for, request
 from kraft.cli.group_view import LATEST, Group, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
@@ -139,11 +140,14 @@ def delete(
 ) -> None:
     """Delete groups that nobody is in, with all that they have committed."""
     for group_id in group_ids:
-        address = coordinator(bootstrap, group_id, KeyType.GROUP)
-        (answer,) = request(address, DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
-        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
-        if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
-            raise Trouble(f"{group_id}: consumers are in the group; they must be stopped first")
-        raise_for(answer.error_code, group_id)
+        at_coordinator(bootstrap, group_id, KeyType.GROUP, partial(_delete, group_id))
         print(f"Deleted group {group_id}.")
+
+
+def _delete(group_id: str, address: Address) -> None:
+    (answer,) = request(address, DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+    if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
+        raise Trouble(f"{group_id}: consumers are in the group; they must be stopped first")
+    raise_for(answer.error_code, group_id)

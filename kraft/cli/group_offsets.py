@@ -17,7 +17,7 @@ import typer
 from kraft.cli import completion
 from kraft.cli import group_reset as reset
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import Address, KeyType, coordinator, raise_for, request
+from kraft.cli.coordinators import Address, KeyType, at_coordinator, raise_for, request
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
@@ -79,13 +79,12 @@ def reset_offsets(
         None if from_file is None else _from_file(from_file, group_id),
     ]
     rule = _the_one(rules)
-    address = coordinator(bootstrap, group_id, KeyType.GROUP)
-    offsets = committed(address, group_id)
+    offsets = at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: committed(address, group_id))
     partitions = _selected(bootstrap, rule, topic, offsets if all_topics else None)
     _refuse_active(bootstrap, group_id)
     plan = _plan(bootstrap, rule, partitions, offsets)
     if execute:
-        _commit(address, group_id, plan)
+        at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _commit(address, group_id, plan))
     if export:
         csv.writer(sys.stdout, lineterminator="\n").writerows((*place, new) for place, new in plan.items())
     else:
@@ -182,7 +181,12 @@ def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int])
 def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Forget what a group has committed for topics that none of its members reads."""
     partitions = partitions_of(bootstrap, reset.parse_selection(topic))
-    address = coordinator(bootstrap, group_id, KeyType.GROUP)
+    at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _delete(address, group_id, partitions))
+    for place in partitions:
+        print(f"Deleted the offset of {group_id} in {place.topic}-{place.partition}.")
+
+
+def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition]) -> None:
     wanted = {
         "group_id": group_id,
         "topics": _by_topic(partitions, lambda place: {"partition_index": place.partition}),
@@ -198,8 +202,6 @@ def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFA
                     f"{group_id}: the group reads {each_topic.name}; its consumers must be stopped first"
                 )
             raise_for(each.error_code, f"{group_id}: {each_topic.name}-{each.partition_index}")
-    for place in partitions:
-        print(f"Deleted the offset of {group_id} in {place.topic}-{place.partition}.")
 
 
 def _by_topic(

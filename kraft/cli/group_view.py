@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.groups.consumer_protocol import read_assignment
 from kraft.cli.clients import require_partitions
-from kraft.cli.coordinators import Address, KeyType, coordinator, metadata, raise_for, request
+from kraft.cli.coordinators import Address, KeyType, at_coordinator, metadata, raise_for, request
 from kraft.cli.trouble import Trouble
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.model import TopicPartition
@@ -68,7 +68,10 @@ def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
 
 def group_of(bootstrap: str, group_id: str) -> Group | None:
     """None where there is no such group."""
-    address = coordinator(bootstrap, group_id, KeyType.GROUP)
+    return at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _group_at(address, group_id))
+
+
+def _group_at(address: Address, group_id: str) -> Group | None:
     described = _consumer_group(address, group_id)
     if described is not None:
         members = tuple(

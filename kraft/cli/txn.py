@@ -12,7 +12,7 @@ import typer
 
 from kraft.cli import completion
 from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import Address, KeyType, attempts, coordinator, metadata, raise_for, request
+from kraft.cli.coordinators import Address, KeyType, at_coordinator, attempts, metadata, raise_for, request
 from kraft.cli.tables import show
 from kraft.cli.trouble import Trouble
 from metadata_quorum.errors import BrokerError, ErrorCode
@@ -52,7 +52,7 @@ def list_transactions(
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
-    found = _describe(coordinator(bootstrap, name, KeyType.TRANSACTION), name)
+    found = at_coordinator(bootstrap, name, KeyType.TRANSACTION, lambda address: _describe(address, name))
     open_s = "-"
     if found.transaction_state == "Ongoing":
         open_s = f"{max(0.0, time.time() - found.transaction_start_time_ms / 1000):.1f} s"
@@ -68,7 +68,11 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 @app.command()
 def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Abort what a transactional id has open, and fence its producer."""
-    address = coordinator(bootstrap, name, KeyType.TRANSACTION)
+    at_coordinator(bootstrap, name, KeyType.TRANSACTION, lambda address: _abort(address, name))
+    print(f"Nothing of {name} is open; its producer is fenced.")
+
+
+def _abort(address: Address, name: str) -> None:
     timeout_ms = _describe(address, name).transaction_timeout_ms  # as the producer asked for it
     wanted = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     for _ in attempts(f"{name}: the markers could not be written in time"):
@@ -77,7 +81,6 @@ def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
             break
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS:  # else it is being aborted
             raise BrokerError(code, name)
-    print(f"Nothing of {name} is open; its producer is fenced.")
 
 
 def _describe(address: Address, name: str) -> Message:
