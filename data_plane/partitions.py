@@ -28,7 +28,7 @@ from data_plane.found_logs import FoundLog, FoundLogs
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import LogConfig
-from data_plane.log.doubt import LogInDoubtError, has_disk_failed
+from data_plane.log.doubt import LogInDoubtError, disk_failure
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
 from data_plane.log.producers import DEFAULT_EXPIRATION_MS
@@ -96,7 +96,7 @@ class Partitions:
         rng: random.Random,
         now_ms: Callable[[], int],
         blocking: Blocking,
-        on_log_dir_failed: Callable[[LogDir, Exception], None] = lambda directory, error: None,
+        on_log_dir_failed: Callable[[LogDir, OSError], None] = lambda directory, error: None,
         directory_channel: DirectoryChannel | None = None,
         moves_quota: ReplicationQuota | None = None,
     ) -> None:
@@ -264,15 +264,16 @@ class Partitions:
         directory = self._dir_of.get(partition)
         if directory is None:
             return
-        if not partition.log.in_doubt or has_disk_failed(error):
+        if not partition.log.in_doubt or disk_failure(error) is not None:
             self.dir_error(directory, error)
         else:
             self.give_up(partition, "the log", error)
 
     def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
         """Whether it has failed: then it is offline now. Else only what was tried has come to nothing."""
-        if has_disk_failed(error):
-            self.fail_log_dir(directory, error)
+        failure = disk_failure(error)
+        if failure is not None:
+            self.fail_log_dir(directory, failure)
             return True
         tell(self._loop, f"work in {directory.path}", error)
         return False
@@ -288,7 +289,7 @@ class Partitions:
         self.moves.cancel(partition)
         bounded(self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def fail_log_dir(self, directory: LogDir, error: OSError | LogInDoubtError) -> None:
+    def fail_log_dir(self, directory: LogDir, error: OSError) -> None:
         """Take a directory offline: its partitions answer KAFKA_STORAGE_ERROR from now on."""
         if not directory.online:
             return

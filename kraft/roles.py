@@ -354,9 +354,9 @@ class BrokerRole:
             way=self._node.security.to_brokers,
         )
 
-    def _log_dir_failed(self, directory: LogDir, error: Exception) -> None:
+    def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
         if all(not each.online for each in self.partitions.log_dirs):
-            reason = f"every log directory has failed; the last was {directory.path}: {error}"
+            reason = f"every log directory has failed; the last was {directory.path}: {error.strerror}"
             self._node.fatal(FatalError(ExitCode.DISK_FAILED, reason))
         else:
             self.lifecycle.log_dir_failed(directory.directory_id)

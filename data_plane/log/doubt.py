@@ -42,10 +42,10 @@ def doubt(log: Doubtful, error: Exception) -> Exception:
     return made
 
 
-def has_disk_failed(error: OSError | LogInDoubtError) -> bool:
-    """Whether it was the disk that has stopped the change."""
+def disk_failure(error: OSError | LogInDoubtError) -> OSError | None:
+    """The disk's own error, where it was the disk that has stopped the change."""
     cause = error.__cause__ if isinstance(error, LogInDoubtError) else error
-    return isinstance(cause, OSError) and is_of_disk(cause)
+    return cause if isinstance(cause, OSError) and is_of_disk(cause) else None
 
 
 def check_certain(log: Doubtful) -> None:
