@@ -201,7 +201,7 @@ class OsDisk:
     def exists(self, path: str) -> bool:
         try:
             os.stat(path)
-        except FileNotFoundError:  # any other error does not say that nothing is there
+        except (FileNotFoundError, NotADirectoryError):  # no other error says that nothing is there
             return False
         return True
 

@@ -243,7 +243,8 @@ class Scenario:
         return [f"{self.driver.run('expire')} records"]
 
     def do_forget(self, topic: str) -> list[str]:
-        return [f"{self.driver.run('forget_topics', [topic])} records"]
+        forgetting = self.driver.table.begin_to_forget([topic])
+        return [f"{self.driver.run('forget_some', forgetting)} records"]
 
     def do_delete(self) -> list[str]:
         answer = self.driver.answer("delete", "g")

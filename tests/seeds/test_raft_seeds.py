@@ -21,7 +21,7 @@ from metadata_quorum.raft import following
 from metadata_quorum.raft.admission import Admission
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.log_matching import Matched, Mismatch, judge_append
-from metadata_quorum.raft.messages import Append
+from metadata_quorum.raft.messages import Append, LogEntry
 from metadata_quorum.raft.replication import Follower
 
 BLOCK = 25
@@ -88,9 +88,9 @@ def _without_fsync(self: SimFile, may_block: MayBlock) -> None:
     self._check("sync")
 
 
-def _believe_the_page_cache(self: RaftJournal) -> None:
-    if hasattr(self, "_file"):  # after a snapshot
-        _rewrite(self)
+def _believe_the_page_cache(self: RaftJournal, entries: list[LogEntry], commit: int) -> None:
+    if hasattr(self, "_durable_bytes"):  # after a snapshot
+        _rewrite(self, entries, commit)
         return
     self._file = self._disk.open(self._path)
     self._durable_bytes, self._durable_index = self._file.size(), self.last_index
