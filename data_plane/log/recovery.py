@@ -16,6 +16,8 @@
       machine has been booted since                            are lost one by one, and the replica does not
                                                                claim to be whole (log_dirs.py)
     - later segments that hold no byte                         removed
+    crash: the log ends before the recovery point              which tells of what was cut away since: every
+                                                               batch checked, all of it synced anew
     - a segment that does not end where the next one begins    as one whose last batch is damaged
     an empty last segment, beyond whose beginning the one      removed
     before goes on
@@ -142,6 +144,8 @@ def load(
         end = log_start_offset
         remove_snapshots(disk, directory, MAX_OFFSET, may_block)
         epochs.clear()
+    if end < recovery_point:
+        recovery_point = scanned_from
     recovery_point = min(recovery_point, end, _close_gap(segments, epochs))
     if not clean:  # the last one may have been cut without a sync
         recovery_point = min(recovery_point, segments.peekitem(-1)[0])
@@ -257,7 +261,12 @@ def _find_end(
             return end, end
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
-    return _recover(disk, segments, epochs, recovery_point, may_block, went_down=went_down)
+    end, scanned_from = _recover(disk, segments, epochs, recovery_point, may_block, went_down=went_down)
+    if end < recovery_point and scanned_from > segments.peekitem(0)[0]:
+        # It tells of records that are gone, cut away since perhaps: where, and what of it and of
+        # what was written behind it has reached the disk, nothing says. Nor is anything good dropped for it.
+        end, scanned_from = _recover(disk, segments, epochs, 0, may_block, went_down=False)
+    return end, scanned_from
 
 
 def _drop_abandoned(disk: Disk, segments: SortedDict[int, Segment], recovery_point: int | None) -> None:

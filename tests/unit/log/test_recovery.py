@@ -117,6 +117,39 @@ def test_segments_below_the_recovery_point_are_trusted(tmp_path):
 
 
 @pytest.mark.row("L7")
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_recovery_point_beyond_the_end_vouches_for_nothing(tmp_path, behind: bool):
+    """The machine died while records below it were cut away and others written: the newest segments are gone,
+    and in one that was below it half of a new batch lies over an old one."""
+    records = filled(tmp_path)
+    paths = sorted(tmp_path.glob("*.log"))
+    for path in paths[2 + behind :]:
+        path.unlink()
+    torn = paths[1]
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:-1] + b"?")
+    if behind:
+        with pytest.raises(LogCorruptError, match="the CRC does not match"):
+            open_log(tmp_path, SMALL, recovery_point=30)
+        return
+    log = open_log(tmp_path, SMALL, recovery_point=30)
+    assert read_all(log) == records[: log.log_end_offset]
+    assert paths[0].stat().st_size < log.size < paths[0].stat().st_size + len(whole)
+    assert log.recovery_point == 0, "all of it is synced anew"
+
+
+@pytest.mark.row("L7")
+def test_whole_segments_that_end_before_the_recovery_point_are_synced_anew(tmp_path):
+    records = filled(tmp_path)
+    for path in sorted(tmp_path.glob("*.log"))[3:]:
+        path.unlink()
+    log = open_log(tmp_path, SMALL, recovery_point=30)
+    assert len(log.segments) == 3
+    assert read_all(log) == records[: log.log_end_offset]
+    assert log.recovery_point == 0
+
+
+@pytest.mark.row("L7")
 def test_indexes_are_rebuilt(tmp_path):
     records = filled(tmp_path)
     for path in [*tmp_path.glob("*.index"), *tmp_path.glob("*.timeindex")]:
