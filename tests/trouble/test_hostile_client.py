@@ -31,7 +31,7 @@ from tests.trouble.nodes import NodeFiles
 from tests.trouble.traffic import QUIET
 from tests.wire_client import Wire
 
-pytestmark = pytest.mark.row("P7")
+pytestmark = pytest.mark.row("P7", "C9")
 
 SEED: Final = int(os.environ.get("KRAFT_SEED", "1"))
 CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, FETCH = 19, 3, 18, 17, 36, 1
