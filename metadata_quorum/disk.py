@@ -252,13 +252,18 @@ class OsDisk:
             return f.read()
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
-        temporary = path + ".tmp"
-        self.remove(temporary)
-        file = self.open(temporary, create=True)
-        try:
-            file.append([data])
-            file.sync(may_block)
-        finally:
-            file.close()
-        self.rename(temporary, path)
-        self.sync_dir(os.path.dirname(path) or ".", may_block)
+        write_in_steps(self, path, data, may_block)
+
+
+def write_in_steps(disk: Disk, path: str, data: Buffer, may_block: MayBlock) -> None:
+    """`Disk.write_atomic` by the disk's other operations."""
+    temporary = path + ".tmp"
+    disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append([data])
+        file.sync(may_block)
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_dir(os.path.dirname(path) or ".", may_block)

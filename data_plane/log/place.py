@@ -15,7 +15,7 @@ from __future__ import annotations
 from threading import RLock
 
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Buffer, Disk, File
+from metadata_quorum.disk import Buffer, Disk, File, write_in_steps
 
 
 class Place:
@@ -78,13 +78,4 @@ class Place:
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         """As the disk's, in steps that each find the directory where it lies then."""
-        temporary = path + ".tmp"
-        self.remove(temporary)
-        file = self.open(temporary, create=True)
-        try:
-            file.append([data])
-            file.sync(may_block)
-        finally:
-            file.close()
-        self.rename(temporary, path)
-        self.sync_dir(path.rpartition("/")[0] or ".", may_block)
+        write_in_steps(self, path, data, may_block)

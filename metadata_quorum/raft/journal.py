@@ -210,11 +210,6 @@ class RaftJournal:
         self._admitted = dict(peers)
         self._note(_pack_admitted(self._admitted))
 
-    @property
-    def is_safe(self) -> bool:
-        """Whether everything that a message may depend on is on the device."""
-        return not self._urgent
-
     def sync(self) -> None:
         """Put everything that was noted so far on the device, with one write and one fsync."""
         if not self._urgent:
