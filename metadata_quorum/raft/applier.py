@@ -36,6 +36,11 @@ _POSITION: Final = struct.Struct(">QQ")
 _REMEMBERED: Final = 1024
 """Entries whose hash is kept for comparison with the leader's."""
 _PUT_OFF_ENTRIES: Final = 100
+_DIVERGED: Final = (
+    "the entries up to {} came to something else here than at the leader. Voters of different builds decide"
+    " differently: run one build on all; where this quorum was begun by an earlier build of 0.1.0,"
+    " stop them and begin anew with empty directories (CHANGELOG.md). Where neither is so, this is a bug"
+)
 
 
 class Applier:
@@ -105,7 +110,7 @@ class Applier:
         """The leader applied up to `index` and has this hash; so must we, now or when we get there."""
         known = self._digests.get(index)
         if known is not None:
-            invariant(known == digest, "M3", ("applied history differs from the leader's at", index))
+            _must_agree(index, known, digest)
         elif index > self.index:
             self._expected = (index, digest)
 
@@ -200,7 +205,7 @@ class Applier:
             self._digests.popitem(last=False)
         if self._expected is not None and self._expected[0] <= index:
             if self._expected[0] == index:
-                invariant(self._expected[1] == digest, "M3", ("applied history differs at", index))
+                _must_agree(index, digest, self._expected[1])
             self._expected = None
 
     def _load(self) -> None:
@@ -221,6 +226,11 @@ class Applier:
             self._store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._adopt(snapshot, self._read(snapshot))
+
+
+def _must_agree(index: int, ours: int, the_leaders: int) -> None:
+    if ours != the_leaders:
+        raise InvariantViolation("M3", _DIVERGED.format(index))
 
 
 def _never_raising(what: str, step: Callable[[], T]) -> T:
