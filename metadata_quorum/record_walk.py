@@ -29,7 +29,9 @@ _VARLONG_BYTES: Final = 10
 _LONG: Final = (1 << 64) - 1
 _INT64_BYTES: Final = 8
 
-_FIRST_RUN: Final = 64
+_FIRST_RUN: Final = 512
+_GROWTH: Final = 8
+_TRIED_AGAIN_AFTER: Final = 64
 _LONGEST_RUN: Final = 4096
 _SPENT_AHEAD: Final = 256
 _RUN_PER_STEP: Final = 8
@@ -73,18 +75,22 @@ def survey(records: Records, count: int, spend: Spend) -> Survey:
     """Walk over them all. Raises CorruptBatchError where they are not whole, or not `count`. `spend` is told
     how many steps come next (a record or a header is one, in a run less); what it raises goes through."""
     try:
-        return _survey(records, count, spend)
+        if count < _WORTH_A_RUN:
+            spend(count)
+            pos, _, found, _ = _some(records, 0, 0, count, count, spend)
+        else:
+            pos, found = _many(records, count, spend)
     except IndexError:
         raise CorruptBatchError(f"the batch ends before its {count} records do") from None
+    if pos != len(records):
+        raise CorruptBatchError(f"{len(records) - pos} bytes left after {count} records")
+    return found
 
 
-def _survey(records: Records, count: int, spend: Spend) -> Survey:
+def _many(records: Records, count: int, spend: Spend) -> tuple[int, Survey]:
+    """And where they end."""
     pos = place = try_at = 0
-    if count < _WORTH_A_RUN:
-        spend(count)
-        pos, place, found, _ = _some(records, 0, 0, count, count, spend)
-    else:
-        found = Survey(*_NO_RUN[1:], all_keyed=True, in_order=True)
+    found = Survey(*_NO_RUN[1:], all_keyed=True, in_order=True)
     while place < count:
         stop = min(place + _SPENT_AHEAD, count)
         spend(stop - place)
@@ -101,11 +107,9 @@ def _survey(records: Records, count: int, spend: Spend) -> Survey:
             place += run
             if run < rows or run == 0:
                 shape = None
-                try_at = place if run else place + _FIRST_RUN
-            rows = min(2 * rows, _LONGEST_RUN)
-    if pos != len(records):
-        raise CorruptBatchError(f"{len(records) - pos} bytes left after {count} records")
-    return found
+                try_at = place if run else place + _TRIED_AGAIN_AFTER
+            rows = min(_GROWTH * rows, _LONGEST_RUN)
+    return pos, found
 
 
 def _both(one: Survey, other: Survey) -> Survey:
@@ -252,6 +256,7 @@ _MIDDLE_BYTES: Final = bytes(range(0x80, 0x100))
 _LAST_BYTES: Final = bytes(range(0x80))
 _FIRST_OF_POSITIVE: Final = bytes(range(0x80, 0x100, 2))
 _ONLY_OF_POSITIVE: Final = bytes(range(0, 0x80, 2))
+_DESCENDING: Final = _ONLY_OF_POSITIVE[::-1]
 
 # The varints of the offset deltas 0, 1, 2…, byte by byte:
 #   n < 2^6      2n
@@ -274,8 +279,11 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> 
     if shape.offset - shape.timestamp > _INT64_BYTES:
         return _NO_RUN  # `_extremes` has no room for it; nobody's clock gives such a time
     for at in _alike(records, before, shape):
-        rows = _prefix(records[begin + at : end : shape.size], bytes((records[before + at],)))
-        end = begin + rows * shape.size
+        column = records[begin + at : end : shape.size]
+        same = records[before + at : before + at + 1]
+        if column != same * rows:
+            rows = _prefix(column, same)
+            end = begin + rows * shape.size
     times = range(shape.timestamp, shape.offset)
     for at in times:
         rows = _prefix(records[begin + at : end : shape.size], _bytes_at(at, times))
@@ -337,13 +345,18 @@ def _extremes(columns: list[Records]) -> tuple[int, int]:
         only = _positive(bytes(column[0] for column in columns))
         return only, only
     if width == 1:
-        return min(columns[0]) >> 1, max(columns[0]) >> 1
+        return _first_in(columns[0], _ONLY_OF_POSITIVE) >> 1, _first_in(columns[0], _DESCENDING) >> 1
     packed = bytearray(rows * 8)
     for i, column in enumerate(columns):
         packed[i if sys.byteorder == "little" else 7 - i :: 8] = column
     numbers = memoryview(packed).cast("Q")
     least, greatest = (number.to_bytes(8, "little")[:width] for number in (min(numbers), max(numbers)))
     return _positive(least), _positive(greatest)
+
+
+def _first_in(column: Records, numbers: bytes) -> int:
+    """The first of the numbers that the column has: to look for one takes C next to no time."""
+    return next(number for number in numbers if number in column)
 
 
 def _positive(varint: bytes) -> int:

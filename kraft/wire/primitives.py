@@ -71,7 +71,10 @@ def read_string(buf: memoryview, pos: int) -> tuple[str | None, int]:
 
 
 def read_compact_string(buf: memoryview, pos: int) -> tuple[str | None, int]:
-    length, pos = read_uvarint(buf, pos)
+    length = buf[pos]
+    pos += 1
+    if length >= 0x80:
+        length, pos = read_uvarint(buf, pos - 1)
     return _text(buf, pos, length - 1)
 
 
@@ -93,7 +96,10 @@ def read_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
-    length, pos = read_uvarint(buf, pos)
+    length = buf[pos]
+    pos += 1
+    if length >= 0x80:
+        length, pos = read_uvarint(buf, pos - 1)
     return _plausible(buf, pos, length - 1)
 
 
@@ -151,6 +157,8 @@ def _tag_count(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: memoryview, pos: int) -> int:
+    if not buf[pos]:  # nearly always
+        return pos + 1
     count, pos = _tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
