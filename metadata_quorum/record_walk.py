@@ -90,35 +90,28 @@ def survey(records: Records, count: int, spend: Spend) -> Survey:
 def _many(records: Records, count: int, spend: Spend) -> tuple[int, Survey]:
     """And where they end."""
     pos = place = try_at = 0
-    found = Survey(*_NO_RUN[1:], all_keyed=True, in_order=True)
+    least, greatest = _NO_RUN[1:]
+    all_keyed = in_order = True
     while place < count:
         stop = min(place + _SPENT_AHEAD, count)
         spend(stop - place)
-        runs_from = try_at if found.in_order and count - place >= _WORTH_A_RUN else count
-        pos, place, walked, shape = _some(records, pos, place, stop, runs_from, spend)
-        found = _both(found, walked)
+        runs_from = try_at if in_order and count - place >= _WORTH_A_RUN else count
+        pos, place, found, shape = _some(records, pos, place, stop, runs_from, spend)
+        least, greatest = min(least, found.least_delta), max(greatest, found.greatest_delta)
+        all_keyed, in_order = all_keyed and found.all_keyed, in_order and found.in_order
         rows = _FIRST_RUN
         while shape is not None:
             rows = min(rows, count - place, (len(records) - pos) // shape.size)
-            run, least, greatest = _run(records, pos, rows, place, shape)
+            run, run_least, run_greatest = _run(records, pos, rows, place, shape)
             spend(run // _RUN_PER_STEP)
-            found = _both(found, Survey(least, greatest, all_keyed=True, in_order=True))
+            least, greatest = min(least, run_least), max(greatest, run_greatest)
             pos += run * shape.size
             place += run
-            if run < rows or run == 0:
+            if not run or run < rows or place == count:
                 shape = None
                 try_at = place if run else place + _TRIED_AGAIN_AFTER
             rows = min(_GROWTH * rows, _LONGEST_RUN)
-    return pos, found
-
-
-def _both(one: Survey, other: Survey) -> Survey:
-    return Survey(
-        min(one.least_delta, other.least_delta),
-        max(one.greatest_delta, other.greatest_delta),
-        one.all_keyed and other.all_keyed,
-        one.in_order and other.in_order,
-    )
+    return pos, Survey(least, greatest, all_keyed, in_order)
 
 
 def _some(  # noqa: C901, PLR0915 one loop: it is hot

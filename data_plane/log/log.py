@@ -29,7 +29,7 @@ from data_plane.log.producers import BatchMetadata
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
-from data_plane.log.validation import Batches, Checked, Origin, Writable
+from data_plane.log.validation import CLIENT, Batches, Checked, Origin, Writable
 from metadata_quorum.batch import (
     CONTROL_ABORT,
     LOG_OVERHEAD,
@@ -182,7 +182,7 @@ class Log:
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: Origin = CLIENT,
     ) -> AppendInfo:
         """Check what is not checked yet, give offsets and epoch in place, write. Raises BrokerError; then
         nothing was written. What has been checked shortly before may have been so under another config."""
@@ -191,7 +191,7 @@ class Log:
             records, batches = records
         else:
             records, batches = validation.check(records, config, now_ms, origin)
-        if origin is Origin.CLIENT:
+        if origin is CLIENT:
             repeated = self._judge_producer(batches[0][1])
             if repeated is not None:
                 return AppendInfo(

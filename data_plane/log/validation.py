@@ -99,6 +99,12 @@ class Origin(Enum):
     COORDINATOR = "coordinator"
 
 
+# For whatever every request passes: to look up a member of an enum takes Python 0.1 to 0.3 us.
+CLIENT: Final = Origin.CLIENT
+COORDINATOR: Final = Origin.COORDINATOR
+_LAST_CODEC: Final = int(Codec.ZSTD)
+
+
 class InvalidRecords(BrokerError):
     """What is in a batch is wrong, and none of it is appended. Without `record_errors`: as a whole."""
 
@@ -157,7 +163,7 @@ def check(
     batches = check_headers(records, config, now_ms, origin)
     codec = target_codec(config)
     opened: bytes | None = None
-    if origin is Origin.CLIENT:
+    if origin is CLIENT:
         position, header = batches[0]
         if header.size < len(records):
             records = memoryview(records)[: header.size]
@@ -165,7 +171,7 @@ def check(
         if codec is not None and codec != header.compression:
             effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
         newest = _check_records(opened, header, config, now_ms, effort, tp)
-        if newest != header.max_timestamp or header.timestamp_type:
+        if newest != header.max_timestamp or header.attributes & LOG_APPEND_TIME_FLAG:
             batches[0] = position, set_create_time(records, position, header, newest)
     if codec is None:
         return Checked(records, batches)
@@ -217,7 +223,7 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Ori
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "Record is corrupt: its CRC does not match")
         batches.append((position, header))
         position += size
-    if not batches or (origin is Origin.CLIENT and len(batches) > 1):
+    if not batches or (origin is CLIENT and len(batches) > 1):
         raise BrokerError(
             ErrorCode.INVALID_RECORD,
             f"A produce request must hold exactly one record batch per partition, not {len(batches)}",
@@ -244,7 +250,7 @@ def _batch_at(records: Writable, position: int, end: int, origin: Origin) -> Bat
             message = f"Record batches must have magic version 2, not {magic}"
             raise BrokerError(ErrorCode.INVALID_RECORD, message)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-    if origin is Origin.COORDINATOR or LOG_OVERHEAD < size <= left:
+    if origin is COORDINATOR or LOG_OVERHEAD < size <= left:
         message = f"Record batch claims {size} bytes, {left} are there, {BATCH_OVERHEAD} is the least"
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
     return None
@@ -255,7 +261,7 @@ def _check_header(header: BatchHeader, config: LogConfig, origin: Origin) -> Non
     count = header.record_count
     attributes = header.attributes
     codec = attributes & CODEC_MASK
-    if codec > Codec.ZSTD:
+    if codec > _LAST_CODEC:
         raise InvalidRecords(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {codec}")
     if (
         count > 0
@@ -263,7 +269,7 @@ def _check_header(header: BatchHeader, config: LogConfig, origin: Origin) -> Non
         and count * _LEAST_RECORD_BYTES
         <= (MAX_DECOMPRESSED_BYTES if codec else header.batch_length + LOG_OVERHEAD - BATCH_OVERHEAD)
         and (
-            origin is Origin.COORDINATOR
+            origin is COORDINATOR
             or (
                 header.base_offset == 0
                 and not attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG)
@@ -304,8 +310,8 @@ def _opened(
     records: Writable, position: int, header: BatchHeader, config: LogConfig, effort: Effort
 ) -> bytes:
     """The records' bytes as they were before they were compressed."""
-    body = memoryview(records)[position + BATCH_OVERHEAD : position + header.size]
-    if not header.compression:
+    body = memoryview(records)[position + BATCH_OVERHEAD : position + LOG_OVERHEAD + header.batch_length]
+    if not header.attributes & CODEC_MASK:
         return bytes(body)
     most = min(_MAX_EXPANSION * max(config.max_message_bytes, _LEAST_MESSAGE_BYTES), MAX_DECOMPRESSED_BYTES)
     allowed = effort.left * _OPENED_BYTES_PER_STEP

@@ -20,10 +20,10 @@ from data_plane.delayed_produce import await_replication
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
     AT_ONCE_STEPS,
+    CLIENT,
     Checked,
     Effort,
     InvalidRecords,
-    Origin,
     TakesLong,
     check,
 )
@@ -136,7 +136,7 @@ class _Produce:
             try:
                 records, partition = self._of_leader(wanted)
                 config = partition.log.config
-                checked = check(records, config, now_ms, Origin.CLIENT, effort, partition.tp)
+                checked = check(records, config, now_ms, CLIENT, effort, partition.tp)
                 done.append((partition, checked, config))
             except BrokerError as error:
                 done.append(error)
@@ -153,7 +153,7 @@ class _Produce:
             async with self._node.long_checks:
                 now_ms = self._node.now_ms()
                 config = partition.log.config
-                job = partial(check, records, config, now_ms, Origin.CLIENT, None, partition.tp)
+                job = partial(check, records, config, now_ms, CLIENT, None, partition.tp)
                 try:
                     checked = await self._node.loop.run_in_executor(None, job)
                     self._checked.append((partition, checked, config))
