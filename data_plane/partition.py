@@ -38,7 +38,7 @@ from data_plane.replica import (
 )
 from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
@@ -274,7 +274,7 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if len(leader.maximal_isr) < leader.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return ErrorCode.NONE
+        return NO_ERROR
 
     # --- leader: followers --------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ class Partitions:
         quota = moves_quota or ReplicationQuota()
         self.moves = ReplicaMoves(self, blocking, loop, now_ms, rng, quota)
         self._chosen_dirs: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
-        self._by_name: dict[TopicPartition, Partition] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
         self._dir_of: dict[Partition, LogDir] = {}
         self._found = FoundLogs(rng, self.fail_log_dir)
@@ -134,10 +134,10 @@ class Partitions:
 
     def get(self, topic: str, partition: int) -> Partition:
         """Raises UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
-        tp = TopicPartition(topic, partition)
-        found = self._by_name.get(tp)
+        found = self._by_name.get((topic, partition))
         if found is not None:
             return found
+        tp = TopicPartition(topic, partition)
         reason = self._found.why_offline(tp)
         if reason is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason)

@@ -17,12 +17,14 @@ made the number rise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from sortedcontainers import SortedKeyList
 
 from data_plane.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.errors import ErrorCode
+
+_NOT_YET: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 class Wait:
@@ -113,7 +115,7 @@ class JointWait:
     def add(self, waits: OffsetWaits, offset: int) -> None:
         """Wait for `offset` too; its outcome takes the next place in the list."""
         place = len(self.outcomes)
-        self.outcomes.append(ErrorCode.REQUEST_TIMED_OUT)
+        self.outcomes.append(_NOT_YET)
         self._open[place] = waits.add(offset, lambda outcome: self._told(place, outcome))
 
     def settle(self, outcome: ErrorCode) -> None:

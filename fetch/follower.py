@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Final
 
 from fetch.messages import FetchedPartition, LogBounds
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import NO_ERROR, ErrorCode
 from metadata_quorum.model import NO_EPOCH
 
 
@@ -51,7 +51,7 @@ class Step(Enum):
 
 def next_step(answer: FetchedPartition) -> Step:
     """The step that an answer asks for."""
-    if answer.error == ErrorCode.NONE:
+    if answer.error == NO_ERROR:
         return Step.APPEND if answer.diverging_epoch is None else Step.CUT
     if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Step.FIND_BOUNDS

@@ -18,7 +18,7 @@ from data_plane.partition import Partition
 from data_plane.quotas.replication import ReplicationQuota
 from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import FetchSession, PartitionSource, SessionPartition
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
 
 
 class Reading:
@@ -143,7 +143,7 @@ def _read_partition(
         wanted.topic_id,
         replica.tp.topic,
         wanted.partition,
-        ErrorCode.NONE,
+        NO_ERROR,
         replica.high_watermark,
         stable,
         replica.log.log_start_offset,
@@ -161,7 +161,7 @@ def _elsewhere(wanted: SessionPartition, replica: Partition, nearer: int) -> Fet
         wanted.topic_id,
         replica.tp.topic,
         wanted.partition,
-        ErrorCode.NONE,
+        NO_ERROR,
         replica.high_watermark,
         replica.last_stable_offset,
         replica.log.log_start_offset,

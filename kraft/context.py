@@ -180,7 +180,8 @@ class RequestContext:
 
     def framed(self, body: Buffers) -> Buffers:
         """The whole reply to this request around the buffers of its body."""
-        prefix = response_prefix(self.api_key, self.version, self.correlation_id, sum(map(len, body)))
-        if len(body) == 1 and len(body[0]) < JOIN_BELOW_BYTES:
+        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        prefix = response_prefix(self.api_key, self.version, self.correlation_id, size)
+        if len(body) == 1 and size < JOIN_BELOW_BYTES:
             return (prefix + body[0],)
         return (prefix, *body)

@@ -300,7 +300,8 @@ class Log:
 
         What may fail of itself (a file to open, a marker to read) comes before the write.
         """
-        check_certain(self)
+        if self.in_doubt:
+            check_certain(self)
         last_header = batches[-1][1]
         next_offset = offsets[-1] + last_header.last_offset_delta + 1
         active = self._active
@@ -334,7 +335,7 @@ class Log:
         """Markers of transactions, by the position of their batch. What aborts are noted in is opened."""
         markers: dict[int, Record] | None = None
         for position, header in batches:
-            if not header.is_control or header.producer_id < 0:
+            if header.producer_id < 0 or not header.is_control:
                 continue
             inside = decode_batch(records, position)
             if inside:  # compaction may have left a control batch empty

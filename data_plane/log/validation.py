@@ -165,7 +165,7 @@ def check(
     opened: bytes | None = None
     if origin is CLIENT:
         position, header = batches[0]
-        if header.size < len(records):
+        if LOG_OVERHEAD + header.batch_length < len(records):
             records = memoryview(records)[: header.size]
         opened = _opened(records, position, header, config, effort)
         if codec is not None and codec != header.compression:

@@ -27,7 +27,7 @@ from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.supervision import awaited, settle, tell
 
 FETCH_SESSION: Final = "fetch_session"
@@ -197,7 +197,7 @@ def _written(
 ) -> Buffers:
     hints: dict[int, LeaderHint] = {}
     for place, each in enumerate(response.partitions):
-        if each.error is not ErrorCode.NONE:
+        if each.error is not NO_ERROR:
             each.error = replicas.error_of_absence(
                 node, each.error, each.topic, each.topic_id, each.partition
             )

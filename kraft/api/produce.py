@@ -46,7 +46,7 @@ from kraft.wire.fast_produce import (
 )
 from metadata_quorum.batch import codec_of, is_transactional
 from metadata_quorum.compression import Codec
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.supervision import awaited, settle
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
@@ -272,8 +272,8 @@ class _Produce:
         return self.reply()
 
     def reply(self) -> Buffers:
-        hints = [result.current_leader for result in self._results]
-        endpoints = replicas.endpoints_of(self._node, self._ctx.listener, hints) if any(hints) else ()
+        hints = [result.current_leader for result in self._results if result.current_leader]
+        endpoints = replicas.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
         throttle_time_ms = 0 if self._ctx.work is None else produced(self._node, self._ctx)
         body = write_produce_response(
             self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints
@@ -300,7 +300,7 @@ class _Produce:
 
     def _reply_with(self, outcomes: list[ErrorCode]) -> Buffers:
         for place, code in zip(self._places, outcomes, strict=True):
-            if code is not ErrorCode.NONE:
+            if code is not NO_ERROR:
                 self._results[place] = self._failed(self._results[place], code, "")
         return self.reply()
 
@@ -314,7 +314,7 @@ class _Produce:
         open_places = {place for place, _ in waiting}
 
         def on_flushed(place: int, outcome: ErrorCode) -> None:
-            if outcome is not ErrorCode.NONE:
+            if outcome is not NO_ERROR:
                 self._results[place] = self._failed(self._results[place], outcome, "")
             open_places.discard(place)
             if not open_places:

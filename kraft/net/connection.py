@@ -339,9 +339,10 @@ class Pipeline:
         """Whether no request is queued or running."""
         return not self.queued and not self._slots
 
-    def enqueue(self, frame: memoryview) -> None:
-        """A frame has come in whole; the account has counted it already."""
-        self.queued.append(frame)
+    def enqueue(self, frames: Iterable[memoryview]) -> None:
+        """Frames have come in whole; the account has counted them already. What cutting them raises goes
+        through, behind those that were whole."""
+        self.queued.extend(frames)
 
     def next_frame(self) -> tuple[memoryview, Slot] | None:
         """The next request that may be started now, with the slot for its reply."""

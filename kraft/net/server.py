@@ -365,8 +365,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._is_stranger and self.peer.authenticated:
             self._let_in()
         try:
-            for frame in self._reader.received(nbytes):
-                self._pipeline.enqueue(frame)
+            self._pipeline.enqueue(self._reader.received(nbytes))
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return

@@ -53,7 +53,7 @@ from kraft.wire.primitives import (
     tagged_field,
     uvarint,
 )
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.errors import NO_ERROR, ErrorCode
 from metadata_quorum.model import NO_EPOCH, ZERO_UUID
 
 __all__ = [  # with the shapes of a fetch, for readers above that know only the wire
@@ -228,7 +228,7 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
     response = FetchResponse()
     if version >= 7:
         _, error, response.session_id = _TOP_V7.unpack_from(body, 0)
-        response.error = ErrorCode(error)
+        response.error = ErrorCode(error) if error else NO_ERROR
         pos = _TOP_V7.size
     else:
         INT32.unpack_from(body, 0)
@@ -286,7 +286,7 @@ def _read_partition(
         topic_id,
         name,
         index,
-        ErrorCode(error),
+        ErrorCode(error) if error else NO_ERROR,
         high_watermark,
         stable,
         start,

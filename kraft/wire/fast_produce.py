@@ -66,6 +66,8 @@ _PARTITION_V5: Final = struct.Struct(
     "q"  # log_append_time_ms
     "q"  # log_start_offset
 )
+_NO_TROUBLE: Final = b"\x01\x00\x00"
+"""No record errors, no message, no tagged fields: compact."""
 _LEADER: Final = struct.Struct(
     ">i"  # leader_id
     "i"  # leader_epoch
@@ -185,8 +187,7 @@ def write_produce_response(
     endpoints: Iterable[NodeEndpoint] = (),
 ) -> bytes:
     """Partitions of one topic must follow each other."""
-    by_id = version >= FIRST_WITH_IDS
-    topics = [list(group) for _, group in groupby(partitions, key=lambda p: p.topic_id if by_id else p.topic)]
+    topics = _by_topic(version, partitions)
     if version < FIRST_FLEXIBLE:
         return _write_classic(version, topics, throttle_time_ms)
     out = bytearray(compact_array_length(len(topics)))
@@ -202,6 +203,9 @@ def write_produce_response(
                 each.log_append_time_ms,
                 each.log_start_offset,
             )
+            if not (each.record_errors or each.error_message is not None or each.current_leader):
+                out += _NO_TROUBLE
+                continue
             out += compact_array_length(len(each.record_errors))
             for index, message in each.record_errors:
                 out += INT32.pack(index) + compact_string(message) + b"\x00"
@@ -213,7 +217,14 @@ def write_produce_response(
     return bytes(out)
 
 
-def _write_classic(version: int, topics: list[list[ProducedPartition]], throttle_time_ms: int) -> bytes:
+def _by_topic(version: int, partitions: Sequence[ProducedPartition]) -> list[Sequence[ProducedPartition]]:
+    if len(partitions) == 1:
+        return [partitions]
+    by_id = version >= FIRST_WITH_IDS
+    return [list(group) for _, group in groupby(partitions, key=lambda p: p.topic_id if by_id else p.topic)]
+
+
+def _write_classic(version: int, topics: list[Sequence[ProducedPartition]], throttle_time_ms: int) -> bytes:
     out = bytearray(array_length(len(topics)))
     for topic in topics:
         out += string(topic[0].topic)

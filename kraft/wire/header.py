@@ -94,6 +94,7 @@ def request_is_flexible(api_key: int, version: int) -> bool:
     return is_flexible(api_key, min(max(version, known[0]), known[-1]))
 
 
+@lru_cache(maxsize=1024)
 def response_is_flexible(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and request_is_flexible(api_key, version)
 

@@ -71,10 +71,9 @@ def read_string(buf: memoryview, pos: int) -> tuple[str | None, int]:
 
 
 def read_compact_string(buf: memoryview, pos: int) -> tuple[str | None, int]:
-    length = buf[pos]
-    pos += 1
-    if length >= 0x80:
-        length, pos = read_uvarint(buf, pos - 1)
+    if not buf[pos]:
+        return None, pos + 1
+    length, pos = read_uvarint(buf, pos)
     return _text(buf, pos, length - 1)
 
 
@@ -92,21 +91,17 @@ def _text(buf: memoryview, pos: int, length: int) -> tuple[str | None, int]:
 def read_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
     """-1 for null. A length that cannot fit into what is left is refused before anyone loops."""
     (length,) = INT32.unpack_from(buf, pos)
-    return _plausible(buf, pos + 4, length)
-
-
-def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
-    length = buf[pos]
-    pos += 1
-    if length >= 0x80:
-        length, pos = read_uvarint(buf, pos - 1)
-    return _plausible(buf, pos, length - 1)
-
-
-def _plausible(buf: memoryview, pos: int, length: int) -> tuple[int, int]:
+    pos += INT32.size
     if not -1 <= length <= len(buf) - pos:
         raise ValueError("an array that cannot fit")
     return length, pos
+
+
+def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
+    count, pos = read_uvarint(buf, pos)
+    if count > len(buf) - pos + 1:
+        raise ValueError("an array that cannot fit")
+    return count - 1, pos
 
 
 def check_count(count: int, most: int) -> None:

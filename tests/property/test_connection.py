@@ -183,7 +183,7 @@ class PipelineMachine(RuleBasedStateMachine):
         frame = bytearray(size)
         frame[0], frame[1] = kind, self.enqueued % 256
         self.account.take(size)
-        self.pipeline.enqueue(memoryview(frame))
+        self.pipeline.enqueue((memoryview(frame),))
         self.enqueued += 1
         self._start_what_may()
 
