@@ -273,7 +273,7 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> 
         return _NO_RUN  # `_extremes` has no room for it; nobody's clock gives such a time
     for at in _alike(records, before, shape):
         column = records[begin + at : end : shape.size]
-        same = records[before + at : before + at + 1]
+        same = bytes((records[before + at],))
         if column != same * rows:
             rows = _prefix(column, same)
             end = begin + rows * shape.size
