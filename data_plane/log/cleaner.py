@@ -25,7 +25,7 @@ Way of the data: data_plane/cleaning.py chooses the log -> here -> log -> recove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -35,7 +35,7 @@ from typing import Final, TypeVar
 from data_plane.log import aborted as txn_index
 from data_plane.log import files
 from data_plane.log.aborted import AbortedTransaction
-from data_plane.log.compaction import LastBatch, Pass, Transactions, newest_records
+from data_plane.log.compaction import Newest, Pass, Transactions, newest_records, note_newest
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_timestamp
 from metadata_quorum.batch import BatchHeader, Buffer, CorruptBatchError, read_header
@@ -116,14 +116,15 @@ class CleanWork:
     config: LogConfig
     dirt: Dirt
     now_ms: int
-    producers: Mapping[int, LastBatch]
+    live_producers: Collection[int]
     aborted: Sequence[AbortedTransaction] = ()
     max_map_bytes: int = DEFAULT_MAP_BYTES
     replacements: list[Replacement] = field(default_factory=list)
     cleaned_to: int = 0
     """The first offset that is dirty now."""
-    last_removed_marker: int = -1
-    """A snapshot from before it may tell of a transaction whose end the log does not show any more."""
+    last_removed: int = -1
+    """A snapshot from before it may tell of a transaction whose end, or of a producer whose newest batch the
+    log does not show any more."""
     cancelled: bool = False
     replacing: bool = False
     """The new segments are the log's, or on their way to be: they are not to be discarded."""
@@ -132,20 +133,21 @@ class CleanWork:
     def run(self, may_block: MayBlock) -> None:
         """Read and write; on return the new segments are durable under their `.swap` names, unless the work
         was cancelled. Raises OSError, and UncleanableError; then `discard` what has been made."""
-        latest, self.cleaned_to = self._newest_offsets()
+        latest, newest, self.cleaned_to = self._newest_offsets()
         cleaning = Pass(
             latest,
             self.cleaned_to,
             self.now_ms,
             self.config.delete_retention_ms,
-            self.producers,
+            self.live_producers,
+            newest,
             Transactions(self.aborted),
         )
         sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
         end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
             self._rewrite(group, group_end, cleaning, may_block)
-        self.last_removed_marker = max(cleaning.removed_markers, default=-1)
+        self.last_removed = max(cleaning.removed, default=-1)
         for replacement in self.replacements:
             replacement.new.rename_indexes(files.SWAP)
             self._sync_names(may_block)
@@ -179,13 +181,16 @@ class CleanWork:
             replacement.new.let_go()
         self._sync_names(may_block)
 
-    def _newest_offsets(self) -> tuple[dict[bytes, int], int]:
-        """Key -> newest offset over the dirty part, as far as memory allows; and how far that was."""
+    def _newest_offsets(self) -> tuple[dict[bytes, int], dict[int, Newest], int]:
+        """Key -> newest offset over the dirty part, as far as memory allows; producers' newest batches; and
+        how far that was."""
         latest: dict[bytes, int] = {}
+        newest: dict[int, Newest] = {}
         used = 0
         transactions = Transactions(self.aborted)
         for segment in self.dirt.segments:
             for data, header in batches_of(segment):
+                note_newest(newest, header)
                 look = partial(newest_records, transactions, data, header, self.dirt.first_dirty)
                 for record in _opened(segment, header, look):
                     if record.key is None:
@@ -194,8 +199,8 @@ class CleanWork:
                         used += _MAP_ENTRY_BYTES + len(record.key)
                     latest[record.key] = record.offset
                 if used > self.max_map_bytes:
-                    return latest, header.next_offset
-        return latest, self.dirt.end
+                    return latest, newest, header.next_offset
+        return latest, newest, self.dirt.end
 
     def _rewrite(self, group: list[Segment], end: int, cleaning: Pass, may_block: MayBlock) -> None:
         base = group[0].base_offset

@@ -8,8 +8,9 @@
                                            that pass writes the delete horizon into the batch (KIP-534)
     of an aborted transaction              at once
     a transaction's marker                 as a tombstone, once no record of its transaction is left
-    the last batch of a live producer      never; where its records go, the empty batch stays, so
-                                           that its sequence numbers can be told from the log alone
+    the newest data batch and the newest   never while the producer is live, or an older batch of it
+    marker of a producer                   stays: a start that reads the log must not find an older
+                                           state than there was. Of the data the empty batch will do
 
 Offsets never change: a batch keeps its base and its last offset, a batch without records goes whole,
 and readers step over the gaps.
@@ -19,7 +20,7 @@ Pure: bytes and numbers in, bytes out. Way of the data: cleaner.py -> here, batc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -75,11 +76,26 @@ class Transactions:
         return Outcome.KEEP
 
 
-class LastBatch(NamedTuple):
-    """Where a live producer's newest data lies (-1: only its markers are left), and its epoch."""
+class Newest(NamedTuple):
+    """A producer's epoch, and the last offsets of the batches that its state follows from (-1: none)."""
 
-    last_offset: int
     epoch: int
+    data: int
+    marker: int
+
+
+def note_newest(newest: dict[int, Newest], header: BatchHeader) -> None:
+    """Take in the next batch, as ProducerStateManager does."""
+    if header.producer_id < 0:
+        return
+    known = newest.get(header.producer_id) or Newest(header.producer_epoch, -1, -1)
+    if header.producer_epoch > known.epoch:
+        known = Newest(header.producer_epoch, -1, known.marker)
+    if not header.is_control and header.producer_epoch == known.epoch:
+        known = known._replace(data=header.last_offset)
+    elif header.is_control and header.record_count:
+        known = known._replace(marker=header.last_offset)
+    newest[header.producer_id] = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,37 +108,52 @@ class Pass:
     """Batches that reach it or lie behind it stay as they are."""
     now_ms: int
     delete_retention_ms: int
-    producers: Mapping[int, LastBatch]
+    live: Collection[int]
+    """Producers that the log knows."""
+    newest: Mapping[int, Newest]
+    """Of all producers, below `end`."""
     transactions: Transactions
     needed_markers: set[int] = field(default_factory=set)
     """Offsets of markers that still stand for records of theirs."""
-    removed_markers: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    """Last offsets of batches that the state of producers followed from."""
+    _staying: set[int] = field(default_factory=set)
+    """Producers of whom a batch stays."""
 
     def clean(self, data: Buffer, header: BatchHeader) -> Buffer | None:
         """What becomes of one whole batch: itself, a smaller one, or None."""
         if header.last_offset >= self.end:
             return data
+        cleaned = self._cleaned(data, header)
+        if header.producer_id >= 0 and cleaned is not None:
+            self._staying.add(header.producer_id)
+        return cleaned
+
+    def _cleaned(self, data: Buffer, header: BatchHeader) -> Buffer | None:
         records = decode_batch(data)
+        needed = self._is_newest(header) and (
+            header.producer_id in self.live or header.producer_id in self._staying
+        )
         outcome = self.transactions.judge(header, records[0] if header.is_control and records else None)
         if outcome is Outcome.MARKER_NEEDED:
             self.needed_markers.add(header.last_offset)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         due = horizon is not None and horizon <= self.now_ms
         if header.is_control:
-            kept = [] if outcome is Outcome.MARKER_SPENT and due else records
+            kept = [] if outcome is Outcome.MARKER_SPENT and due and not needed else records
             awaits_horizon = outcome is Outcome.MARKER_SPENT and horizon is None
         elif outcome is Outcome.ABORTED:
             kept, awaits_horizon = [], False
         else:
             kept = [record for record in records if self._stays(record, due)]
             awaits_horizon = horizon is None and any(record.value is None for record in kept)
-        if header.is_control and records and not kept:
-            self.removed_markers.add(header.last_offset)
+        if not kept and not needed and (self._is_newest(header) or (header.is_control and records)):
+            self.removed.add(header.last_offset)
         if awaits_horizon:
             horizon = self.now_ms + self.delete_retention_ms
         elif len(kept) == len(records) > 0:
             return data
-        if not kept and not self._is_last_of_producer(header):
+        if not kept and not needed:
             return None
         return _rewritten(header, kept, horizon if kept else None)
 
@@ -135,13 +166,11 @@ class Pass:
             return False
         return record.value is not None or not horizon_due
 
-    def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        last = self.producers.get(header.producer_id)
-        if last is None:
+    def _is_newest(self, header: BatchHeader) -> bool:
+        newest = self.newest.get(header.producer_id)
+        if newest is None:
             return False
-        if last.last_offset >= 0:
-            return not header.is_control and header.last_offset == last.last_offset
-        return header.is_control and header.producer_epoch == last.epoch
+        return header.last_offset == (newest.marker if header.is_control else newest.data)
 
 
 def newest_records(

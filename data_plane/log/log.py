@@ -19,7 +19,6 @@ from sortedcontainers import SortedDict
 
 from data_plane.log import checkpoints, files, recovery, retention, validation
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
-from data_plane.log.compaction import LastBatch
 from data_plane.log.config import LogConfig
 from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
@@ -527,9 +526,7 @@ class Log:
         self.aborted.truncate_from_end(offset, self._active.base_offset)
         if self.epochs.dirty:  # and it stays so until a flush has made the file durable
             self._write_epochs()
-        recovery.rebuild_producers(
-            self.disk, self.directory, self.producers, self._segments, self.log_start_offset, offset, CUT
-        )
+        recovery.rebuild_producers(self.disk, self.directory, self.producers, self._segments, offset, CUT)
 
     def _write_epochs(self) -> None:
         """Without waiting for the device: a flush makes it durable."""
@@ -601,17 +598,13 @@ class Log:
 
     def plan_cleaning(self, dirt: Dirt, now_ms: int, max_map_bytes: int = DEFAULT_MAP_BYTES) -> CleanWork:
         """The work for an executor; then `replace`, `sync_dir` in the executor, `finish_replacing`."""
-        producers = {
-            producer_id: LastBatch(state.batches[-1].last_offset if state.batches else -1, state.epoch)
-            for producer_id, state in self.producers.states.items()
-        }
         self._cleaning = CleanWork(
             self.disk,
             self.directory,
             self.config,
             dirt,
             now_ms,
-            producers,
+            frozenset(self.producers.states),
             tuple(self.aborted.entries),
             max_map_bytes,
         )
@@ -640,7 +633,7 @@ class Log:
                 self._schedule_deletion(segment, due_ms)
             self._segments[first.base_offset] = replacement.new
             self.aborted.replaced(first.base_offset, replacement.end, replacement.aborted)
-        recovery.remove_snapshots(self.disk, self.directory, work.last_removed_marker, CUT)
+        recovery.remove_snapshots(self.disk, self.directory, work.last_removed, CUT)
         self.cleaned_to = work.cleaned_to
         return True
 

@@ -161,7 +161,6 @@ def load(
         directory,
         producers,
         segments,
-        log_start_offset,
         end,
         may_block,
         aborted=aborted,
@@ -461,7 +460,7 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 
 
 def remove_snapshots(disk: Disk, directory: str, up_to: int, may_block: MayBlock) -> None:
-    """They hold no longer: the log begins anew, or compaction has taken markers up to there."""
+    """They hold no longer: the log begins anew, or compaction has taken batches up to there."""
     if up_to < 0:
         return
     for offset in _offsets(disk, directory, files.SNAPSHOT, may_block):
@@ -483,25 +482,25 @@ def rebuild_producers(
     directory: str,
     producers: ProducerStateManager,
     segments: SortedDict[int, Segment],
-    log_start_offset: int,
     end: int,
     may_block: MayBlock,
     *,
     aborted: AbortedTransactions | None = None,
     told_from: int | None = None,
 ) -> None:
-    """Bring `producers` to the state after `end`: the newest usable snapshot, then the log.
+    """Bring `producers` to the state after `end`: the newest usable snapshot, then the log: all of
+    it, also what lies below its start offset, for so did who wrote it.
 
     With `aborted`, abort markers from `told_from` on are told to it: the snapshot is one before them.
     """
-    start = log_start_offset
+    start = segments.peekitem(0)[0]
     producers.reset(start)
     newest = end if told_from is None else told_from
     for offset in reversed(_offsets(disk, directory, files.SNAPSHOT, may_block)):
         path = files.path_of(directory, offset, files.SNAPSHOT)
         if newest < offset <= end:
             continue
-        if segments.peekitem(0)[0] <= offset <= end:
+        if start <= offset <= end:
             try:
                 producers.reset(offset, decode_snapshot(disk.read_bytes(path, may_block)))
                 start = offset
