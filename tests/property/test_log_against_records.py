@@ -44,14 +44,29 @@ class Written:
     base: int
     records: tuple[tuple[bytes, bytes | None], ...]
     epoch: int
+    time: int
     producer: int = -1
+    producer_epoch: int = -1
     sequence: int = -1
-    transactional: bool = False
     commits: bool | None = None
+    coordinator_epoch: int = -1
 
     @property
     def last(self) -> int:
         return self.base + max(len(self.records), 1) - 1
+
+
+@dataclass
+class Known:
+    """What a log must know of a producer, and the offsets of the batches that say so."""
+
+    epoch: int
+    last_sequence: int = -1
+    coordinator_epoch: int = -1
+    last_time: int = -1
+    data: int = -1
+    marker: int = -1
+    opened: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,7 @@ class History:
         self.point = 0  # the recovery point that a checkpoint would have
         self.values = 0
         self.replicated = 0
+        self.expired: set[int] = set()  # a restart may know them still, but nothing else of them than was
         self.cut_unsynced = False  # then a loss of power may bring back what was cut
         self.story: list[str] = []
         self.log = self.open()
@@ -120,10 +136,10 @@ class History:
         getattr(self, move.what)(*move.numbers)
 
     def write(self, count: int, key: int, time: int, producer: int) -> None:
-        sequence = -1
+        sequence = producer_epoch = -1
         if producer >= 0:
-            known = [b for b in self.batches if b.producer == producer and b.sequence >= 0]
-            sequence = known[-1].sequence + len(known[-1].records) if known else 0
+            known = self.known().get(producer, Known(0))
+            sequence, producer_epoch = known.last_sequence + 1, known.epoch
             state = self.log.producers.states.get(producer)
             if sequence and state is not None and not state.batches:
                 return  # all but a marker is deleted: such a producer is refused, and begins a new epoch
@@ -132,14 +148,15 @@ class History:
             self.values += 1
             empty = count % 7 == 0 and producer < 0
             records.append((KEYS[(key + i) % len(KEYS)], None if empty else b"%d" % self.values + b"." * 20))
+        time = NOW_MS + time % 1_000
         data = encode_batch(
-            [Record(-1, NOW_MS + time % 1_000, key, value) for key, value in records],
-            producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence,
+            [Record(-1, time, key, value) for key, value in records],
+            producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence,
             transactional=producer >= 0,
         )  # fmt: skip
         info = self.log.append_as_leader(bytearray(data), leader_epoch=self.epoch, now_ms=self.now_ms)
         assert info.first_offset == self.end
-        self.wrote(Written(self.end, tuple(records), self.epoch, producer, sequence, producer >= 0))
+        self.wrote(Written(self.end, tuple(records), self.epoch, time, producer, producer_epoch, sequence))
 
     def wrote(self, batch: Written) -> None:
         self.batches.append(batch)
@@ -151,23 +168,27 @@ class History:
     def transact(self, count: int, key: int, time: int, producer: int) -> None:
         self.write(count, key, time, PRODUCERS[producer % len(PRODUCERS)])
 
-    def end_some(self, which: int, commit: int, *_: int) -> None:
+    def end_some(self, which: int, commit: int, bump: int, _: int) -> None:
         opened = sorted(self.opened())
         if not opened:
             return
         producer = opened[which % len(opened)]
+        written = Written(
+            self.end, (), self.epoch, self.now_ms, producer, self.known()[producer].epoch + bump % 2,
+            commits=bool(commit % 2), coordinator_epoch=self.epoch,
+        )  # fmt: skip
         marker = encode_end_txn_marker(
             commit=bool(commit % 2),
-            coordinator_epoch=1,
+            coordinator_epoch=written.coordinator_epoch,
             producer_id=producer,
-            producer_epoch=0,
+            producer_epoch=written.producer_epoch,
             timestamp=self.now_ms,
         )
         self.log.append_as_leader(
             bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=Origin.COORDINATOR
         )
         self.story[-1] += f" {producer} {'commits' if commit % 2 else 'aborts'}"
-        self.wrote(Written(self.end, (), self.epoch, producer, commits=bool(commit % 2)))
+        self.wrote(written)
 
     def roll(self, *_: int) -> None:
         self.log.roll(self.now_ms)
@@ -227,7 +248,9 @@ class History:
         self.log.assign_epoch(self.epoch)
 
     def expire(self, *_: int) -> None:
+        before = set(self.log.producers.states)
         self.log.producers.expire(self.now_ms, 10_000)
+        self.expired |= before - set(self.log.producers.states)
 
     def flush(self, *_: int) -> None:
         work = self.log.prepare_flush()
@@ -275,15 +298,30 @@ class History:
 
     # --- what must hold
 
+    def known(self) -> dict[int, Known]:
+        """What follows of each producer from all that was written."""
+        producers: dict[int, Known] = {}
+        for batch in self.batches:
+            if batch.producer < 0:
+                continue
+            known = producers.setdefault(batch.producer, Known(batch.producer_epoch))
+            if batch.producer_epoch > known.epoch:
+                known.epoch, known.last_sequence, known.data = batch.producer_epoch, -1, -1
+            known.last_time = batch.time
+            if batch.commits is not None:
+                known.coordinator_epoch, known.marker, known.opened = (
+                    batch.coordinator_epoch,
+                    batch.base,
+                    None,
+                )
+            else:
+                known.last_sequence, known.data = batch.sequence + len(batch.records) - 1, batch.last
+                known.opened = batch.base if known.opened is None else known.opened
+        return producers
+
     def opened(self) -> dict[int, int]:
         """Open transactions: producer, first offset."""
-        opened: dict[int, int] = {}
-        for batch in self.batches:
-            if batch.commits is not None:
-                opened.pop(batch.producer, None)
-            elif batch.transactional:
-                opened.setdefault(batch.producer, batch.base)
-        return opened
+        return {p: known.opened for p, known in self.known().items() if known.opened is not None}
 
     def committed(self, stable: int) -> list[Shown]:
         shown: list[Shown] = []
@@ -293,7 +331,7 @@ class History:
             if batch.commits is not None:
                 ended = pending.pop(batch.producer, [])
                 shown += ended if batch.commits else []
-            elif batch.transactional:
+            elif batch.producer >= 0:
                 pending.setdefault(batch.producer, []).extend(records)
             else:
                 shown += records
@@ -304,9 +342,9 @@ class History:
         assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
         opened = self.opened()
         unstable = log.first_unstable_offset(self.end)
-        if all(first >= self.start for first in opened.values()):
-            assert unstable == min(opened.values(), default=None)
-        elif unstable is not None:  # of deleted records a restart does not know any more
+        if all(first >= log.segments[0].base_offset for first in opened.values()):
+            assert unstable == min((max(first, self.start) for first in opened.values()), default=None)
+        elif unstable is not None:  # of deleted segments a restart may not know any more
             assert unstable >= self.start
         stable = self.end if unstable is None else unstable
         for start in {self.start, (self.start + stable) // 2, max(stable - 1, self.start)}:
@@ -326,11 +364,29 @@ class History:
         self.check_times()
 
     def check_producers(self) -> None:
-        for producer in PRODUCERS:
-            data = [b for b in self.batches if b.producer == producer and b.sequence >= 0]
+        """Nothing else than was written, and all of it whose segment is there."""
+        written = self.known()
+        first = self.log.segments[0].base_offset
+        assert self.log.producers.states.keys() <= written.keys()
+        for producer, known in written.items():
             state = self.log.producers.states.get(producer)
-            if data and data[-1].base >= self.start and state is not None and state.batches:
-                assert state.last_sequence == data[-1].sequence + len(data[-1].records) - 1
+            there = self.end if producer in self.expired else first  # what is below may be forgotten
+            if state is None:
+                assert max(known.data, known.marker) < there, f"producer {producer} is forgotten"
+                continue
+            assert state.epoch == known.epoch
+            if state.batches or known.data >= there:
+                assert state.last_sequence == known.last_sequence
+            if state.coordinator_epoch >= 0 or known.marker >= there:
+                assert state.coordinator_epoch == known.coordinator_epoch
+            if max(known.data, known.marker) >= there:
+                assert state.last_timestamp == known.last_time
+            opened = state.current_txn_first_offset
+            if known.opened is None:
+                assert opened is None
+            elif known.opened >= first:  # what nobody reads any more may be compacted away
+                assert opened is not None
+                assert max(opened, self.start) == max(known.opened, self.start)
 
     def check_times(self) -> None:
         """Against all records that are there, committed or not."""
@@ -381,7 +437,9 @@ def play(config: LogConfig, moves: list[Move]) -> tuple[list[str], AssertionErro
     except (LogCorruptError, Beyond):  # good batches behind lost ones: the replica stays offline, and says so
         return history.story, None
     except Exception as e:  # noqa: BLE001 - whatever goes wrong is to be made smaller
-        return history.story, AssertionError(f"{type(e).__name__}: {e}")
+        error = AssertionError(f"{type(e).__name__}: {e}")
+        error.__cause__ = e
+        return history.story, error
     return history.story, None
 
 

@@ -171,6 +171,72 @@ def test_a_producers_last_batch_stays_though_empty(tmp_path):
     assert open_log(tmp_path, COMPACT).producers.states[7].last_sequence == 0
 
 
+def two_batches_of_a_producer(directory: Path) -> Log:
+    """In two segments, with a snapshot between them; a newer value lies behind the second."""
+    log = open_log(directory, COMPACT)
+    put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    log.roll(NOW_MS)
+    put(log, (b"b", b"1"), producer_id=7, producer_epoch=0, base_sequence=1)
+    put(log, (b"b", b"2"), (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    return log
+
+
+def test_a_producer_whose_records_were_deleted_does_not_come_back_older_than_it_was(tmp_path):
+    log = two_batches_of_a_producer(tmp_path)
+    log.advance_log_start(2)
+    for _ in range(2):
+        log.close()
+        log = open_log(tmp_path, COMPACT, log_start_offset=2, recovery_point=1)
+        assert log.producers.states[7].last_sequence == 1
+        clean(log)
+
+
+def test_a_forgotten_producers_newest_batch_stays_as_long_as_an_older_one(tmp_path):
+    log = two_batches_of_a_producer(tmp_path)
+    log.producers.states.clear()  # expired
+    clean(log)
+    log.close()
+    log = open_log(tmp_path, COMPACT)
+    assert log.producers.states[7].last_sequence == 1
+    log.producers.states.clear()
+    put(log, (b"a", b"2"), (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    clean(log)
+    log.close()
+    assert 7 not in open_log(tmp_path, COMPACT).producers.states
+
+
+def test_an_old_snapshot_does_not_tell_of_a_producer_whose_newest_batch_is_gone(tmp_path):
+    log = two_batches_of_a_producer(tmp_path)
+    put(log, (b"a", b"2"), (b"fill", b"x" * 300))
+    log.roll(NOW_MS)
+    log.producers.states.clear()  # expired
+    clean(log)
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        if int(path.stem) > 1:
+            path.unlink()
+    assert 7 not in open_log(tmp_path, COMPACT, clean=True).producers.states
+
+
+def test_a_live_producers_newest_marker_stays(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    marker(log, 7, commit=True, producer_epoch=1)
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2000):
+        put(log, (b"a", b"2"), (b"fill", b"x" * 300))
+        log.roll(NOW_MS)
+        clean(log, now_ms=now_ms)
+    before = log.producers.states[7]
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    after = open_log(tmp_path, COMPACT).producers.states[7]
+    assert (after.epoch, after.coordinator_epoch, after.last_sequence) == (1, 1, -1)
+    assert after == before
+
+
 def test_an_emptied_batch_keeps_its_producers_age(tmp_path):
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
@@ -235,10 +301,14 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     assert put(log, (b"a", b"4")) == 3
 
 
-def marker(log: Log, producer_id: int, *, commit: bool) -> None:
+def marker(log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0) -> None:
     data = bytearray(
         encode_end_txn_marker(
-            commit=commit, coordinator_epoch=1, producer_id=producer_id, producer_epoch=0, timestamp=NOW_MS
+            commit=commit,
+            coordinator_epoch=1,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=NOW_MS,
         )
     )
     log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
