@@ -244,7 +244,7 @@ def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callabl
 def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     plan.say("the clients stop, and read everything once more")
     workload.stop()
-    return workload.final_phase(FINAL_PATIENCE_S).missing
+    return workload.final_phase(FINAL_PATIENCE_S, is_lossy=plan.scenario.is_lossy).missing
 
 
 def _judge(plan: Plan, healing: Healing, expectations: Sequence[Expectation]) -> Verdict:

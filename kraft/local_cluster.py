@@ -316,8 +316,17 @@ class LocalCluster:
         self._forget([self.nodes[node_id]])
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: the node is silent, its connections stay open."""
+        """SIGSTOP: the node is silent when this returns, its connections stay open.
+
+        A thread may stop later than the signal comes back: it is in a system call, or waits for a core. And
+        only a process that sleeps as a whole is ended by the system when its owner dies (see _background).
+        """
         self._signal(node_id, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_PATIENCE_S
+        while (process := self.node(node_id).process()) is not None and not _has_stopped(process):
+            if time.monotonic() > deadline:
+                raise FatalError(ExitCode.USAGE, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s")
+            time.sleep(POLL_S)
 
     def resume(self, node_id: int) -> None:
         """SIGCONT."""
@@ -435,6 +444,15 @@ class LocalCluster:
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+def _has_stopped(process: psutil.Process) -> bool:
+    """Every thread of it, where the system tells."""
+    try:
+        threads = [psutil.Process(each.id) for each in process.threads()] if psutil.LINUX else [process]
+        return all(each.status() == psutil.STATUS_STOPPED for each in threads)
+    except psutil.NoSuchProcess:  # one of them has just ended
+        return False
 
 
 def _write_private(path: Path, text: str) -> None:

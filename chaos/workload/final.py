@@ -7,16 +7,37 @@ has reached its bound; a client that gets nowhere for a while is replaced, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from chaos.workload.generator import AssignStep
 from chaos.workload.journal import Now
+from chaos.workload.statistics import Statistics
+from chaos.workload.topics import ALL, TopicSpec
 from chaos.workload.worker import Worker
 
 POLL_S: Final = 0.5
 FRESH_CLIENT_NS: Final = 10 * 10**9
 ASK_AGAIN_NS: Final = 10**9
+
+
+def bounds_of(topics: Sequence[TopicSpec], statistics: Statistics, *, is_lossy: bool) -> dict[str, int]:
+    """How far every key must be read, wherever it seems to end: what was polled is there for good, at
+    acks=all also what was acknowledged; but what an unfinished transaction has written may be aborted.
+
+    Where losses are what a run is about, a log may end for good before what was acknowledged in it: then each
+    is read to its end, and the checker says what is not there."""
+    bounds = {key: 0 for each in topics for key in each.keys}
+    if is_lossy:
+        return bounds
+    written = [each for each in topics if not each.transactional]
+    safe = {key for each in written if each.acks == ALL for key in each.keys}
+    for key, offset in statistics.highest_polled().items():
+        bounds[key] = max(bounds[key], offset + 1)
+    for key, offset in statistics.highest_acked().items():
+        if key in safe:
+            bounds[key] = max(bounds[key], offset + 1)
+    return bounds
 
 
 def read_all(worker: Worker, at_least: Mapping[str, int], deadline_ns: int, now_ns: Now) -> dict[str, int]:

@@ -23,13 +23,13 @@ from chaos.history import Operation
 from chaos.workload.copier import Copier, copy_the_rest
 from chaos.workload.crew import Employer, hire
 from chaos.workload.discard import Discarded
-from chaos.workload.final import read_all
+from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import Mix
 from chaos.workload.journal import Now, Record
 from chaos.workload.producer import GRACE_S
 from chaos.workload.settle import SETTLE_S, settle
 from chaos.workload.statistics import Statistics
-from chaos.workload.topics import ALL, TopicSpec
+from chaos.workload.topics import TopicSpec
 from chaos.workload.transactional import PATIENCE_S
 from chaos.workload.worker import Worker
 
@@ -126,13 +126,13 @@ class Workload:
         calls_s = CALLS_OF_A_TRANSACTION * PATIENCE_S if self.transactional_ids else 0.0
         _results(self._running, self._pace.delivery_timeout_s + GRACE_S + calls_s + STOP_MARGIN_S)
 
-    def final_phase(self, patience_s: float = 60.0, readers: int = 2) -> FinalRead:
+    def final_phase(self, patience_s: float = 60.0, readers: int = 2, *, is_lossy: bool = False) -> FinalRead:
         """After `stop`: what is left is copied, open transactions end, and everything is read from the
-        beginning, by so many of the clients."""
+        beginning, by so many of the clients. `is_lossy`: logs may end before what was acknowledged."""
         self._finish_transactions(patience_s)
         start_ns = self._now_ns()
         deadline_ns = start_ns + int(patience_s * 1e9)
-        bounds = self._bounds()
+        bounds = bounds_of(self._topics, self.statistics, is_lossy=is_lossy)
         reading = [
             self._pool.submit(read_all, each, bounds, deadline_ns, self._now_ns)
             for each in self._final_readers[:readers]
@@ -172,19 +172,6 @@ class Workload:
             ]
             _results(copying, patience_s + CALLS_OF_A_TRANSACTION * PATIENCE_S + STOP_MARGIN_S)
         settle(self._bootstrap, keys, journal, settle_s)
-
-    def _bounds(self) -> dict[str, int]:
-        """How far every key must be read: what was polled is there for good, at acks=all also what was
-        acknowledged; but what an unfinished transaction has written may be aborted."""
-        written = [each for each in self._topics if not each.transactional]
-        safe = {key for each in written if each.acks == ALL for key in each.keys}
-        bounds = {key: 0 for each in self._topics for key in each.keys}
-        for key, offset in self.statistics.highest_polled().items():
-            bounds[key] = max(bounds[key], offset + 1)
-        for key, offset in self.statistics.highest_acked().items():
-            if key in safe:
-                bounds[key] = max(bounds[key], offset + 1)
-        return bounds
 
 
 def _results(futures: Sequence[Future[Result]], patience_s: float) -> list[Result]:

@@ -112,6 +112,32 @@ def test_what_runs_beside_the_nodes_ends_with_the_cluster(tmp_path):
     assert LocalCluster.attach(tmp_path).companions == {}
 
 
+def test_a_paused_node_is_silent_at_once(tmp_path):
+    """All of its threads: one that is in a system call stops later than the signal comes back."""
+    cluster = LocalCluster.create(tmp_path, nodes=1)
+    syncing = (
+        "import os, threading\n"
+        "def sync(n):\n"
+        "    fd = os.open(str(n), os.O_CREAT | os.O_WRONLY)\n"
+        "    while True: os.pwrite(fd, bytes(4096), 0); os.fsync(fd)\n"
+        "for n in range(4): threading.Thread(target=sync, args=(n,)).start()\n"
+        "print('go', flush=True)"
+    )
+    command = [sys.executable, "-c", syncing]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None
+        try:
+            assert busy.stdout.readline() == b"go\n"
+            cluster.node(1).began(busy.pid)
+            for _ in range(20):
+                cluster.pause(1)
+                states = {psutil.Process(each.id).status() for each in psutil.Process(busy.pid).threads()}
+                assert states == {psutil.STATUS_STOPPED}
+                cluster.resume(1)
+        finally:
+            busy.kill()
+
+
 def test_properties_can_be_added_to_and_are_checked(tmp_path):
     cluster = LocalCluster.create(tmp_path, nodes=1, port=20_000)
     cluster.configure(1, {"num.partitions": "7"})

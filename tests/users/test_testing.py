@@ -100,11 +100,12 @@ def test_endless(kraft_cluster):
         try:
             wait_until((tmp_path / "ready").exists, "the test runs")
             directory = wait_until((tmp_path / "ready").read_text, "it says where")
-            nodes = [node.process() for node in LocalCluster.attach(Path(directory)).nodes.values()]
-            assert [node.status() == psutil.STATUS_STOPPED for node in nodes if node] == [False, True, False]
+            nodes = LocalCluster.attach(Path(directory)).nodes.values()
+            alive = [process for node in nodes if (process := node.process())]
+            assert [each.status() == psutil.STATUS_STOPPED for each in alive] == [False, True, False]
         finally:
             run.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(node.is_running() for node in nodes if node), "its nodes are gone")
+    wait_until(lambda: not any(node.process() for node in nodes), "its nodes are gone")
 
 
 def test_loading_the_plugin_imports_nothing_of_kraft() -> None:

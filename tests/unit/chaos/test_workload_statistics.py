@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chaos.history import MicroOperation, Operation, Outcome, Poll, Send
+from chaos.workload import TopicSpec
+from chaos.workload.final import bounds_of
 from chaos.workload.statistics import Statistics
 
 MS = 1_000_000
@@ -50,3 +52,12 @@ def test_outcomes_acks_and_latencies_are_those_of_the_window(statistics: Statist
 def test_how_far_each_key_is_known_to_reach(statistics: Statistics):
     assert statistics.highest_acked() == {"one-0": 1, "one-1": 0, "all-0": 9}
     assert statistics.highest_polled() == {"one-0": 1}
+
+
+def test_the_final_read_goes_on_to_what_is_there_for_good_or_where_losses_are_meant_to_the_end(
+    statistics: Statistics,
+):
+    """An unclean election leaves a log that may end, for good, before what was acknowledged in it."""
+    topics = (TopicSpec("one", acks=1), TopicSpec("all", partitions=1))
+    assert bounds_of(topics, statistics, is_lossy=False) == {"one-0": 2, "one-1": 0, "all-0": 10}
+    assert bounds_of(topics, statistics, is_lossy=True) == {"one-0": 0, "one-1": 0, "all-0": 0}
