@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
-HANG_S: Final = 300.0
+HANG_S: Final = 600.0
 """What a run may take beyond its faults: the bounds of healing and of the final read, several times over."""
 
 

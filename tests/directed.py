@@ -33,9 +33,11 @@ from kraft.cluster_state import METADATA, METADATA_VERSION, ask
 from kraft.local_cluster import HOST
 from tests.waiting import wait_until
 
-CLIENTS: Final = 3
-WRITER, OTHER_WRITER, READER = range(CLIENTS)
-DELIVERY_TIMEOUT_S: Final = 2.0
+CLIENTS: Final = 4
+WRITER, OTHER_WRITER, HASTY_WRITER, READER = range(CLIENTS)
+DELIVERY_TIMEOUT_S: Final = 60.0
+HASTY_S: Final = 4.0
+"""For what is sent in vain: only to a leader that has answered before."""
 FINAL_PATIENCE_S: Final = 60
 SETTLE_S: Final = 5.0
 """For markers: no transaction is left open here."""
@@ -61,8 +63,9 @@ class Stage:
         nothing: Iterator[Step] = iter(())
         mode = self._mode
         writing = Writing(mode.acks, mode.idempotent, mode.transactional)
+        patience_s = HASTY_S if number == HASTY_WRITER else DELIVERY_TIMEOUT_S
         making = Making(
-            lambda: SendingClient(bootstrap, writing, DELIVERY_TIMEOUT_S, self._now_ns),
+            lambda: SendingClient(bootstrap, writing, patience_s, self._now_ns),
             lambda: ReadingClient(bootstrap),
             lambda instance_id: ReadingClient(bootstrap, "nobody", instance_id),
         )
@@ -137,6 +140,7 @@ class Stage:
         deadline_ns = self._now_ns() + FINAL_PATIENCE_S * 10**9
         missing = read_all(reader, {self.key: 0}, deadline_ns, self._now_ns)
         assert missing == {}
+        print(*self.operations, sep="\n")  # pytest shows it where something fails
         return check(History(Header({self._topic: self._mode}), self.operations))
 
     # --- the cluster --------------------------------------------------------------------------
@@ -176,7 +180,7 @@ def stage(
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap(), "log_level": 0})
     config = {"min.insync.replicas": str(min_insync)}
     wanted = NewTopic(topic, 1, replica_assignment=[list(replicas)], config=config)
-    admin.create_topics([wanted])[topic].result(30)
+    admin.create_topics([wanted])[topic].result(60)
     made = Stage(cluster, topic, mode)
     for node in cluster.nodes:
         made.wait_for_isr(lambda isr: isr == set(replicas), seen_by=node)

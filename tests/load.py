@@ -122,7 +122,7 @@ class Load:
 
     def _end(self, reader: object, number: int) -> int:
         partition = TopicPartition(self._topic, number)
-        return int(reader.get_watermark_offsets(partition, timeout=10)[1])  # type: ignore[attr-defined]
+        return int(reader.get_watermark_offsets(partition, timeout=60)[1])  # type: ignore[attr-defined]
 
     def _last(self, number: int) -> int:
         return max((offset for partition, offset in self.acked if partition == number), default=-1)

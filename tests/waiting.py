@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
+"""What a busy machine may make of seconds; whoever waits in vain waits this long."""
 POLL_S: Final = 0.02
 
 Value = TypeVar("Value")

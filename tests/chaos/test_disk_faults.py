@@ -36,7 +36,7 @@ def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[
 def new_topic(cluster: LocalCluster, name: str, partitions: int = 1, **config: str) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     settings = {"min.insync.replicas": "2", **{key.replace("_", "."): value for key, value in config.items()}}
-    admin.create_topics([NewTopic(name, partitions, 3, config=settings)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 3, config=settings)])[name].result(60)
     all_in_sync(cluster, name)
     return name
 

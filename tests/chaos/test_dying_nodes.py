@@ -40,21 +40,21 @@ def admin(cluster: LocalCluster) -> AdminClient:
 
 def new_topic(admin: AdminClient, name: str, **config: str) -> str:
     settings = {"min.insync.replicas": "2", **{key.replace("_", "."): v for key, v in config.items()}}
-    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=settings)])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=settings)])[name].result(60)
     wait_until(lambda: sizes_of_isrs(admin, name) == {3}, f"{name} is there")
     return name
 
 
 def sizes_of_isrs(admin: AdminClient, topic: str) -> set[int]:
     try:
-        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
     except KafkaException:
         return set()
     return {len(partition.isrs) if partition.leader >= 0 else 0 for partition in partitions}
 
 
 def leaders(admin: AdminClient, topic: str) -> set[int]:
-    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    found = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
     return {partition.leader for partition in found}
 
 
@@ -65,7 +65,6 @@ def active_controller(cluster: LocalCluster) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_many_kills_lose_nothing(cluster: LocalCluster, admin: AdminClient, idempotent: bool) -> None:
     """Two of three nodes may be down at a time, and one dies while another comes back."""
@@ -173,7 +172,7 @@ def test_a_paused_leader_is_replaced_and_finds_its_place_when_it_wakes(
         victim = active_controller(cluster)
         others = [node.client_port for node in cluster.nodes.values() if node.id != victim]
         bootstrap = ",".join(f"{HOST}:{port}" for port in others)
-        led = {p.id for p in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        led = {p.id for p in admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
                if p.leader == victim}  # fmt: skip
         with Load(cluster.bootstrap, topic, PARTITIONS) as load:
             load.wait_for_acks()
@@ -197,13 +196,13 @@ def test_with_too_few_replicas_no_write_is_acknowledged(
     with running_cluster(tmp_path, free_ports(15)) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         topic = new_topic(admin, "few")
-        partition = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
+        partition = admin.list_topics(topic, timeout=60).topics[topic].partitions[0]
         send(cluster.bootstrap, topic, [{"value": b"before", "partition": 0}], acks="all")
         for victim in partition.replicas[1:]:
             cluster.kill(victim)
 
         def isr() -> list[int]:
-            return list(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+            return list(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)
 
         wait_until(lambda: len(isr()) == 1, "the dead have left the ISR")
         with pytest.raises(KafkaException) as refused:

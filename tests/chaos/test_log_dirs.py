@@ -45,7 +45,7 @@ def cluster(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> Iterator[
 def new_topic(cluster: LocalCluster, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     config = {"min.insync.replicas": "2"}
-    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=config)])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 3, config=config)])[name].result(60)
     all_in_sync(cluster, name)
     return name
 

@@ -17,7 +17,7 @@ from chaos.live.cluster import ChaosCluster
 from chaos.live.planted import PLANTS
 from chaos.workload.producer import CLIENT_SETTINGS
 from kraft.local_cluster import HOST
-from tests.directed import OTHER_WRITER, WRITER, Stage, stage
+from tests.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Stage, stage
 from tests.waiting import wait_until
 
 
@@ -40,18 +40,18 @@ def calm(on: Stage) -> None:
 
 
 def leader_dies_unheard(on: Stage) -> None:
-    """The leader is the only one to have a record, and dies."""
-    on.send(0)
+    """The leader is the only one to have a record, and dies; another takes its place in the log."""
+    on.send(0, by=HASTY_WRITER)
     on.poll(50, until=0)
     on.cluster.links.cut(1, 2)
     on.cluster.links.cut(1, 3)
-    on.send(1)
+    on.send(1, by=HASTY_WRITER)
     on.poll(8, until=1)
     on.cluster.kill(1)
     on.cluster.links.heal_all()
     on.wait_for_leader(lambda leader: leader in (2, 3), seen_by=2)
     on.cluster.start_node(1)
-    on.send(2)
+    assert on.send(2) == "ok"
 
 
 def ack_is_lost(on: Stage) -> None:

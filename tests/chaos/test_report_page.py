@@ -65,7 +65,7 @@ def shown(browser: str, page: Path, profile: Path) -> str:
         "--virtual-time-budget=2000",
     ]
     command = [browser, *flags, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 def said(page: str, name: str) -> str:

@@ -24,7 +24,7 @@ def complete(*words: str) -> list[str]:
     }
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[0] = 'kraft'; from kraft.__main__ import main; main()"],
-        env=os.environ | asked, capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | asked, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.stderr == ""
     return done.stdout.split()

@@ -24,7 +24,7 @@ KRAFT = (sys.executable, "-m", "kraft")
 
 def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def test_up_prints_one_line_and_ctrl_c_stops_all(tmp_path, port):
         nodes = running(tmp_path)
         assert nodes.keys() == {1, 2, 3}
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
         assert process.stdout.read() == ""
         assert running(tmp_path) == {}
         assert not any(node.is_running() for node in nodes.values())
@@ -81,7 +81,7 @@ def test_nodes_die_with_a_killed_up(tmp_path, port):
         nodes = running(tmp_path)
         assert len(nodes) == 3
         process.kill()
-        psutil.wait_procs(list(nodes.values()), timeout=60)
+        psutil.wait_procs(list(nodes.values()), timeout=180)
         assert running(tmp_path) == {}
 
 
@@ -111,7 +111,7 @@ def test_one_node_at_a_time(tmp_path, port):
         assert unknown.stderr == "kraft: there is no node 9; the nodes are 1, 2, 3\n"
 
         assert kraft("down", *where).returncode == 0
-        assert process.wait(60) == 0  # nothing left to watch
+        assert process.wait(180) == 0  # nothing left to watch
 
 
 @pytest.mark.row("U1")
@@ -150,7 +150,7 @@ def test_one_node_by_its_own_properties(tmp_path, port):
             assert second.returncode in (ExitCode.PORT_IN_USE, ExitCode.LOG_DIR_UNUSABLE)
             assert "Traceback" not in second.stderr
             node.terminate()
-            assert node.wait(60) == 0
+            assert node.wait(180) == 0
         finally:
             node.kill()
 

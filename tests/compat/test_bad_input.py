@@ -25,7 +25,7 @@ from metadata_quorum.errors import ErrorCode
 from tests.examples import examples
 
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 def recorded_frames() -> Iterator[bytes]:

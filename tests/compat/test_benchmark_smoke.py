@@ -10,19 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LIMIT_S = 360
-"""It takes about 40 s alone on two cores."""
-
 
 @pytest.mark.long
-@pytest.mark.timeout(LIMIT_S + 30)
 def test_quick_run_measures_every_workload(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--quick", "--results", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ from tests.compat.test_transactions import committed
 from tests.kafka_tools import JVM
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2")]
 
 CLI = "org.apache.kafka.connect.cli."
 CONNECT_PATIENCE_S = 120.0

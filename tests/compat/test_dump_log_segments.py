@@ -28,7 +28,7 @@ DUMPED = (".log", ".index", ".timeindex", ".snapshot")
 def run_tool(jars: Path, directory: Path, *command: str) -> list[str]:
     """A tool's standard output, run beside the files so that it prints bare names."""
     java = ("java", "-cp", f"{jars}/*", *command)
-    done = subprocess.run(java, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(java, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

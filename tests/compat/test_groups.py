@@ -18,7 +18,7 @@ Partition = tuple[str, int]
 
 def create_topic(bootstrap: str, name: str, partitions: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(60)
 
 
 def produce(bootstrap: str, topic: str, each: int, partitions: int = 3) -> None:
@@ -92,7 +92,7 @@ def read(member: Consumer, count: int) -> list[tuple[int, int]]:
 
 def committed(member: Consumer, topic: str, partitions: int = 3) -> list[int]:
     asked = [TopicPartition(topic, number) for number in range(partitions)]
-    return [p.offset for p in member.committed(asked, timeout=30)]
+    return [p.offset for p in member.committed(asked, timeout=60)]
 
 
 @pytest.mark.row("G1", "G2")
@@ -183,7 +183,7 @@ def test_offsets_and_group_survive_the_death_of_their_coordinator(
     with consumer(bootstrap, "g-survives", topic, session_timeout_ms=30_000) as member:
         read(member, 60)
         member.commit(asynchronous=False)
-        dead = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(30).coordinator.id
+        dead = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(60).coordinator.id
         assert dead is not None
         cluster.kill(dead)
         try:
@@ -191,7 +191,7 @@ def test_offsets_and_group_survive_the_death_of_their_coordinator(
             assert committed(member, topic) == [20, 20, 19]
             # A client of its own: librdkafka's admin remembers coordinators, the dead one too.
             admin = AdminClient({"bootstrap.servers": bootstrap})
-            group = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(30)
+            group = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(60)
             assert group.coordinator.id != dead
             assert len(group.members) == 1
         finally:

@@ -48,7 +48,7 @@ def describe(admin: AdminClient, topic: str):
 def test_create_describe_and_delete(bootstrap: str, admin: AdminClient) -> None:
     new = NewTopic("short-lived", 3, 2, config={"retention.ms": "1234"})
     admin.create_topics([new], validate_only=True)["short-lived"].result()
-    assert "short-lived" not in admin.list_topics(timeout=10).topics
+    assert "short-lived" not in admin.list_topics(timeout=60).topics
     admin.create_topics([new])["short-lived"].result()
     assert refused(admin.create_topics([new])["short-lived"]).code() == KafkaError.TOPIC_ALREADY_EXISTS
     found = describe(admin, "short-lived")
@@ -101,7 +101,7 @@ def test_partitions_grow(bootstrap: str, admin: AdminClient, make_topic: MakeTop
     topic = make_topic(1)
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
     wait_until(
-        lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4, "four are there"
+        lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4, "four are there"
     )
     (report,) = send(bootstrap, topic, [{"value": "v", "partition": 3}])
     assert (report.partition(), report.offset()) == (3, 0)

@@ -43,7 +43,7 @@ def test_offsets_for_times_then_seek(bootstrap: str, make_topic: MakeTopic) -> N
             (5_000, 2),
             (5_001, OFFSET_END),
         ):
-            (found,) = reader.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=30)
+            (found,) = reader.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=60)
             assert found.offset == offset, timestamp
         reader.assign([TopicPartition(topic, 0, 0)])
         poll(reader, 1)
@@ -77,7 +77,7 @@ def test_watermarks_and_resets(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     send(bootstrap, topic, ({"value": str(n)} for n in range(5)))
     with consumer(bootstrap, auto_offset_reset="latest") as reader:
-        assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 5)
+        assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60) == (0, 5)
         reader.assign([TopicPartition(topic, 0, OFFSET_END)])
         wait_until(lambda: reader.poll(0.05) is None and at_end(reader, topic, 5), "the end was found")
         send(bootstrap, topic, [{"value": "after"}])
@@ -107,7 +107,7 @@ def test_delete_records(bootstrap: str, admin: AdminClient, make_topic: MakeTopi
     send(bootstrap, topic, ({"value": str(n)} for n in range(10)))
     assert admin.delete_records([place])[place].result().low_watermark == 6
     with consumer(bootstrap) as reader:
-        assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (6, 10)
+        assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60) == (6, 10)
         reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         assert [message.value() for message in poll(reader, 4)] == [b"6", b"7", b"8", b"9"]
     beyond = TopicPartition(topic, 0, 100)

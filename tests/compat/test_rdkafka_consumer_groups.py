@@ -82,7 +82,7 @@ def test_commit_and_resume(bootstrap: str, admin: AdminClient, member: Member, m
     first = member(group, topic)
     messages = poll(first, 4)
     first.commit(messages[-1], asynchronous=False)
-    assert first.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == 4
+    assert first.committed([TopicPartition(topic, 0)], timeout=60)[0].offset == 4
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
         admin.delete_consumer_groups([group])[group].result()
     first.close()

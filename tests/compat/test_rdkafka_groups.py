@@ -62,12 +62,12 @@ def test_commit_and_resume(bootstrap: str, member: Callable[..., Consumer], make
     first = member("resumed", topic)
     messages = poll(first, 4)
     first.commit(messages[-1], asynchronous=False)
-    assert first.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == 4
+    assert first.committed([TopicPartition(topic, 0)], timeout=60)[0].offset == 4
     first.close()
     second = member("resumed", topic)
     assert [message.value() for message in poll(second, 6)] == [str(n).encode() for n in range(4, 10)]
     second.commit(offsets=[TopicPartition(topic, 0, 7, metadata="half way")], asynchronous=False)
-    (found,) = second.committed([TopicPartition(topic, 0)], timeout=30)
+    (found,) = second.committed([TopicPartition(topic, 0)], timeout=60)
     assert (found.offset, found.metadata) == (7, "half way")
 
 

@@ -163,7 +163,7 @@ def test_null_keys_stick_or_spread(
 def test_a_topic_is_created_by_producing_to_it(bootstrap: str, admin: AdminClient) -> None:
     send(bootstrap, "made-on-demand", [{"value": "first"}])
     assert [message.value() for message in read(bootstrap, "made-on-demand", 1)] == [b"first"]
-    found = admin.list_topics("made-on-demand", timeout=10).topics["made-on-demand"]
+    found = admin.list_topics("made-on-demand", timeout=60).topics["made-on-demand"]
     assert len(found.partitions) == 1  # num.partitions
     assert len(found.partitions[0].replicas) == 3  # default.replication.factor
 

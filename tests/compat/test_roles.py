@@ -53,7 +53,7 @@ def test_brokers_follow_controllers_that_are_other_nodes(separate: RoleNodes) ->
         assert {message.value() for message in poll(reader, 100)} == {str(n).encode() for n in range(100)}
         reader.commit(asynchronous=False)
         places = [TopicPartition("apart", number) for number in range(4)]
-        assert [each.offset for each in reader.committed(places, timeout=30)] == [25] * 4
+        assert [each.offset for each in reader.committed(places, timeout=60)] == [25] * 4
 
 
 @pytest.mark.row("Q8")
@@ -89,7 +89,7 @@ def test_a_dead_controller_and_a_dead_broker(separate: RoleNodes) -> None:
     separate.wait_ready()
 
     def whole() -> bool:
-        topic = admin.list_topics("bereaved", timeout=30).topics["bereaved"]
+        topic = admin.list_topics("bereaved", timeout=60).topics["bereaved"]
         return all(sorted(each.isrs) == [11, 12] for each in topic.partitions.values())
 
     wait_until(whole, "both replicas are in sync again")
@@ -117,7 +117,7 @@ def test_one_node_is_a_cluster(tmp_path: Path, free_ports: FreePorts) -> None:
         alone.start(5)
         alone.wait_ready()
         with consumer(alone.bootstrap, group_id="solo") as reader:
-            assert reader.committed([TopicPartition("solo", 0)], timeout=30)[0].offset == 10
+            assert reader.committed([TopicPartition("solo", 0)], timeout=60)[0].offset == 10
         assert len(read(alone.bootstrap, "solo", 10)) == 10
         assert alone.stop(5) == 0
 

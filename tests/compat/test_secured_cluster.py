@@ -73,7 +73,7 @@ def sasl_cluster(
 
 def create_topic(cluster: LocalCluster, client: Mapping[str, Any], name: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **client})
-    admin.create_topics([NewTopic(name, 3, 3)])[name].result(30)
+    admin.create_topics([NewTopic(name, 3, 3)])[name].result(60)
 
 
 def test_a_cluster_behind_tls_and_logins_survives_a_kill(

@@ -30,7 +30,7 @@ def nodes(
     with role_nodes(tmp_path_factory.mktemp("snapshots"), free_ports(6), roles, SMALL) as nodes:
         nodes.kill(12)
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
-        wait_until(lambda: set(admin.list_topics(timeout=30).brokers) == {11}, "broker 12 is fenced")
+        wait_until(lambda: set(admin.list_topics(timeout=60).brokers) == {11}, "broker 12 is fenced")
         for number in range(100):
             name = f"snapshot-{number}"
             admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": str(number)})])[name].result()
@@ -78,7 +78,7 @@ def test_fetch_snapshot_in_pieces(nodes: RoleNodes) -> None:
 def test_metadata_dump_shows_snapshot_and_log(nodes: RoleNodes) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kraft", "metadata", "dump", "-b", f"{HOST}:{nodes.ports[11]}"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     for number in range(100):
@@ -91,7 +91,7 @@ def test_a_restarted_controller_goes_on_from_its_snapshot(nodes: RoleNodes) -> N
     nodes.start(1)
     nodes.wait_ready()
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
-    wait_until(lambda: len(admin.list_topics(timeout=30).topics) >= 100, "all topics are there")
+    wait_until(lambda: len(admin.list_topics(timeout=60).topics) >= 100, "all topics are there")
     admin.create_topics([NewTopic("after-the-restart", 1, 1)])["after-the-restart"].result()
 
 

@@ -17,7 +17,7 @@ from tests.programs import java_program
 from tests.rdkafka import consumer, send
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2", "P4"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2", "P4")]
 
 LINES, COUNTS = "lines", "counts"
 PARTITIONS = 2

@@ -85,7 +85,6 @@ def copier(cluster: LocalCluster, name: str) -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.row("P4", "G4")
 def test_every_input_is_in_exactly_one_output(
     cluster: LocalCluster, topics: Callable[..., None], wire: Wire

@@ -138,7 +138,7 @@ def test_a_follower_of_the_metadata_is_woken_by_a_commit(quorum: Quorum, make_to
     name = make_topic()
 
     async def answer() -> memoryview:
-        return await asyncio.wait_for(parked, 30)
+        return await asyncio.wait_for(parked, 60)
 
     found = decode_response(FETCH, 17, quorum.wire.run(answer())).responses[0].partitions[0]
     assert name.encode() in bytes(found.records) or found.high_watermark > end

@@ -387,7 +387,7 @@ def test_a_parked_fetch_is_woken_by_an_append(place: MakePlaced) -> None:
         assert error(writer.produce(b"at last")) is ErrorCode.NONE
 
     async def answer() -> memoryview:
-        return await asyncio.wait_for(parked, 30)
+        return await asyncio.wait_for(parked, 60)
 
     found = decode_response(FETCH, FETCH_VERSION, wire.run(answer()))
     assert time.monotonic() - began < 30

@@ -464,7 +464,7 @@ def test_others_end_the_connection(shared_cluster: LocalCluster, wire: Wire, key
         frame = struct.pack(">hhih", key, version, 1, -1)
         assert client._transport is not None
         client._transport.write(struct.pack(">i", len(frame)) + frame)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await ended.wait()
         answer = await other.request(18, 0, {})
         assert answer.error_code == 0

@@ -102,7 +102,6 @@ def query(system: System, topics: Topics, directory: Path) -> Iterator[Query]:
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
 @pytest.mark.row("S2", "S3")
 @pytest.mark.parametrize("first", [THEIRS, OURS])
 def test_a_query_moves_and_comes_back(spark_with_the_jar: System, topics: Topics, tmp_path: Path, first: str):

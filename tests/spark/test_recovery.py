@@ -79,7 +79,6 @@ def die_at(run: Run, points: Iterable[str], rng: random.Random) -> None:
     assert run.gives(expected(range(run.rounds))), run.got.batches
 
 
-@pytest.mark.timeout(400)  # many starts of queries on a machine that may be busy
 @pytest.mark.row("S3")
 def test_a_query_that_dies(spark: SparkSession, topics: Topics, tmp_path: Path):
     """At every point it does in `make test-long`; the planner alone in tests/unit/spark/test_stream.py."""
@@ -110,7 +109,6 @@ def test_a_query_that_began_at_the_end_and_died_in_its_first_micro_batch(
 
 
 @pytest.mark.long  # the demo kills a driver, too
-@pytest.mark.timeout(400)  # starts of a JVM on a machine that may be busy
 @pytest.mark.row("S3")
 def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Path):
     name, files, checkpoint = topics.make(), str(tmp_path / "files"), str(tmp_path / "checkpoint")

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 START_PATIENCE_S = 120
-STOP_PATIENCE_S = 30
+STOP_PATIENCE_S = 180
 
 
 @contextmanager
@@ -73,7 +73,6 @@ def master(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int],
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500)
 @pytest.mark.row("S1", "S3")
 def test_a_task_is_repeated_on_two_workers(master: str, topics: Topics, tmp_path: Path):
     """A query that copies in transactions; a Python worker is killed with SIGKILL after it has written, and
@@ -87,7 +86,7 @@ def test_a_task_is_repeated_on_two_workers(master: str, topics: Topics, tmp_path
         given = [json.dumps(copying.options), json.dumps(copying.into), copying.checkpoint, master]
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.copying_query", *given],
-            capture_output=True, text=True, timeout=240, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     assert not (tmp_path / "worker-killed").exists(), "nobody died"

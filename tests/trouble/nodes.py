@@ -83,7 +83,7 @@ class NodeFiles:
     def start_and_fail(self) -> tuple[int, str]:
         """Exit code and the last line of a node that cannot start."""
         with self.started() as process:
-            code = process.wait(30)
+            code = process.wait(180)
         assert "Traceback" not in self.said, self.said
         return code, self.last_line
 
@@ -91,4 +91,4 @@ class NodeFiles:
         """One clean life."""
         with self.running() as process:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0, self.said
+            assert process.wait(180) == 0, self.said

@@ -85,7 +85,7 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
         full_from(process.pid, (node.data / "raft" / "journal").stat().st_size)
         # Whoever asked for what could not be written is not told that it was.
         wanted = admin.create_topics([NewTopic("one-too-many", 1, 1)], operation_timeout=2, request_timeout=5)
-        assert process.wait(30) == ExitCode.DISK_FAILED
+        assert process.wait(180) == ExitCode.DISK_FAILED
         with pytest.raises(KafkaException):
             wanted["one-too-many"].result()
     assert "Traceback" not in node.said
@@ -109,7 +109,7 @@ def test_a_lost_log_dir_is_offline_and_the_node_goes_on(make_node: MakeNode, tmp
         wait_until(lambda: len(list(dirs[0].glob("more-*"))) == 2, "new partitions go where there is a disk")
         assert not dirs[1].exists()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(180) == 0
     assert "Traceback" not in node.said
 
 
@@ -124,7 +124,7 @@ def test_what_lay_in_a_directory_that_cannot_be_read_is_not_begun_anew(make_node
         admin.create_topics([NewTopic("old", 2, 1)])["old"].result()
         wait_until(lambda: all(list(d.glob("old-*")) for d in dirs), "one partition in each directory")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(180) == 0
     unread = dirs[1] / "replication-offset-checkpoint"
     unread.unlink()
     unread.mkdir()  # stands for a sector that cannot be read

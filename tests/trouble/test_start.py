@@ -219,7 +219,7 @@ def test_a_signal_at_any_moment_of_the_start(lived: Callable[[], NodeFiles], num
 
         wait_until(worked, "the process has come that far")
         process.send_signal(number)
-        assert process.wait(30) in (0, -number)
+        assert process.wait(180) in (0, -number)
         assert "Traceback" not in node.said
     node.run_and_stop()  # and whatever it left behind is good for a start
 
@@ -229,5 +229,5 @@ def test_ctrl_c_twice_ends_a_running_node(lived: Callable[[], NodeFiles]):
     with node.running() as process:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(180) == 0
     assert "Traceback" not in node.said

@@ -49,7 +49,7 @@ def test_a_node_that_fails_is_named_with_its_reason(tmp_path: Path, port: int):
     journal = tmp_path / "node-2" / "data" / "raft" / "journal"
     journal.write_bytes(b"this is no journal")
     with up(tmp_path, port) as process:
-        printed, said = process.communicate(timeout=60)
+        printed, said = process.communicate(timeout=600)
     assert (process.returncode, printed) == (ExitCode.QUORUM_DISK_LOST, "")
     assert said.startswith(f"kraft: node 2: {journal} is damaged at 0")
     assert said.count("\n") == 1
@@ -64,10 +64,10 @@ def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signa
         wait_until(lambda: len(itself.children()) >= children, "nodes are being started")
         nodes = itself.children()
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     assert process.returncode in (0, 130)
     assert "Traceback" not in said
-    _, alive = psutil.wait_procs(nodes, timeout=60)
+    _, alive = psutil.wait_procs(nodes, timeout=180)
     assert alive == []
     assert nodes_of(tmp_path) == []
 
@@ -85,5 +85,5 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])

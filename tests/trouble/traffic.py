@@ -50,4 +50,4 @@ def isrs(cluster: LocalCluster, topic: str) -> dict[int, list[int]]:
 
 def _partitions(cluster: LocalCluster, topic: str):  # type: ignore[no-untyped-def]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-    return admin.list_topics(topic, timeout=30).topics[topic].partitions
+    return admin.list_topics(topic, timeout=60).topics[topic].partitions

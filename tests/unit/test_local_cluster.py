@@ -166,4 +166,4 @@ def test_a_node_ends_with_its_owner():
         assert node.stdout.readline() == b"watching\n"
         assert node.poll() is None
         owner.kill()
-        assert node.wait(30) == -9
+        assert node.wait(180) == -9

@@ -166,7 +166,7 @@ def test_only_a_broken_invariant_and_a_failed_environment_end_the_node(
 
 
 async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - anything may be the condition
             await asyncio.sleep(0.001)
 

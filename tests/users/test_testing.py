@@ -43,7 +43,7 @@ def pytest_command(*arguments: str) -> list[str]:
 
 def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = pytest_command(*arguments)
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.row("U3")

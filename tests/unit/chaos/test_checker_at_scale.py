@@ -52,6 +52,9 @@ def busy_history(length: int, transactional: bool) -> History:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(
+    3600
+)  # what it asserts is CPU time: a busy machine makes a quarter of an hour of a minute
 @pytest.mark.row("C3")
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_million_operations_in_a_minute(tmp_path: Path, transactional: bool) -> None:

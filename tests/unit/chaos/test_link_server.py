@@ -99,7 +99,7 @@ def test_a_program_ends_with_its_owner_and_with_its_keeper(victim: str) -> None:
             program = _pid_of(keeper)
             (owner if victim == "owner" else keeper).kill()
             wait_until(lambda: not program.is_running(), "the program is ended")
-            keeper.wait(30)
+            keeper.wait(180)
         owner.kill()
 
 
@@ -108,5 +108,5 @@ def test_a_keeper_without_owner_ends_its_program_when_told() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
         program = _pid_of(keeper)
         keeper.terminate()
-        keeper.wait(30)
+        keeper.wait(180)
     assert not program.is_running()

@@ -44,7 +44,7 @@ def test_no_broker_is_one_sentence(command, free_ports):
     (port,) = free_ports(1)
     done = subprocess.run(
         [sys.executable, "-m", "kraft", *command.split(), "--bootstrap-server", f"127.0.0.1:{port}"],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stdout == ""

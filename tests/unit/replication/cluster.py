@@ -48,7 +48,7 @@ def batch(*values: bytes, timestamp: int = NOW_MS) -> bytearray:
 
 async def until(condition: Callable[[], object], what: str = "") -> None:
     """Let the loop turn until the condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - anything may be the condition
             await asyncio.sleep(0.001)
 
@@ -351,7 +351,7 @@ class Cluster:
         """As a client of that broker."""
         future: asyncio.Future[FetchResponse] = self.loop.create_future()
         self.brokers[broker_id].fetches.fetch(request, future.set_result)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await future
 
 

@@ -25,7 +25,7 @@ def _closed_afterwards() -> Iterator[None]:
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    copies = len(admin.list_topics(timeout=30).brokers)
+    copies = len(admin.list_topics(timeout=60).brokers)
     wanted = NewTopic(topic, partitions, copies, config=config)
     admin.create_topics([wanted], request_timeout=30)[topic].result()
 
@@ -94,7 +94,7 @@ def test_deleted_records(shared_cluster: LocalCluster) -> None:
     produce(shared_cluster.bootstrap, "shortened", numbered(300))
     admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap})
     cut = KafkaPartition("shortened", 0, 120)
-    admin.delete_records([cut])[cut].result(30)
+    admin.delete_records([cut])[cut].result(60)
     with pytest.raises(DataLossError, match=r"\[0, 120\) of shortened-0: the log begins at 120"):
         values_of(shared_cluster.bootstrap, "shortened", 0, 300)
     properties = {"bootstrap.servers": shared_cluster.bootstrap}
