@@ -210,10 +210,10 @@ def test_a_forgotten_producers_newest_batch_stays_as_long_as_an_older_one(tmp_pa
 def test_an_old_snapshot_does_not_tell_of_a_producer_whose_newest_batch_is_gone(tmp_path):
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
-    put(log, (b"fill", b"x" * 300))
+    put(log, (b"fill", b"x" * 200))
     log.roll(NOW_MS)
     put(log, (b"b", b"1"), producer_id=7, producer_epoch=0, base_sequence=1)
-    put(log, (b"a", b"2"), (b"b", b"2"), (b"other", b"x" * 300))
+    put(log, (b"a", b"2"), (b"b", b"2"), (b"other", b"x" * 200))
     log.roll(NOW_MS)
     log.producers.states.clear()  # expired
     clean(log)
