@@ -162,6 +162,7 @@ class Shard(Generic[RecordT]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         """Kept here: of what is due at once, uvloop's handle does not say when."""
+        self._before_serving: list[Callable[[], None]] = []
         self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
     # --- serving -------------------------------------------------------------------------------
@@ -205,6 +206,10 @@ class Shard(Generic[RecordT]):
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.phase is not Phase.ACTIVE:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
+
+    def before_serving(self, callback: Callable[[], None]) -> None:
+        """While it is being loaded: called once everything is replayed, before the first request is judged."""
+        self._before_serving.append(callback)
 
     async def loaded(self) -> None:
         """Wait until loading has ended, one way or the other."""
@@ -352,6 +357,8 @@ class Shard(Generic[RecordT]):
         try:
             await self._replay_log()
             self._machine.loaded(self._instant())
+            for callback in self._before_serving:
+                callback()
         except (BrokerError, ValueError, OSError) as e:
             self.phase = Phase.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)

@@ -232,6 +232,15 @@ class GroupService:
         """What is committed for them at this moment goes with them, some of it in a turn of the loop."""
         begun = [(shard, table, table.begin_to_forget(topics)) for shard, table in self._active()]
         self._forget_some(deque(begun))
+        for shard, table in self._shards.values():
+            if shard.phase is Phase.LOADING:  # what it finds was committed before
+                shard.before_serving(partial(self._begin_to_forget, shard, table, topics))
+
+    def _begin_to_forget(
+        self, shard: Shard[CoordinatorRecord], table: GroupTable, topics: Collection[str]
+    ) -> None:
+        begun = deque([(shard, table, table.begin_to_forget(topics))])
+        self._loop.call_later(0.0, self._forget_some, begun)  # once it serves
 
     def _forget_some(self, left: deque[tuple[Shard[CoordinatorRecord], GroupTable, Forgetting]]) -> None:
         while left and left[0][0].phase is not Phase.ACTIVE:

@@ -63,6 +63,31 @@ def test_what_is_committed_for_a_topic_made_anew_is_not_forgotten_with_the_old_o
     run(test)
 
 
+@pytest.mark.row("G3")
+def test_a_partition_that_is_being_loaded_hears_of_a_deleted_topic_too() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        ids = [f"g{n}" for n in range(20)]
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions = 1
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            await commit_all(groups, 1, ids)
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions = 1
+            groups.become_leader(0, 2)
+            groups.topics_deleted(["orders"])
+            await groups.loaded()
+            await commit_all(groups, 4711, ["g15"])
+            for _ in range(100):
+                await asyncio.sleep(0)
+            found = await all_committed(groups, ids)
+            assert found.pop("g15") == [4711] * 3
+            assert all(offsets == [None] * 3 for offsets in found.values())
+
+    run(test)
+
+
 @pytest.mark.row("G3", "P4")
 @pytest.mark.parametrize("commit_it", [True, False])
 def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -> None:
