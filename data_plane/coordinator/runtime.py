@@ -208,7 +208,7 @@ class Shard(Generic[RecordT]):
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
     def before_serving(self, callback: Callable[[], None]) -> None:
-        """While it is being loaded: called once everything is replayed, before the first request is judged."""
+        """While it is being loaded: called once everything is replayed, before any request is judged."""
         self._before_serving.append(callback)
 
     async def loaded(self) -> None:
