@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.segment import LogSlice
@@ -197,6 +198,7 @@ class Partition:
         self.watchers.role_changed()
 
     def _took_role(self, registration: PartitionRegistration) -> None:
+        self.log.forgo_cut()  # another leader may have what was to be cut
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
@@ -390,38 +392,57 @@ class Partition:
             self._advance_log_start(min(leader_start, self.high_watermark))
         return end
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut what the leader does not have."""
+    def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
+        """Cut what the leader does not have, once no checkpoint vouches for it any longer; then `done` is
+        told whether it is."""
         log = self.log
-        if self.move is not None:
-            self.move.cut(offset)
-        point = log.recovery_point
         try:
-            if not log.truncate_to(offset):
-                # Nothing to cut but an epoch that was opened here and never written in.
-                log.epochs.truncate_from_end(log.log_end_offset)
+            work = log.prepare_cut(offset)
         except LogInDoubtError as e:
-            self._storage_failed(e)
-        self._was_cut(point)
+            self._host.storage_failed(self, e)
+            done(False)
+            return
+        if work is None:
+            # Nothing to cut but an epoch that was opened here and never written in.
+            log.epochs.truncate_from_end(log.log_end_offset)
+            done(True)
+            return
+        epoch = self.leader_epoch
+        self._host.before_cut(self, work, lambda ready: done(self._cut(log, work, epoch, ready)))
+
+    def _cut(self, log: Log, work: CutWork, leader_epoch: int, ready: bool) -> bool:
+        """Whether it was still to be done, and is."""
+        overtaken = self.log is not log or self.leader_epoch != leader_epoch or self.leader is not None
+        if overtaken or self.offline or self.removed:
+            return False
+        if not ready:
+            log.forgo_cut()
+            return False
+        try:
+            if not log.truncate_to(work):
+                return False
+        except LogInDoubtError as e:
+            self._host.storage_failed(self, e)
+            return False
+        if self.move is not None:
+            self.move.cut(work.end)
+        self._delete_cut_files()
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
+        return True
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins beyond ours."""
+        """Drop everything: the leader's log begins beyond ours, and beyond what any checkpoint tells of."""
         if self.move is not None:
             self.move.cut(0)
-        point = self.log.recovery_point
         try:
             self.log.truncate_fully_and_start_at(offset)
         except LogInDoubtError as e:
             self._storage_failed(e)
-        self._was_cut(point)
+        self._delete_cut_files()
         self.high_watermark = offset
         self.watchers.role_changed()
 
-    def _was_cut(self, recovery_point: int) -> None:
-        """`recovery_point` is what it was before."""
-        if self.log.recovery_point < recovery_point:
-            self._host.recovery_point_fell(self)
+    def _delete_cut_files(self) -> None:
         deletions = self.log.take_deletions()
         if deletions:
             self._host.delete_files(self, deletions)

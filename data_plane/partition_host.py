@@ -5,10 +5,11 @@ What a partition decides is carried out here: asking the controller, flushing, r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from data_plane.log.cut import CutWork
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.replica import AlterPartitionItem
@@ -47,8 +48,9 @@ class PartitionHost(Protocol):
     def flush(self, partition: Partition) -> None:
         """Make its log durable soon; `flushed` is called then."""
 
-    def recovery_point_fell(self, partition: Partition) -> None:
-        """Its log was cut, and the cut is not durable: the checkpoint must not say otherwise for long."""
+    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+        """Run `work` and make a checkpoint durable that knows the log's recovery point of now; `then` is told
+        whether that went well. (Nothing, where the broker ends meanwhile.)"""
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""

@@ -28,6 +28,7 @@ from data_plane.found_logs import FoundLog, FoundLogs
 from data_plane.isr_requests import IsrChannel, IsrRequests
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
 from data_plane.log.doubt import LogInDoubtError, disk_failure
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
@@ -126,6 +127,7 @@ class Partitions:
         self._checkpointing = asyncio.Lock()
         self._checkpoints_stale = False  # they tell of logs that are gone, or say too much
         self._unsettled: dict[LogDir, list[Log]] = {}  # where something was made or renamed; what is new
+        self._before_cuts: list[asyncio.Future[bool]] = []  # wait for checkpoints that are yet to begin
         self._settling = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -228,7 +230,10 @@ class Partitions:
                         raise
                     log.flush_done(work)
                 partition.flushed(self._loop.time())
-                if partition.log.unflushed_records < partition.log.config.flush_messages:
+                if (
+                    partition.log.unflushed_records < partition.log.config.flush_messages
+                    or partition.log.is_to_be_cut
+                ):
                     return
         except OSError as e:
             if is_of_disk(e):
@@ -245,10 +250,29 @@ class Partitions:
         if not partition.offline and not partition.removed:
             self.flush(partition)
 
-    def recovery_point_fell(self, partition: Partition) -> None:
-        if not self._checkpoints_stale:
-            self._checkpoints_stale = True
+    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+        if not self._closed:
+            self._spawn(self._before_cut(partition, work, then))
+
+    async def _before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+        ready = False
+        try:
+            await self._blocking(work.run)
+            ready = work.ready and await self._checkpointed_from_now()
+        except OSError as e:
+            self.storage_failed(partition, e)
+        except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
+            self.give_up(partition, "a cut", e)
+        then(ready)
+
+    async def _checkpointed_from_now(self) -> bool:
+        """Wait for checkpoints that know the recovery points of now; many wait for the same ones."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._before_cuts.append(waiter)
+        self._checkpoints_stale = True
+        if len(self._before_cuts) == 1:
             self._loop.call_soon(self._settle_soon)
+        return await waiter
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         directory = self._dir_of.get(partition)
@@ -394,6 +418,8 @@ class Partitions:
         await self._isr_requests.close()
         if self._reports is not None:
             await self._reports.close()
+        for waiter in self._before_cuts:
+            waiter.cancel()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         for partition in self:
@@ -695,6 +721,11 @@ class Partitions:
 
     async def checkpoint(self, *, everything: bool = False) -> None:
         """Write the high watermarks and log starts, and with `everything` recovery points too."""
+        await self._checkpoint(everything=everything)
+
+    async def _checkpoint(self, *, everything: bool) -> bool:
+        """Whether it is done wherever the directory has not failed."""
+        written = True
         # One at a time: two would take each other's temporary files away.
         async with self._checkpointing:
             for directory in self._dirs:
@@ -710,7 +741,9 @@ class Partitions:
                 try:
                     await self._blocking(write)
                 except OSError as e:
-                    self._checkpoints_stale = not self.dir_error(directory, e) or self._checkpoints_stale
+                    if not self.dir_error(directory, e):
+                        self._checkpoints_stale, written = True, False
+        return written
 
     def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
         """The logs that lie there, with their high watermarks; also those that no metadata has claimed
@@ -738,7 +771,7 @@ class Partitions:
         async with self._settling:
             if self._checkpoints_stale:
                 self._checkpoints_stale = False
-                await self.checkpoint(everything=True)
+                await self._checkpoint_before_cuts()
             if self._checkpoints_stale:  # again: whoever has made them so settles the rest
                 return
             unsettled, self._unsettled = self._unsettled, {}
@@ -758,6 +791,16 @@ class Partitions:
                         self._unsettled.setdefault(directory, []).append(log)
             if self._unsettled:
                 self._timer.call_later(AGAIN_S, self._settle_soon)
+
+    async def _checkpoint_before_cuts(self) -> None:
+        waiters, self._before_cuts = self._before_cuts, []
+        written = False
+        try:
+            written = await self._checkpoint(everything=True)
+        finally:
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(written)
 
     def _checkpoint_soon(self) -> None:
         self._spawn(self.checkpoint())

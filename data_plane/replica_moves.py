@@ -95,11 +95,13 @@ class ReplicaMove:
     def was_cut(self) -> bool:
         return self._cut is not None
 
-    def align(self) -> None:
-        """Let the copy begin and end no farther than the log that it copies."""
+    async def align(self, blocking: Blocking) -> None:
+        """Let the copy begin and end no farther than the log that it copies; no checkpoint tells of it."""
         cut, self._cut = self._cut, None
-        if cut is not None:
-            self.log.truncate_to(cut)
+        work = None if cut is None else self.log.prepare_cut(cut)
+        if work is not None:
+            await blocking(work.run)
+            self.log.truncate_to(work)
         start = self.partition.log.log_start_offset
         if self.log.log_end_offset < start or cut == 0:
             self.log.truncate_fully_and_start_at(start)
@@ -212,7 +214,7 @@ class ReplicaMoves:
     async def _step(self, move: ReplicaMove) -> bool:
         """Copy a piece; True once the replica has moved. Raises OSError of the new directory, BrokerError
         where it cannot go on: each step gets farther or lets others have their turn."""
-        move.align()
+        await move.align(self._blocking)
         for deletion in move.log.take_deletions():
             await self._blocking(deletion.run)
         if move.was_cut:

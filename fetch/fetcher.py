@@ -38,6 +38,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from fetch.own_session import FetchLimits, Key, OwnSession
 from metadata_quorum.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.errors import BrokerError
+from metadata_quorum.model import NO_EPOCH
 from metadata_quorum.supervision import kept_up, supervised, tell
 
 MAX_IN_FLIGHT: Final = 2
@@ -67,6 +68,7 @@ class Taken(Enum):
 
     UNCHANGED = auto()
     MOVED = auto()  # its offset, last epoch or log start is another one: to be told to the leader
+    DIVERGED = auto()
     OUT_OF_RANGE = auto()
     WAIT = auto()
 
@@ -82,11 +84,16 @@ def take_answer(partition: Partition, answer: FetchedPartition, now_ms: int) -> 
         start_before = log.log_start_offset
         partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
         return Taken.MOVED if records or log.log_start_offset != start_before else Taken.UNCHANGED
-    if step is Step.CUT and answer.diverging_epoch is not None:
-        diverging = answer.diverging_epoch
-        partition.truncate_to(cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset))
-        return Taken.MOVED
+    if step is Step.CUT:
+        return Taken.DIVERGED
     return Taken.OUT_OF_RANGE if step is Step.FIND_BOUNDS else Taken.WAIT
+
+
+def where_to_cut(partition: Partition, answer: FetchedPartition) -> int:
+    """Where the logs part, as far as this answer tells."""
+    diverging = answer.diverging_epoch or (NO_EPOCH, 0)
+    log = partition.log
+    return cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
 
 
 def _ends_below(records: memoryview, log_end: int) -> bool:
@@ -99,13 +106,14 @@ def _ends_below(records: memoryview, log_end: int) -> bool:
 class Followed:
     """One partition of a fetcher."""
 
-    __slots__ = ("attempt", "key", "leader_epoch", "partition", "turn")
+    __slots__ = ("attempt", "cutting", "key", "leader_epoch", "partition", "turn")
 
     def __init__(self, partition: Partition) -> None:
         self.key: Key = (partition.topic_id, partition.tp.partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.attempt = 0  # refusals in a row
+        self.cutting = False  # nothing is appended meanwhile
         self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
 
 
@@ -141,11 +149,12 @@ class Fetcher:
                 return
             self.remove(partition)
         cut = self._context.rules.first_cut(partition.high_watermark)
-        if cut is not None:
-            partition.truncate_to(cut)
         self._followed[followed.key] = followed
-        self._session.want(followed.key, partition)
-        self._kick()
+        if cut is not None:
+            self._cut(followed, cut)
+        else:
+            self._session.want(followed.key, partition)
+            self._kick()
 
     def remove(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.tp.partition)
@@ -250,6 +259,8 @@ class Fetcher:
         partition = followed.partition
         if partition.leader is not None or partition.leader_epoch != followed.leader_epoch:
             return  # the role has changed; whoever changed it will tell us
+        if followed.cutting:
+            return
         try:
             taken = take_answer(partition, answer, self._context.now_ms())
         except BrokerError as e:
@@ -257,6 +268,9 @@ class Fetcher:
             return
         if taken is Taken.WAIT:
             self._delay(followed)
+            return
+        if taken is Taken.DIVERGED:
+            self._cut(followed, where_to_cut(partition, answer))
             return
         if taken is Taken.OUT_OF_RANGE:
             self._session.unwant(followed.key)
@@ -279,6 +293,24 @@ class Fetcher:
         if self._followed.get(followed.key) is followed:
             self._session.moved(followed.key)
             self._kick()
+
+    def _cut(self, followed: Followed, offset: int) -> None:
+        """Fetch again once the log is cut there."""
+        self._session.unwant(followed.key)
+        followed.cutting = True
+        followed.partition.truncate_to(offset, lambda done: self._was_cut(followed, done))
+
+    def _was_cut(self, followed: Followed, done: bool) -> None:
+        followed.cutting = False
+        if self._followed.get(followed.key) is not followed:
+            return
+        if done:
+            followed.attempt = 0
+            self._return(followed, followed.turn)
+        elif followed.partition.offline:
+            self.remove(followed.partition)
+        else:
+            self._delay(followed)
 
     def _refused(self, followed: Followed, error: BrokerError) -> None:
         if followed.partition.offline:
@@ -324,8 +356,10 @@ class Fetcher:
                 return
             found = resolve_out_of_range(partition.log.log_end_offset, bounds)
             if isinstance(found, CutTo):
-                partition.truncate_to(found.offset)
-            elif isinstance(found, RestartAt):
+                self._lookups.pop(followed.key, None)
+                self._cut(followed, found.offset)
+                return
+            if isinstance(found, RestartAt):
                 partition.restart_at(found.offset)
         except BrokerError as e:
             self._lookups.pop(followed.key, None)

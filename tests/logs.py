@@ -48,6 +48,16 @@ def lead(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS, **fi
     return info.first_offset
 
 
+def cut(log: Log, offset: int) -> bool:
+    """As a follower's broker does; whether there was anything to cut."""
+    work = log.prepare_cut(offset)
+    if work is None:
+        return False
+    work.run(MAY_BLOCK)
+    assert log.truncate_to(work)
+    return True
+
+
 def read_all(log: Log, start: int | None = None) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record from `start` (default: the log's start) on, by reads."""
     offset = log.log_start_offset if start is None else start

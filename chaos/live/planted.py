@@ -195,7 +195,10 @@ def lose_on_restart() -> None:
     def cut_short(*where: Any, clean: bool, **how: Any) -> Log:
         log = open_log(*where, clean=clean, **how)
         if not clean and log.log_end_offset > log.log_start_offset:
-            log.truncate_to(log.log_end_offset - 1)
+            work = log.prepare_cut(log.log_end_offset - 1)
+            if work is not None:
+                work.run(how["may_block"])
+                log.truncate_to(work)
         return log
 
     _exchange(Log, "open", cut_short)

@@ -10,7 +10,7 @@ in replication_schedules.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -19,6 +19,7 @@ from uuid import UUID
 from chaos.sim.disk import SimDisk
 from data_plane.delayed_produce import await_replication
 from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
@@ -26,7 +27,7 @@ from data_plane.partition import ALL_REPLICAS, Partition
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from data_plane.timing_wheel import TimerHandle, WheelTimer
-from fetch.fetcher import Taken, take_answer
+from fetch.fetcher import Taken, take_answer, where_to_cut
 from fetch.follower import TRUNCATE_BY_EPOCHS, CutTo, FollowerRules, RestartAt, resolve_out_of_range
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
@@ -104,8 +105,10 @@ class Broker:
     def flush(self, partition: Partition) -> None:
         """Nothing here loses its page cache."""
 
-    def recovery_point_fell(self, partition: Partition) -> None:
-        pass
+    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+        """Nothing here loses its page cache."""
+        work.run(SIMULATED)
+        then(work.ready)
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:
@@ -177,8 +180,12 @@ class Broker:
             self.answer = None  # its old leader's connection is closed
             cut = self.world.rules.first_cut(partition.high_watermark)
             if cut is not None and registration.leader != NO_LEADER:
-                partition.truncate_to(cut)
+                partition.truncate_to(cut, _cut)
         partition.reconsider_isr(self.world.clock.now)
+
+
+def _cut(done: bool) -> None:
+    assert done, "here nothing comes between"
 
 
 class World:
@@ -350,7 +357,10 @@ class World:
         follower.answer = None
         if partition is None or arrived is None or arrived[0] != partition.leader_epoch:
             return False
-        if take_answer(partition, arrived[1], _BATCH_MS) is Taken.OUT_OF_RANGE:
+        taken = take_answer(partition, arrived[1], _BATCH_MS)
+        if taken is Taken.DIVERGED:
+            partition.truncate_to(where_to_cut(partition, arrived[1]), _cut)
+        elif taken is Taken.OUT_OF_RANGE:
             self._find_bounds(partition)
         self.check()
         return True
@@ -366,7 +376,7 @@ class World:
             partition.log.log_end_offset, LogBounds(leader.log.log_start_offset, leader.log.log_end_offset)
         )
         if isinstance(found, CutTo):
-            partition.truncate_to(found.offset)
+            partition.truncate_to(found.offset, _cut)
         elif isinstance(found, RestartAt):
             partition.restart_at(found.offset)
 

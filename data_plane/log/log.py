@@ -20,11 +20,12 @@ from sortedcontainers import SortedDict
 from data_plane.log import checkpoints, files, recovery, retention, validation
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
 from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
 from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
 from data_plane.log.place import Place
 from data_plane.log.producer_snapshot import encode_snapshot
-from data_plane.log.producers import BatchMetadata
+from data_plane.log.producers import BatchMetadata, ProducerStateManager
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
@@ -48,9 +49,7 @@ from metadata_quorum.topic_configs import LOG_APPEND_TIME
 
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
 _HELD_FILES: Final = 16  # of segments that were sealed since the last flush
-CUT: Final = MayBlock(
-    "nothing may be appended or read between a log's cut and what is known of the rest, and it is rare"
-)
+CUT: Final = MayBlock("snapshots of producers must not outlive the batches that they tell of, and it is rare")
 
 __all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
 
@@ -96,6 +95,7 @@ class Log:
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
+        self._cut: CutWork | None = None  # that is to come
         self._cleaning: CleanWork | None = None  # in the executor; its segments are as it found them
         self._unsynced: list[File] = []  # by a flush that could not be done
         self._just_sealed: list[Segment] = []  # since the last flush; held open for the next one
@@ -403,6 +403,7 @@ class Log:
         return True
 
     def _write_producer_snapshot(self) -> None:
+        self.forgo_cut()  # it does not know of this snapshot
         path = files.path_of(self.directory, self.log_end_offset, files.SNAPSHOT)
         checkpoints.write_unsynced(self.disk, path, encode_snapshot(self.producers.states))
         self._pending_snapshots.append(path)
@@ -480,20 +481,44 @@ class Log:
 
     # --- dropping from the end
 
-    @whole
-    def truncate_to(self, offset: int) -> bool:
-        """Drop every batch that reaches `offset`; False where there is none."""
+    def prepare_cut(self, offset: int) -> CutWork | None:
+        """To drop every batch that reaches `offset`; None where there is none. Run it in an executor, let a
+        checkpoint become durable that knows the recovery point of now, then `truncate_to` (cut.py)."""
+        check_certain(self)
         if offset >= self.log_end_offset:
-            return False
+            return None
         self._cancel_cleaning()
-        if offset < self._segments.peekitem(0)[0]:
-            self.truncate_fully_and_start_at(offset)
+        left = SortedDict((base, self._segments[base]) for base in self._segments.irange(maximum=offset))
+        work = CutWork(self.disk, self.directory, offset, left)
+        self.recovery_point = min(self.recovery_point, work.base_offset)
+        self._cut = work
+        return work
+
+    @property
+    def is_to_be_cut(self) -> bool:
+        return self._cut is not None
+
+    def forgo_cut(self) -> None:
+        """What was prepared is not to be done, or not as it was prepared: the recovery point may rise."""
+        self._cut = None
+
+    @whole
+    def truncate_to(self, work: CutWork) -> bool:
+        """Drop what `work` was prepared to drop; False where that has been overtaken: nothing is changed."""
+        if self._cut is not work or not work.ready:
+            return False
+        if work.begins_anew:
+            self.truncate_fully_and_start_at(work.end)
             return True
-        for base in reversed(list(self._segments)[self._segments.bisect_right(offset) :]):
+        self._cancel_cleaning()
+        for base in reversed(list(self._segments.irange(minimum=work.base_offset, inclusive=(False, False)))):
             # The newest first: whoever dies here leaves no hole.
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
         self._active = self._segments.peekitem(-1)[1]
-        self._end_at(self._active.truncate_to(offset, self.epochs.epoch_at(offset - 1)))
+        self._active.truncate_to(work.end, work.position, self.epochs.epoch_at(work.end - 1))
+        for path in work.stale_snapshots:
+            self.disk.remove(path)
+        self._end_at(work.end, work.producers)
         return True
 
     @whole
@@ -511,9 +536,12 @@ class Log:
         self._segments[offset] = self._active
         self._new_files = True
         self.log_start_offset = offset
-        self._end_at(offset)
+        producers = ProducerStateManager()
+        producers.reset(offset)
+        self._end_at(offset, producers)
 
-    def _end_at(self, offset: int) -> None:
+    def _end_at(self, offset: int, producers: ProducerStateManager) -> None:
+        self._cut = None
         self._truncations += 1
         self._just_sealed = [s for s in self._just_sealed if s.base_offset < self._active.base_offset]
         self.log_end_offset = offset
@@ -526,7 +554,7 @@ class Log:
         self.aborted.truncate_from_end(offset, self._active.base_offset)
         if self.epochs.dirty:  # and it stays so until a flush has made the file durable
             self._write_epochs()
-        recovery.rebuild_producers(self.disk, self.directory, self.producers, self._segments, offset, CUT)
+        self.producers = producers
 
     def _write_epochs(self) -> None:
         """Without waiting for the device: a flush makes it durable."""
@@ -623,6 +651,7 @@ class Log:
         if self._cleaning is not work or work.cancelled:
             return False
         self._cleaning = None
+        self.forgo_cut()  # its segments and positions are no longer these
         work.replacing = True
         due_ms = now_ms + self.config.file_delete_delay_ms
         for replacement in work.replacements:
@@ -715,6 +744,8 @@ class Log:
 
     def flush_done(self, work: FlushWork) -> None:
         """`work.run(may_block)` has returned: its records are durable."""
+        if self._cut is not None:
+            return  # it vouches for what is going to be cut
         if work.generation == self._truncations and work.offset > self.recovery_point:
             self.recovery_point = work.offset
 

@@ -156,7 +156,7 @@ def load(
     aborted.load(segments, scanned_from, may_block)
     for base in segments.irange(scanned_from):
         disk.remove(files.path_of(directory, base, files.TXN_INDEX))
-    rebuild_producers(
+    for useless in rebuild_producers(
         disk,
         directory,
         producers,
@@ -165,7 +165,8 @@ def load(
         may_block,
         aborted=aborted,
         told_from=scanned_from,
-    )
+    ):
+        disk.remove(useless)
     _remove_stray_snapshots(disk, directory, segments, may_block)
     segments.peekitem(-1)[1].hold()
     epochs.dirty = epochs.dirty or not clean
@@ -487,14 +488,16 @@ def rebuild_producers(
     *,
     aborted: AbortedTransactions | None = None,
     told_from: int | None = None,
-) -> None:
+) -> list[str]:
     """Bring `producers` to the state after `end`: the newest usable snapshot, then the log: all of
-    it, also what lies below its start offset, for so did who wrote it.
+    it, also what lies below its start offset, for so did who wrote it. Returns the paths of snapshots
+    that are of no use.
 
     With `aborted`, abort markers from `told_from` on are told to it: the snapshot is one before them.
     """
     start = segments.peekitem(0)[0]
     producers.reset(start)
+    useless: list[str] = []
     newest = end if told_from is None else told_from
     for offset in reversed(_offsets(disk, directory, files.SNAPSHOT, may_block)):
         path = files.path_of(directory, offset, files.SNAPSHOT)
@@ -507,13 +510,14 @@ def rebuild_producers(
                 break
             except CorruptSnapshotError:
                 pass
-        disk.remove(path)
+        useless.append(path)
     first = max(segments.bisect_right(start) - 1, 0)
     for base in list(segments)[first:]:
         for ended in _replay(producers, segments[base], start, end):
             if aborted is not None and ended.last_offset >= newest:
                 aborted.add(ended, base)
     producers.next_offset = end
+    return useless
 
 
 def _replay(
@@ -522,9 +526,11 @@ def _replay(
     if start >= end or segment.size == 0:
         return
     read = segment.file.read
-    position = segment.locate(start, read)
+    position = segment.find(start, read)
     for at, header in segment.headers(position, segment.size, read):
-        if header.producer_id < 0 or header.base_offset >= end:
+        if header.base_offset >= end:
+            return
+        if header.producer_id < 0:
             continue
         if header.is_control:
             if header.record_count == 0:  # compaction took the marker and left its producer's epoch

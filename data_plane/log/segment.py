@@ -424,16 +424,10 @@ class Segment:
         self.file.truncate(position)
         self.size = position
 
-    def truncate_to(self, offset: int, leader_epoch: int) -> int:
-        """Drop every batch that reaches `offset`; returns where the segment ends then.
-
-        That is `offset`, or the start of a batch that held it in its middle. `leader_epoch` is that of
-        the offset before.
-        """
+    def truncate_to(self, end_offset: int, position: int, leader_epoch: int) -> None:
+        """Drop every batch from `position` on; the segment ends at `end_offset` then. `leader_epoch` is that
+        of the offset before."""
         self.hold()
-        position = self.locate(offset)
-        first_dropped = next(self.headers(position, self.size), None)
-        end_offset = min(offset, first_dropped[1].base_offset) if first_dropped else offset
         self.cut(position)
         self.offset_index.truncate_to(end_offset)
         self.time_index.truncate_to(end_offset)
@@ -443,7 +437,6 @@ class Segment:
         self._offset_ends, self._batch_ends = [end_offset], [self.size]
         if position == 0:
             self._first_timestamp = None
-        return end_offset
 
     def bring_up_indexes(self) -> None:
         """Give the time index its last entry, and write what the files do not have yet."""

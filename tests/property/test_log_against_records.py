@@ -18,7 +18,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
-from tests.logs import NOW_MS, open_log, read_committed
+from tests.logs import NOW_MS, cut, open_log, read_committed
 from tests.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
@@ -216,7 +216,7 @@ class History:
         """As a follower does: never below the high watermark that a cleaning went by."""
         low = max(self.start, self.replicated, self.log.segments[0].base_offset)
         offset = low + offset % (self.end - low + 1)
-        self.log.truncate_to(offset)
+        cut(self.log, offset)
         self.cut_unsynced = True
         self.story[-1] += f" to {offset}"
         self.batches = [b for b in self.batches if b.last < offset]

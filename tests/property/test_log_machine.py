@@ -18,7 +18,7 @@ from data_plane.log.log import Log
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.disk import OsDisk, OsFile
 from tests.examples import examples
-from tests.logs import NOW_MS, batch, read_all
+from tests.logs import NOW_MS, batch, cut, read_all
 from tests.may_block import MAY_BLOCK
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=120, retention_bytes=1500, file_delete_delay_ms=0)
@@ -157,7 +157,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        self.log.truncate_to(offset)
+        cut(self.log, offset)
         self.batches = [b for b in self.batches if b.next_offset <= offset]
         inside = self.batches[-1].next_offset if self.batches else 0  # a batch may reach across the start
         self.end = self.log.log_end_offset

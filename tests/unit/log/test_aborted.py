@@ -12,7 +12,7 @@ from data_plane.log.dump import dump
 from data_plane.log.log import Log, Origin
 from metadata_quorum.batch import encode_end_txn_marker
 from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, lead, open_log
+from tests.logs import NOW_MS, cut, lead, open_log
 from tests.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L1")
@@ -106,7 +106,7 @@ def test_only_what_was_flushed_is_trusted_after_a_crash(tmp_path):
 
 def test_cutting_the_log_forgets_their_markers(tmp_path):
     log = interleaved(tmp_path)
-    log.truncate_to(7)
+    cut(log, 7)
     assert [entry.last_offset for entry in log.aborted.entries] == [2, 5]
     assert log.first_unstable_offset(7) == 6, "producer 11 is open again"
     assert [entry for entries in files_of(tmp_path).values() for entry in entries] == log.aborted.entries

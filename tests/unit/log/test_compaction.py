@@ -22,7 +22,7 @@ from metadata_quorum.batch import (
     iter_headers,
 )
 from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, open_log
+from tests.logs import NOW_MS, cut, open_log
 from tests.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L4")
@@ -394,7 +394,7 @@ def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
     log = filled(tmp_path)
     work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
-    log.truncate_to(5)
+    cut(log, 5)
     expected = contents(log)
     assert not log.replace(work, NOW_MS)
     work.discard(MAY_BLOCK)

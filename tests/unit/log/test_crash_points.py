@@ -15,14 +15,18 @@ from typing import Final
 import pytest
 
 from chaos.sim.disk import SimDisk
+from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import encode_end_txn_marker
+from metadata_quorum.model import TopicPartition
 from tests.logs import NOW_MS, lead, open_log, read_committed
 from tests.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, marker, put
 
 PATH: Final = "/d/t-0"
+CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"
+TP: Final = TopicPartition("t", 0)
 RETIRING: Final = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_bytes=500)
 
 pytestmark = pytest.mark.row("L7")
@@ -126,18 +130,31 @@ def cleaned_late(log: Log) -> None:
     clean(log, now_ms=NOW_MS + DAY_MS)
 
 
+def checkpoint(log: Log) -> None:
+    checkpoints.write_offsets(log.disk, CHECKPOINT, {TP: log.recovery_point}, MAY_BLOCK)
+
+
 def cut(log: Log) -> None:
-    log.truncate_to(5)
+    work = log.prepare_cut(5)
+    assert work is not None
+    work.run(MAY_BLOCK)
+    checkpoint(log)
+    assert log.truncate_to(work)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     flush(log)
 
 
 def cut_and_written_again(log: Log) -> None:
-    log.truncate_to(5)
+    work = log.prepare_cut(5)
+    assert work is not None
+    work.run(MAY_BLOCK)
+    checkpoint(log)
+    assert log.truncate_to(work)
     log.roll(NOW_MS)
     lead(log, b"another", epoch=9)
     flush(log)
+    checkpoint(log)
 
 
 def begun_anew(log: Log) -> None:
@@ -205,8 +222,8 @@ WORKS: Final = {
 }  # fmt: skip
 
 
-def durable(work: Work) -> tuple[MortalDisk, int]:
-    """The disk before the work, and the recovery point."""
+def durable(work: Work) -> MortalDisk:
+    """The disk before the work."""
     disk = MortalDisk()
     disk.make_dirs("/d")
     log = open_log(
@@ -214,15 +231,20 @@ def durable(work: Work) -> tuple[MortalDisk, int]:
     )
     work.made(log)
     flush(log)
-    return disk, log.recovery_point
+    checkpoint(log)
+    return disk
 
 
 def deaths(work: Work, *, power: bool, again: int, seeds: int) -> Iterator[tuple[str, Seen, Seen, Seen]]:
     """Every crash point: a name for it, what was found, and what the work began and would have ended with."""
-    origin, point = durable(work)
+    origin = durable(work)
 
     def opened(disk: MortalDisk) -> Log:
-        return open_log(PATH, work.config, disk=disk, recovery_point=point)
+        """As log_dirs.py does."""
+        point = checkpoints.read_offsets(disk, CHECKPOINT, MAY_BLOCK)[TP]
+        log = open_log(PATH, work.config, disk=disk, recovery_point=point)
+        checkpoint(log)
+        return log
 
     whole = copy.deepcopy(origin)
     whole.left = 1 << 30

@@ -11,7 +11,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.log import Log
 from metadata_quorum.blocking import MayBlock
-from tests.logs import NOW_MS, open_log, read_all
+from tests.logs import NOW_MS, cut, open_log, read_all
 from tests.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, put
 
@@ -37,7 +37,7 @@ def compactable(disk: SimDisk) -> Log:
 
 
 def cut_and_led_anew(log: Log) -> None:
-    log.truncate_to(0)
+    cut(log, 0)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     put(log, (b"new", b"flushed and acknowledged"))

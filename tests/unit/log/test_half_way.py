@@ -17,7 +17,7 @@ from data_plane.log.segment import Segment
 from data_plane.log.validation import Origin
 from metadata_quorum.batch import encode_end_txn_marker
 from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.logs import NOW_MS, batch, lead, open_log, read_all
+from tests.logs import NOW_MS, batch, cut, lead, open_log, read_all
 from tests.may_block import MAY_BLOCK
 
 INDEX_EACH = LogConfig(index_interval_bytes=1, segment_bytes=9_000)
@@ -95,7 +95,7 @@ def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch
         patched.setattr(owner, name, lambda *_: 1 // 0)
         with pytest.raises(LogInDoubtError):
             append(log, 1)
-    for change in (lambda: append(log, 1), lambda: log.truncate_to(0), lambda: log.advance_log_start(1)):
+    for change in (lambda: append(log, 1), lambda: cut(log, 0), lambda: log.advance_log_start(1)):
         with pytest.raises(LogInDoubtError):
             change()
     again = open_log(tmp_path / "t-0")

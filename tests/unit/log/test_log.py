@@ -12,7 +12,7 @@ from data_plane.log.config import LogConfig
 from metadata_quorum.batch import iter_headers, read_header
 from metadata_quorum.disk import OsDisk, OsFile
 from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
+from tests.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
 from tests.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -166,8 +166,8 @@ def test_truncation(tmp_path):
     log = open_log(tmp_path, SMALL)
     for i in range(30):
         lead(log, b"%d" % i * 10, epoch=i // 10)
-    assert not log.truncate_to(30)
-    assert log.truncate_to(13)
+    assert not cut(log, 30)
+    assert cut(log, 13)
     assert log.log_end_offset == 13
     assert log.epochs.entries == [(0, 0), (1, 10)]
     assert lead(log, b"new", epoch=5) == 13
@@ -184,7 +184,7 @@ def test_truncation_inside_a_batch_drops_it_whole(tmp_path):
     log = open_log(tmp_path)
     lead(log, b"a")
     lead(log, b"b", b"c", b"d")
-    assert log.truncate_to(3)
+    assert cut(log, 3)
     assert log.log_end_offset == 1
 
 
@@ -192,7 +192,7 @@ def test_truncation_rewinds_producers(tmp_path):
     log = open_log(tmp_path, SMALL)
     for sequence in range(10):
         lead(log, b"v" * 50, producer_id=7, producer_epoch=0, base_sequence=sequence)
-    log.truncate_to(4)
+    cut(log, 4)
     assert log.producers.states[7].last_sequence == 3
     assert lead(log, b"w", producer_id=7, producer_epoch=0, base_sequence=4) == 4
 
@@ -236,7 +236,7 @@ def test_a_flush_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
     for _ in range(5):
         lead(log, b"a")
     work = log.prepare_flush()
-    log.truncate_to(2)
+    cut(log, 2)
     lead(log, b"other")
     work.run(MAY_BLOCK)
     log.flush_done(work)
@@ -310,7 +310,7 @@ def test_a_truncation_in_the_middle_of_a_flush_disturbs_neither(tmp_path):
     for epoch in range(5):
         lead(log, b"a", epoch=epoch)
     work = log.prepare_flush()
-    disk.meanwhile = lambda: log.truncate_to(2)
+    disk.meanwhile = lambda: cut(log, 2)
     work.run(MAY_BLOCK)
     log.flush_done(work)
     work = log.prepare_flush()

@@ -12,7 +12,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.log import Log, LogCorruptError
 from metadata_quorum.batch import iter_headers
-from tests.logs import NOW_MS, batch, lead, open_log, read_all
+from tests.logs import NOW_MS, batch, cut, lead, open_log, read_all
 from tests.may_block import MAY_BLOCK
 from tests.unit.log.test_aborted import end as end_transaction
 from tests.unit.log.test_aborted import send
@@ -79,7 +79,7 @@ def test_a_truncation_into_a_gap_stays_where_it_was_after_a_restart(tmp_path):
     log = open_log(tmp_path)
     run = batch(b"a") + batch(b"b", base_offset=7)
     log.append_as_follower(run)
-    log.truncate_to(7)
+    cut(log, 7)
     assert log.log_end_offset == 7
     assert [offset for offset, _ in read_all(log)] == [0]
     again = open_log(tmp_path)
@@ -142,7 +142,7 @@ def test_epochs_found_after_a_crash_are_durable_before_the_recovery_point_passes
         lead(log, b"a", epoch=1)
         lead(log, b"b", epoch=3)
         flush(log)
-        log.truncate_to(1)
+        cut(log, 1)
         disk.kill()
         log = open_log("/d/t-0", disk=disk, recovery_point=1)
         lead(log, b"c", epoch=4)
@@ -186,7 +186,7 @@ def test_a_cut_is_durable_with_the_next_flush(offset):
         lead(log, b"b")
         lead(log, b"c")
         flush(log)
-        log.truncate_to(offset)
+        cut(log, offset)
         log.roll(NOW_MS)
         flush(log)
         point = log.recovery_point

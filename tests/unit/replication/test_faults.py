@@ -23,7 +23,7 @@ from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.model import LOST_DIR
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
-from tests.logs import open_log, read_all
+from tests.logs import cut, open_log, read_all
 from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop
@@ -219,7 +219,7 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
         run = CleanWork.run
 
         def meanwhile(work: CleanWork) -> None:
-            partition.log.truncate_to(1)
+            cut(partition.log, 1)
             for deletion in partition.log.take_deletions():
                 deletion.run(MAY_BLOCK)
             run(work)

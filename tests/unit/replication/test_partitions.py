@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from data_plane.log.config import LogConfig
+from data_plane.partition import Partition
 from data_plane.partitions import PartitionsSettings
 from data_plane.replica import AlterPartitionItem, AlterPartitionResult
 from metadata_quorum.batch import Record, encode_batch
@@ -20,6 +21,7 @@ from metadata_quorum.model import TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from tests.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Broker, Cluster, until
+from tests.unit.replication.test_faults import boundary_of
 from tests.unit.replication.test_following import in_loop, produce_outcome
 
 
@@ -85,20 +87,79 @@ async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
         assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
 
 
+CHECKPOINT = "/data/recovery-point-offset-checkpoint"
+
+
+def checkpointed(cluster: Cluster) -> str:
+    return cluster.disks[2].read_bytes(CHECKPOINT, MAY_BLOCK).decode().splitlines()[2]
+
+
+async def follower_with_three_durable_records(cluster: Cluster) -> Partition:
+    cluster.create_topic("t", [[1, 2]])
+    for _ in range(3):
+        await produce_outcome(cluster, b"x")
+    broker, follower = cluster.brokers[2], cluster.replica(2)
+    broker.partitions.flush(follower)
+    await until(lambda: follower.log.recovery_point == 3)
+    await broker.partitions.checkpoint(everything=True)
+    assert checkpointed(cluster) == "t 0 3"
+    return follower
+
+
 @in_loop
-async def test_where_a_log_was_cut_the_checkpoint_says_at_once_that_it_is_not_durable():
+async def test_a_log_is_cut_once_the_checkpoint_vouches_no_longer_for_what_is_cut():
     async with Cluster(2) as cluster:
-        cluster.create_topic("t", [[1, 2]])
-        for _ in range(3):
-            await produce_outcome(cluster, b"x")
-        broker, follower = cluster.brokers[2], cluster.replica(2)
-        broker.partitions.flush(follower)
+        follower = await follower_with_three_durable_records(cluster)
+        outcomes: list[tuple[bool, int, str]] = []
+        follower.truncate_to(
+            2, lambda done: outcomes.append((done, follower.log.log_end_offset, checkpointed(cluster)))
+        )
+        assert follower.log.log_end_offset == 3
+        await until(lambda: outcomes)
+        assert outcomes == [(True, 2, "t 0 0")]
+
+
+@in_loop
+async def test_a_flush_vouches_for_nothing_that_is_going_to_be_cut():
+    async with Cluster(2) as cluster:
+        follower = await follower_with_three_durable_records(cluster)
+        outcomes: list[bool] = []
+        follower.truncate_to(2, outcomes.append)
+        work = follower.log.prepare_flush()
+        assert work is not None
+        work.run(MAY_BLOCK)
+        follower.log.flush_done(work)
+        assert follower.log.recovery_point == 0
+        await until(lambda: outcomes == [True])
+
+
+@in_loop
+async def test_whoever_leads_meanwhile_cuts_nothing():
+    async with Cluster(2) as cluster:
+        follower = await follower_with_three_durable_records(cluster)
+        outcomes: list[bool] = []
+        follower.truncate_to(2, outcomes.append)
+        cluster.elect("t", 0, 2)
+        await until(lambda: outcomes == [False])
+        assert follower.leader is not None
+        assert follower.log.log_end_offset == 3
+        cluster.brokers[2].partitions.flush(follower)
         await until(lambda: follower.log.recovery_point == 3)
-        await broker.partitions.checkpoint(everything=True)
-        path = "/data/recovery-point-offset-checkpoint"
-        assert cluster.disks[2].read_bytes(path, MAY_BLOCK).decode().splitlines()[2] == "t 0 3"
-        follower.truncate_to(2)
-        await until(lambda: cluster.disks[2].read_bytes(path, MAY_BLOCK).decode().splitlines()[2] == "t 0 0")
+
+
+@in_loop
+async def test_without_the_checkpoint_nothing_is_cut():
+    async with Cluster(2) as cluster:
+        boundary_of(cluster)
+        follower = await follower_with_three_durable_records(cluster)
+        outcomes: list[bool] = []
+        cluster.disks[2].fail("open", errno.EMFILE, path_part="recovery-point")
+        follower.truncate_to(2, outcomes.append)
+        await until(lambda: outcomes == [False])
+        assert follower.log.log_end_offset == 3
+        follower.truncate_to(2, outcomes.append)
+        await until(lambda: outcomes == [False, True])
+        assert follower.log.log_end_offset == 2
 
 
 @in_loop

@@ -21,7 +21,7 @@ from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ResourceType, TopicPartition
 from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
 from tests.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import NOW_MS, Cluster
+from tests.unit.replication.cluster import NOW_MS, Cluster, until
 from tests.unit.replication.test_following import produce_outcome
 from tests.virtual_loop import run_virtually
 
@@ -157,7 +157,9 @@ def test_a_copy_follows_where_its_log_is_cut() -> None:
             cluster.brokers[2].partitions.move(TP, target)
             await asyncio.sleep(1)
             assert _lies_in(cluster, 2) != target, "the limit holds it back"
-            cluster.replica(2).truncate_to(5)
+            outcomes: list[bool] = []
+            cluster.replica(2).truncate_to(5, outcomes.append)
+            await until(lambda: outcomes == [True])
             cluster.elect("t", 0, 1)
             await _arrived(cluster, target, 2)
             assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE

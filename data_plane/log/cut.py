@@ -1,0 +1,76 @@
+"""The part of a log's cut that may block, and must come before it.
+
+A checkpoint on disk may say that all below some offset is durable. Once the log is cut below that and written
+again, it lies: the next start would trust bytes that were never synced. So:
+
+    log.prepare_cut     its recovery point falls to the beginning of the segment that is going to be cut, and
+                        rises no more as long as the cut is to come
+    CutWork.run         in an executor: where the log will end, and the state of its producers there
+    the log's owner     makes a checkpoint durable that was begun after `prepare_cut`
+    log.truncate_to     cuts. Refused if anything has come between
+
+So no checkpoint on disk ever tells of more than is durable, whatever dies in between.
+
+Way of the data: partition.truncate_to -> log -> here, in the executor -> log.
+"""
+
+from __future__ import annotations
+
+from sortedcontainers import SortedDict
+
+from data_plane.log import recovery
+from data_plane.log.producers import ProducerStateManager
+from data_plane.log.segment import Segment
+from metadata_quorum.blocking import MayBlock
+from metadata_quorum.disk import Disk
+
+
+class CutWork:
+    """See the module."""
+
+    def __init__(self, disk: Disk, directory: str, offset: int, segments: SortedDict[int, Segment]) -> None:
+        """`segments` are those that begin at `offset` or before."""
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self.ready = False
+        self.position = 0  # in the last of `segments`, where it ends then
+        self.end = offset  # of the log; less than was asked for where that lies inside a batch
+        self.producers = ProducerStateManager()
+        self.stale_snapshots: list[str] = []
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment that is cut, or that the log begins anew with."""
+        base: int = self._segments.peekitem(-1)[0] if self._segments else self.end
+        return base
+
+    @property
+    def begins_anew(self) -> bool:
+        """Nothing is left of the log."""
+        return not self._segments
+
+    def run(self, may_block: MayBlock) -> None:
+        """Raises CorruptBatchError, and OSError of the disk."""
+        try:
+            if self._segments:
+                self._find_end()
+                self.stale_snapshots = recovery.rebuild_producers(
+                    self._disk,
+                    self._directory,
+                    self.producers,
+                    self._segments,
+                    self.end,
+                    may_block,
+                )
+        except FileNotFoundError:  # retention has taken a segment meanwhile: to be begun again
+            return
+        self.ready = True
+
+    def _find_end(self) -> None:
+        last: Segment = self._segments.peekitem(-1)[1]
+        read = last.file.read
+        self.position = last.find(self.end, read)
+        dropped = next(last.headers(self.position, last.size, read), None)
+        if dropped is not None:
+            self.end = min(self.end, dropped[1].base_offset)
