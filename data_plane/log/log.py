@@ -27,7 +27,7 @@ from data_plane.log.place import Place
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata, ProducerStateManager
 from data_plane.log.recovery import LogCorruptError
-from data_plane.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
 from data_plane.log.validation import CLIENT, Batches, Checked, Origin, Writable
 from metadata_quorum.batch import (
@@ -527,7 +527,7 @@ class Log:
         epochs nor producers, nor a snapshot that no segment takes along."""
         for base in list(self._segments):
             self._schedule_deletion(self._segments.pop(base), due_ms=0)
-        recovery.remove_snapshots(self.disk, self.directory, MAX_OFFSET, CUT)
+        recovery.remove_snapshots(self.disk, self.directory, recovery.ANY_OFFSET, CUT)
         self._pending_snapshots.clear()
         self.epochs.clear()
         self.aborted.clear()
@@ -662,7 +662,7 @@ class Log:
                 self._schedule_deletion(segment, due_ms)
             self._segments[first.base_offset] = replacement.new
             self.aborted.replaced(first.base_offset, replacement.end, replacement.aborted)
-        recovery.remove_snapshots(self.disk, self.directory, work.last_removed, CUT)
+        recovery.remove_snapshots(self.disk, self.directory, range(work.last_removed + 1), CUT)
         self.cleaned_to = work.cleaned_to
         return True
 

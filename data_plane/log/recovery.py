@@ -25,6 +25,8 @@
     `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
     `.swap` (a compaction was ending)                          takes the place of the segments it covers
     producer snapshot damaged, ahead of the log or before it   removed, an older one taken
+    - behind the recovery point, and the machine has been      removed: what was cut away may have left it,
+      booted since                                             its removal was not durable
     the last segment is empty, and the batches before it end   an empty batch closes the gap (segment.py)
     before it begins
     leader-epoch-checkpoint missing or unreadable              made again from all batches
@@ -76,6 +78,7 @@ from metadata_quorum.disk import Buffer, Disk
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 1024 * 1024
+ANY_OFFSET: Final = range(MAX_OFFSET + 1)
 
 
 class LogCorruptError(Exception):
@@ -142,7 +145,7 @@ def load(
         segments = SortedDict()
         segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
         end = log_start_offset
-        remove_snapshots(disk, directory, MAX_OFFSET, may_block)
+        remove_snapshots(disk, directory, ANY_OFFSET, may_block)
         epochs.clear()
     if end < recovery_point:
         recovery_point = scanned_from
@@ -151,6 +154,8 @@ def load(
         recovery_point = min(recovery_point, segments.peekitem(-1)[0])
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
+    if went_down:
+        remove_snapshots(disk, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers = ProducerStateManager()
     aborted = AbortedTransactions(disk, directory)
     aborted.load(segments, scanned_from, may_block)
@@ -193,7 +198,7 @@ def _complete_swaps(disk: Disk, directory: str, may_block: MayBlock) -> None:
                 for suffix in files.SEGMENT_SUFFIXES:
                     disk.remove(files.path_of(directory, old, suffix))
         # It may have lost the end of a transaction that they tell of.
-        remove_snapshots(disk, directory, end - 1, may_block)
+        remove_snapshots(disk, directory, range(end), may_block)
         disk.sync_dir(directory, may_block)  # before the name goes that says so
         for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
             path = files.path_of(directory, base, suffix)
@@ -460,12 +465,13 @@ def _is_good(data: bytes, at: int, least_offset: int) -> bool:
 # --- producers ---------------------------------------------------------------------------------
 
 
-def remove_snapshots(disk: Disk, directory: str, up_to: int, may_block: MayBlock) -> None:
-    """They hold no longer: the log begins anew, or compaction has taken batches up to there."""
-    if up_to < 0:
+def remove_snapshots(disk: Disk, directory: str, offsets: range, may_block: MayBlock) -> None:
+    """They hold no longer: the log begins anew, compaction has taken batches from before them, or nothing
+    says that they are of this log and not of what was cut away."""
+    if not offsets:
         return
     for offset in _offsets(disk, directory, files.SNAPSHOT, may_block):
-        if offset <= up_to:
+        if offset in offsets:
             disk.remove(files.path_of(directory, offset, files.SNAPSHOT))
 
 

@@ -307,6 +307,25 @@ def test_an_empty_last_segment(tmp_path):
     assert read_all(log) == [(0, b"a"), (1, b"b")]
 
 
+def test_a_snapshot_of_what_was_cut_away_is_not_used_when_its_removal_was_lost(tmp_path):
+    log = open_log(tmp_path)
+    lead(log, b"0")
+    log.roll(NOW_MS)
+    lead(log, b"1", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(NOW_MS)
+    snapshot = tmp_path / f"{2:020}.snapshot"
+    cut_away = snapshot.read_bytes()
+    log.truncate_to(1)
+    for value in (b"1", b"2", b"3"):
+        lead(log, value)
+    log.close()
+    snapshot.write_bytes(cut_away)
+    log = open_log(tmp_path, went_down=True)
+    log.truncate_to(3)
+    assert log.producers.states == {}
+    assert log.first_unstable_offset(3) is None
+
+
 def test_clean_closes_leave_one_producer_snapshot_not_many(tmp_path):
     for _ in range(4):
         log = open_log(tmp_path, recovery_point=1 << 30, clean=True)
