@@ -230,6 +230,32 @@ def test_who_does_not_give_up_partitions_in_time_is_out(driver: TableDriver) -> 
     assert (len(second.owned), len(described(driver).members)) == (2, 1)
 
 
+def test_who_leaves_amid_giving_up_partitions_comes_back_to_all_of_them(
+    driver: TableDriver, topics: Topics
+) -> None:
+    """Under the same id, with another subscription, many times in a row (librdkafka's 0045)."""
+    for name in "bcdef":
+        topics.create(name, 2)
+    client = ConsumerClient("m", ("a", "b"))
+    settle(driver, client)
+    for names in ("bc", "cd", "de", "ef", "fa"):
+        client.slow = True
+        client.resubscribe(*names)
+        client.beat(driver)
+        client.beat(driver)
+        (member,) = described(driver).members
+        assert member.member.pending_revocation
+        client.leave(driver)
+        client.lives, client.slow = 1, False
+        assert described(driver).members == ()
+        client.beat(driver)
+        assert {topics.named(each)[0] for each in client.owned} == set(names)
+        assert len(client.owned) == 4
+    settle(driver, client)
+    (member,) = described(driver).members
+    assert member.member.assigned == member.target
+
+
 def test_a_static_member_keeps_its_place_while_it_is_away(driver: TableDriver) -> None:
     first, second = ConsumerClient("m", ("a",), instance="i"), ConsumerClient("n", ("a",))
     settle(driver, first, second)

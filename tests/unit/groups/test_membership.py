@@ -408,6 +408,26 @@ def test_a_static_member_is_missed_only_after_its_session() -> None:
     assert joined(driver, third).generation == 3
 
 
+@pytest.mark.parametrize(("delay_s", "generations"), [(3.0, [1, 1]), (0.0, [1, 2])])
+def test_static_members_that_begin_together(delay_s: float, generations: list[int]) -> None:
+    """With Kafka's default delay neither is told to rejoin; without any, as `kraft up` has it, the first one
+    has begun when the second one comes. (librdkafka's 0102 rests on the delay.)"""
+    driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=delay_s)))
+    first = driver.ask("join", join(new="m1", instance_id="i1"))
+    driver.advance(0.1)
+    second = driver.ask("join", join(new="m2", instance_id="i2"))
+    driver.advance(2 * delay_s)  # who comes in that time prolongs it
+    if delay_s == 0:
+        assert beat(driver, "m1", 1, "i1") is ErrorCode.REBALANCE_IN_PROGRESS
+        driver.ask("join", join("m1", instance_id="i1"))
+    assert [joined(driver, each).generation for each in (first, second)] == generations
+    waiting = driver.ask("sync", sync("m2", generations[1], "i2"))
+    driver.answer("sync", sync("m1", generations[1], "i1", m1=b"one", m2=b"two"))
+    synced(driver, waiting)
+    for member_id, instance_id in (("m1", "i1"), ("m2", "i2")):
+        assert beat(driver, member_id, generations[1], instance_id) is ErrorCode.NONE
+
+
 def test_an_operator_removes_a_static_member_by_its_instance() -> None:
     driver, generation = stable(1, instance_id="i1")
     stranger, known = MemberIdentity("", "i9"), MemberIdentity("", "i1")
