@@ -151,6 +151,15 @@ def abort_all(client: Mapping[str, str], names: str) -> None:
         _log.warning("what is open under '%s...' is left so: %s", names, problem)
 
 
+def abort_query(client: Mapping[str, str], prefix: str, query: str) -> None:
+    """All that a query has left open, wherever its checkpoint is; where nobody answers, as `abort_all`."""
+    source = cluster(client)
+    try:
+        fence(source, {name for name in open_transactions(source, f"{prefix}-") if f"-{query}-" in name})
+    except ConnectorError as problem:
+        _log.warning("what query %s has open is left so: %s", query, problem)
+
+
 def _lost(transaction: Transaction, code: ErrorCode) -> SinkError:
     return SinkError(
         "KAFKA_TRANSACTION_LOST",

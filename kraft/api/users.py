@@ -9,20 +9,30 @@ The client hashes the password before it sends it; so must whoever alters a user
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_batches, in_slices
 from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
 from metadata_quorum.commands import AlterUserScram, ScramDeletion
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import MetadataImage
 from metadata_quorum.records import UserScramCredentialRecord
+from metadata_quorum.replies import UserResult
 from metadata_quorum.scram import ScramMechanism, derive
 
 DESCRIBE_USER_SCRAM: Final = 50
 ALTER_USER_SCRAM: Final = 51
+
+Alteration = ScramDeletion | UserScramCredentialRecord
+
+CREDENTIALS_PER_SLICE: Final = 200
+"""Each costs two HMACs, some 10 us."""
+TOO_MANY: Final = len(ScramMechanism) + 1
+"""Alterations of one user: one of them is refused, or the mechanism is named twice, and with it all."""
 
 _NO_MECHANISM: Final = 0
 
@@ -58,14 +68,24 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    command = AlterUserScram(
-        deletions=tuple(
-            ScramDeletion(name=each.name, mechanism=each.mechanism) for each in request.deletions
-        ),
-        upsertions=tuple(map(_credential, request.upsertions)),
-    )
-    results = await controller_of(node).propose(command)
+    """Each user is judged for itself, so very many of them are several commands."""
+    wanted: dict[str, list[Alteration]] = {}
+    for each in request.deletions:
+        wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
+    async for each in in_slices(request.upsertions, CREDENTIALS_PER_SLICE):
+        wanted.setdefault(each.name, []).append(_credential(each))
+    results = await in_batches(list(wanted.values()), lambda users: _propose(node, users))
     return {"results": [_altered(each.user, each.error, each.message) for each in results]}
+
+
+async def _propose(node: NodeContext, users: Sequence[Sequence[Alteration]]) -> Sequence[UserResult]:
+    alterations = [each for user in users for each in user[:TOO_MANY]]
+    command = AlterUserScram(
+        deletions=tuple(each for each in alterations if isinstance(each, ScramDeletion)),
+        upsertions=tuple(each for each in alterations if not isinstance(each, ScramDeletion)),
+    )
+    results: Sequence[UserResult] = await controller_of(node).propose(command)
+    return results
 
 
 def _credential(wanted: Message) -> UserScramCredentialRecord:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import auto_create, quorum
+from kraft.api import auto_create, quorum, users
 from kraft.api.group_rights import add_partitions, offset_fetch
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
 from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
@@ -23,6 +23,7 @@ from kraft.api.transactions import ROWS as TRANSACTION_ROWS
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.commands import (
     AlterClientQuotas,
+    AlterUserScram,
     CreateTopics,
     NewTopic,
     QuotaAlteration,
@@ -30,6 +31,7 @@ from metadata_quorum.commands import (
 )
 from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
+from metadata_quorum.decisions.scram import alter_user_scram
 from metadata_quorum.errors import ErrorCode
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
 from metadata_quorum.model import TopicPartition
@@ -293,3 +295,44 @@ def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) 
     run_virtually(ask())
     assert sum(at_once) == markers * partitions
     assert max(at_once) <= 2 * MARKERS_PER_SLICE
+
+
+def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twice the same mechanism is refused however many users stand between; two mechanisms are not."""
+    commands: list[AlterUserScram] = []
+
+    class Controller:
+        async def propose(self, command: AlterUserScram) -> Any:
+            commands.append(command)
+            return alter_user_scram(EMPTY_IMAGE, command).reply
+
+    def wanted(name: str, mechanism: int) -> Any:
+        return SimpleNamespace(
+            name=name, mechanism=mechanism, salt=b"s", salted_password=b"p", iterations=4096
+        )
+
+    names = [f"user{number}" for number in range(3 * ITEMS_PER_COMMAND)]
+    upsertions = [wanted(name, 1) for name in names]
+    upsertions += [wanted("user0", 2), *[wanted("user1", 1)] * MANY]
+    request: Any = SimpleNamespace(deletions=[], upsertions=upsertions)
+    node: Any = SimpleNamespace()
+    monkeypatch.setattr(users, "controller_of", lambda node: Controller())
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        asked = asyncio.ensure_future(users.handle_alter(node, node, request))
+        while not asked.done():
+            turns += 1
+            await asyncio.sleep(0)
+        codes = {each["user"]: each["error_code"] for each in asked.result()["results"]}
+        assert list(codes) == names
+        assert {name for name, code in codes.items() if code} == {"user1"}
+        assert codes["user1"] == ErrorCode.DUPLICATE_RESOURCE
+
+    asyncio.run(ask())
+    assert turns > len(upsertions) // users.CREDENTIALS_PER_SLICE
+    assert len(commands) == 3
+    assert max(len(command.upsertions) for command in commands) < 2 * ITEMS_PER_COMMAND
