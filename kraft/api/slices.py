@@ -2,14 +2,15 @@
 
 A handler that may be asked about very many things goes through them by `in_slices`, and an answer that
 `is_long` is put into bytes beside the loop (dispatch.py). So no client, however much it names in one request,
-keeps the others waiting for more than a few milliseconds.
+keeps the others waiting for more than a few milliseconds; and many such clients take turns (long_work.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Final, TypeVar
+
+from kraft.api.long_work import LongWork
 
 MANY: Final = 500
 """Structs in an answer; each takes some 5 to 20 microseconds to put into bytes."""
@@ -27,12 +28,17 @@ async def in_slices(
 ) -> AsyncIterator[Item]:
     """The items one by one; a pause when those since the last one weigh `size` together. A caller says how
     many of its items are some milliseconds' work."""
+    work: LongWork | None = None
+    if isinstance(items, Sized) and len(items) > size:
+        work = LongWork()
+        await work.pause()
     left = size
     for item in items:
         yield item
         left -= weight(item)
         if left <= 0:
-            await asyncio.sleep(0)
+            work = work or LongWork()
+            await work.pause()
             left = size
 
 
@@ -42,9 +48,11 @@ async def in_batches(
     """What the controller is asked to do for very many items it is asked so many at a time: a command is
     judged at one go, by every voter. It is asked at least once, for it may not be the active one."""
     results: list[Result] = []
+    work = LongWork()
     for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
         results += await ask(items[start : start + ITEMS_PER_COMMAND])
-        await asyncio.sleep(0)  # what is only to be judged is not waited for
+        if start + ITEMS_PER_COMMAND < len(items):
+            await work.pause()  # what is only to be judged is not waited for
     return results
 
 

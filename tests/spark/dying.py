@@ -20,6 +20,7 @@ from spark_connector.micro_batches import commit_all
 from spark_connector.options import SinkOptions, SourceOptions, sink_options
 from spark_connector.source import KraftDataSource, KraftStreamReader
 from spark_connector.transactional_sink import TransactionalStreamWriter
+from tests.waiting import wait_until
 
 OPTION: Final = "deaths"
 """The directory of the files. The source itself does not hear of it."""
@@ -46,6 +47,12 @@ SINK_POINTS: Final = (
     "amid-sink-commit",
     "after-sink-commit",
 )
+
+HELD: Final = "held"
+"""A file: while it is there, the process that is to commit or abort is not told which of the two."""
+HOLDING: Final = "holding"
+"""Is there when one waits for it."""
+WRITTEN: Final = "written"
 
 QUERY, DRIVER, WORKER = "query", "driver", "worker"
 """Who dies."""
@@ -134,6 +141,7 @@ class DyingWriter(TransactionalStreamWriter):
 
     def __init__(self, options: SinkOptions, directory: str) -> None:
         super().__init__(options)
+        self._directory = Path(directory)
         self._deaths = Deaths(directory)
 
     def write(self, iterator):
@@ -141,6 +149,7 @@ class DyingWriter(TransactionalStreamWriter):
         written = super().write(iterator)
         self._deaths.at("worker-killed")
         self._deaths.at("after-write")
+        (self._directory / WRITTEN).touch()
         return written
 
     def commit(self, messages, batchId):
@@ -171,4 +180,8 @@ class DyingSource(KraftDataSource):
         return DyingReader(reader._options, self._directory)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        directory = Path(self._directory)
+        if (directory / WRITTEN).exists() and (directory / HELD).exists():  # else Spark only plans
+            (directory / HOLDING).touch()
+            wait_until(lambda: not (directory / HELD).exists(), "nobody holds the driver up")
         return DyingWriter(sink_options(self.options), self._directory)

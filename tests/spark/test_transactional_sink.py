@@ -8,21 +8,26 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kraft.local_cluster import LocalCluster
-from spark_connector.connections import close_clusters
-from spark_connector.coordinators import Transaction
+from spark_connector.connections import close_clusters, cluster
+from spark_connector.coordinators import Transaction, open_transactions
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
+from spark_connector.options import sink_options
+from spark_connector.stopping import AbortWhenStopped
 from spark_connector.transactional_sink import Prepared
 from tests.spark.copying_query import copy
-from tests.spark.dying import DRIVER, OPTION, QUERY, SINK_POINTS, WORKER, Deaths
+from tests.spark.dying import DRIVER, HELD, HOLDING, OPTION, QUERY, SINK_POINTS, WORKER, Deaths
 from tests.spark.micro_batches import Sink, committed
 from tests.spark.topics import LIMITED_STEPS, Topics, read
+from tests.waiting import wait_until
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
@@ -130,6 +135,31 @@ def test_a_row_that_cannot_be_written_aborts_the_rest(sink: Sink):
     assert sink.seen() == []
 
 
+class Event(NamedTuple):
+    """Of a query that began or ended."""
+
+    id: UUID
+    runId: UUID
+
+
+@pytest.mark.row("S3")
+def test_what_a_query_that_ended_left_open_is_aborted(sink: Sink):
+    """That of other queries is not, nor what a run that began meanwhile has open."""
+    query, old, new = UUID(int=1), UUID(int=2), UUID(int=3)
+    listener: Any = AbortWhenStopped({**sink.topics.options(), "topic": sink.topic})
+    sink.query = str(query)
+    listener.onQueryStarted(Event(query, old))
+    sink.tasks(["a"], ["b"])
+    listener.onQueryTerminated(Event(UUID(int=4), old))
+    assert len(sink.open()) == 2
+    listener.onQueryStarted(Event(query, new))
+    listener.onQueryTerminated(Event(query, old))
+    assert len(sink.open()) == 2
+    listener.onQueryTerminated(Event(query, new))
+    assert sink.open() == set()
+    assert sink.seen() == []
+
+
 # ---- queries ----------------------------------------------------------------------------------------------
 
 
@@ -140,7 +170,8 @@ class Copying:
         self.topics = topics
         self.source, self.sink = topics.make(3), topics.make(2)
         self.options = topics.options(self.source, startingOffsets="earliest")
-        self.into = {**topics.options(), "topic": self.sink, "transactional": "true", OPTION: str(directory)}
+        self.into_sink = {**topics.options(), "topic": self.sink, "transactional": "true"}
+        self.into = {**self.into_sink, OPTION: str(directory)}
         self.checkpoint = str(directory / "checkpoint")
         self.deaths = Deaths(str(directory))
         self.rounds = 0
@@ -153,6 +184,10 @@ class Copying:
         """To the end; a run in Spark 4.1 may only repeat what the last one left undone."""
         for _ in range(1 if LIMITED_STEPS else 2):
             copy(spark, self.options, self.into, self.checkpoint).awaitTermination()
+
+    def open(self, query: str) -> set[str]:
+        names = open_transactions(cluster(sink_options(self.into_sink).client), "kraft-spark-")
+        return {name for name in names if query in name}
 
     def check_nothing_is_open(self) -> None:
         """The driver lives, so nobody who reads committed records has to wait."""
@@ -210,6 +245,35 @@ def test_the_driver_is_killed_while_it_commits(spark, topics: Topics, tmp_path: 
     copying.fill(5)
     copying.run(spark)
     copying.check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.row("S3")
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_query_that_is_stopped_before_it_commits(spark, topics: Topics, tmp_path: Path, heard: bool):
+    """Spark tells the sink nothing; a listener hears of it, and else the query's next run."""
+    copying = Copying(topics, tmp_path)
+    copying.fill(4)
+    (tmp_path / HELD).touch()
+    listener = AbortWhenStopped(copying.into_sink)
+    if heard:
+        spark.streams.addListener(listener)
+    try:
+        query = copy(spark, copying.options, copying.into, copying.checkpoint)
+        wait_until((tmp_path / HOLDING).exists, "all tasks have ended")
+        assert copying.open(query.id)
+        query.stop()
+        if heard:
+            wait_until(lambda: not copying.open(query.id), "what was open is aborted")
+        (tmp_path / HELD).unlink()
+        copying.run(spark)
+        assert not copying.open(query.id)
+        copying.check()
+    finally:
+        if heard:
+            spark.streams.removeListener(listener)
+        close_clusters()
 
 
 @pytest.mark.row("S3")

@@ -1,0 +1,83 @@
+"""Long requests share the loop: of all that are under way, one goes on with a piece per turn.
+
+    request -> slices.py -> LongWork.pause() --> the loop's other callbacks, a piece of another one --> on
+
+Were each to go on in the very next turn (`asyncio.sleep(0)`), a hundred clients that ask for much at once
+would make every turn a hundred pieces long. And what is half answered takes memory, so only the `AT_ONCE`
+oldest take turns, as many as Kafka has request handlers; the others have not begun. One that waits for
+somebody else, as the controller, keeps nobody from going on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from itertools import count
+from typing import Final
+from weakref import WeakKeyDictionary
+
+AT_ONCE: Final = 8
+
+Turn = asyncio.Future[None]
+
+
+class LongWork:
+    """One request's. Made in a coroutine: its place is behind all that are there."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop not in _queues:
+            _queues[loop] = _Queue(loop)
+        self._queue = _queues[loop]
+        self._place = self._queue.next_place()
+
+    async def pause(self) -> None:
+        """Between two pieces, each of a few milliseconds, and before the first one."""
+        await self._queue.join(self._place)
+
+
+class _Queue:
+    """Of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._places = count()
+        self._in_turn: deque[Turn] = deque()
+        self._behind: list[tuple[int, Turn]] = []
+        """A heap: the oldest first."""
+        self._is_called = False
+
+    def next_place(self) -> int:
+        return next(self._places)
+
+    def join(self, place: int) -> Turn:
+        turn: Turn = self._loop.create_future()
+        if len(self._in_turn) < AT_ONCE:
+            self._in_turn.append(turn)
+        else:
+            heapq.heappush(self._behind, (place, turn))
+        self._call()
+        return turn
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Who is let go on runs in the next turn, and has come back by the time that this is called again."""
+        self._is_called = False
+        while self._behind and len(self._in_turn) < AT_ONCE:
+            self._in_turn.append(heapq.heappop(self._behind)[1])
+        while self._in_turn:
+            turn = self._in_turn.popleft()
+            if not turn.done():  # else its client is gone
+                turn.set_result(None)
+                break
+        if self._in_turn or self._behind:
+            self._call()
+
+
+_queues: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue]] = WeakKeyDictionary()
+"""The running loop is ambient in every coroutine, and so is what is kept of it."""
