@@ -45,9 +45,10 @@ def test_a_sink_that_may_only_write(guarded: Topics):
 
 STRICT = (
     "--allow-principal User:nobody --operation describe --topic * --group * --transactional-id *",
-    "--allow-principal User:ANONYMOUS --operation alter --operation create --operation cluster_action --cluster",
+    "--allow-principal User:ANONYMOUS --cluster"
+    " --operation alter --operation create --operation cluster_action",  # the nodes have no names, too
 )
-"""As long as a rule is about every resource, who is in none has no rights. The nodes have no names here, too."""
+"""As long as a rule is about every resource, who is in none has no rights."""
 
 
 @pytest.fixture
