@@ -4,13 +4,19 @@
     loop:  ends what it is at, does what was ready before --> mark: how much CPU time has that taken?
 
 What lies between is what a request that comes in just now would have waited for. CPU time and not time by
-the clock: a busy machine, or a node that is paused, is no fault of the code. While it takes too long, the
-watch looks where the loop's thread is, which names the culprit. A call that keeps the interpreter's lock
-keeps the watch from looking, too; afterwards it knows by how much it was late without waiting for a CPU.
+the clock: a busy machine, or a node that is paused, is no fault of the code. It counts from when the mark is
+in the loop's queue: each time that the watch itself waits for a CPU or for the interpreter's lock, the loop
+does many turns, which are not one. While it takes too long, the watch looks where the loop's thread is, which
+names the culprit.
+
+A call that keeps the interpreter's lock keeps the watch from looking, too. So a timer notes how much CPU time
+the loop has used: where the note is older than its period, one turn goes on since it was due. (That the watch
+was kept away tells nothing: a loop whose turns are all shorter than the interpreter's switch interval lets go
+of the lock between them, takes it again before anybody wakes, and is never asked for it.)
 Time in which the loop's thread neither ran nor waited for a CPU is time in a blocking call (or for that lock,
 or on pause): of that only the log tells.
 
-Made by serve.py for a node that is up; an idle loop is not woken.
+Made by serve.py for a node that is up.
 """
 
 from __future__ import annotations
@@ -37,6 +43,10 @@ BLOCKED_LIMITS: Final = 4
 MAX_STACKS: Final = 4
 MAX_DEPTH: Final = 25
 LOG_AGAIN_S: Final = 10.0
+TIMER_S: Final = 0.002
+"""By so much a loop's timers may be late of themselves."""
+_NOT_YET: Final = float("inf")
+"""The CPU time from which on a turn counts, while its mark is not in the loop's queue."""
 RECORD_ENVIRONMENT: Final = "KRAFT_STALLS"
 """Names a file that gets a line of JSON for each stall: how tests hear of them."""
 
@@ -73,6 +83,7 @@ class StallWatch:
     ) -> None:
         self._loop = loop
         self._limit_s = limit_ms / 1000
+        self._period_s = self._limit_s / LOOKS_IN_LIMIT
         self._on_stall = on_stall
         self.health = health if health is not None else LoopHealth()
         self._loop_thread = threading.get_ident()
@@ -81,55 +92,60 @@ class StallWatch:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
         self._asked: _Look | None = None
+        self._noted_s = 0.0
+        self._noting: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        self._note()
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         self._thread.join()
+        if self._noting is not None:
+            self._noting.cancel()
 
     # --- in the watch's thread
 
     def _watch(self) -> None:
-        period_s = self._limit_s / LOOKS_IN_LIMIT
-        own_waited_s = _waiting_time()
         last = self._look()
-        own_last_s = own_waited_s()
-        while not self._ended.wait(period_s):
+        while not self._ended.wait(self._period_s):
             look = self._look()
-            own_s = own_waited_s()
             asked = self._asked
             if asked is not None:
                 late_s = max(look.cpu_s - asked.cpu_s, (look.at_s - asked.at_s) / BLOCKED_LIMITS)
                 if late_s > self._limit_s / 2 and len(asked.stacks) < MAX_STACKS:
                     asked.stacks.append(_stack_of(self._loop_thread))
             elif look.cpu_s - last.cpu_s > IDLE_S:
-                locked_out_s = look.at_s - last.at_s - period_s - (own_s - own_last_s)
-                if locked_out_s > self._limit_s and look.cpu_s - last.cpu_s > self._limit_s:
-                    last.stacks.append(_stack_of(self._loop_thread))
-                    self._ask(last)
-                else:
-                    self._ask(look)
-            last, own_last_s = look, own_s
+                self._ask(look.waited_s)
+            last = look
 
     def _look(self) -> _Look:
-        return _Look(time.clock_gettime(self._clock), time.perf_counter(), self._waited_s())
+        waited_s = self._waited_s()  # first: for a moment it lets go of the interpreter's lock
+        return _Look(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
 
-    def _ask(self, since: _Look) -> None:
-        self._asked = since
+    def _ask(self, waited_s: float) -> None:
+        asked = self._asked = _Look(_NOT_YET, time.perf_counter(), waited_s)
         try:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
             self._ended.set()
+        now_s = time.clock_gettime(self._clock)
+        asked.cpu_s = min(now_s, self._noted_s + self._period_s + TIMER_S)
+        if now_s - asked.cpu_s > self._limit_s:
+            asked.stacks.append(_stack_of(self._loop_thread))
 
     # --- in the loop's thread
+
+    def _note(self) -> None:
+        self._noted_s = time.thread_time()
+        self._noting = self._loop.call_later(self._period_s, self._note)
 
     def _mark(self) -> None:
         asked, self._asked = self._asked, None
         if asked is None:
             return
-        cpu_s = time.thread_time() - asked.cpu_s
+        cpu_s = max(time.thread_time() - asked.cpu_s, 0.0)
         blocked_s = 0.0
         wall_s = time.perf_counter() - asked.at_s
         if wall_s - cpu_s > self._limit_s * BLOCKED_LIMITS:

@@ -68,6 +68,29 @@ def test_neither_waiting_nor_many_short_turns_are_a_stall():
     assert health.stalls == 0
 
 
+def test_many_short_turns_are_no_stall_however_long_the_watch_is_kept_from_asking(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def kept_waiting() -> float:
+        time.sleep(3 * LIMIT_MS / 1000)
+        return time.perf_counter()
+
+    monkeypatch.setattr("kraft.stall_watch._waiting_time", lambda: kept_waiting)
+
+    async def busy() -> None:
+        watch = StallWatch(asyncio.get_running_loop(), LIMIT_MS, stalls.append)
+        watch.start()
+        for _ in range(200):
+            burn(3)
+            await asyncio.sleep(0)
+        watch.stop()
+
+    stalls: list[Stall] = []
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(busy())
+    assert stalls == []
+
+
 def test_a_blocking_call_is_told_but_is_no_stall():
     stalls, health = watched(uvloop.new_event_loop, lambda: (burn(3), time.sleep(0.3)))
     assert health.stalls == 0
