@@ -17,7 +17,6 @@ from typing import Protocol
 from data_plane.log.cleaner import CleanWork, Dirt, UncleanableError
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
-from data_plane.log_dirs import LogDir
 from data_plane.partition import Partition
 from metadata_quorum.blocking import Blocking
 
@@ -29,8 +28,6 @@ class CleanerHost(Protocol):
 
     def compacted(self) -> Iterable[Partition]:
         """Those of topics with cleanup.policy=compact that are online."""
-
-    def log_dir_of(self, partition: Partition) -> LogDir: ...
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
 
@@ -109,7 +106,7 @@ class LogCleaner:
             if not partition.removed and partition.log is log:
                 log.finish_replacing(work)
                 self._host.delete_files(partition, log.take_deletions())
-                await self._checkpoint(partition)
+                await self._host.checkpoint()
         except OSError as error:
             here = not partition.removed and partition.log is log and not work.cancelled
             if here:  # else its files went away meanwhile
@@ -140,11 +137,6 @@ class LogCleaner:
             await self._blocking(work.discard)
         except OSError as error:
             logger.warning("what the cleaner had begun in %s is left: %s", work.directory, error)
-
-    async def _checkpoint(self, partition: Partition) -> None:
-        directory = self._host.log_dir_of(partition)
-        directory.cleaned_to[partition.tp] = partition.log.cleaned_to
-        await self._host.checkpoint()
 
 
 def _told(partition: Partition, work: CleanWork) -> str:

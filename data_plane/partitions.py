@@ -435,7 +435,7 @@ class Partitions:
             certain = [log for log in logs.values() if not log.in_doubt]
             for log in certain:
                 log.close_clean(may_block)
-            directory.checkpoint(may_block, hws, *_recovery_points_and_starts(logs))
+            directory.checkpoint(may_block, hws, *_offsets_of(logs))
             if len(certain) == len(logs):  # what is in doubt has to be recovered
                 directory.mark_clean(broker_epoch, may_block)
         except OSError as e:
@@ -733,8 +733,7 @@ class Partitions:
                     continue
                 logs, hws = self._logs_in(directory)
                 # Log starts move by DeleteRecords too, which must survive the next crash.
-                points, starts = _recovery_points_and_starts(logs)
-                cleaned_to = dict(directory.cleaned_to)
+                points, starts, cleaned_to = _offsets_of(logs)
                 write = partial(
                     _checkpoint_in, directory, hws, points if everything else None, starts, cleaned_to
                 )
@@ -872,9 +871,11 @@ def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> Ma
     return failed
 
 
-def _recovery_points_and_starts(
+def _offsets_of(
     logs: Mapping[TopicPartition, Log],
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Recovery points, log start offsets, and how far they are compacted."""
     points = {tp: log.recovery_point for tp, log in logs.items()}
     starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > 0}
-    return points, starts
+    cleaned_to = {tp: log.cleaned_to for tp, log in logs.items() if log.cleaned_to > 0}
+    return points, starts, cleaned_to

@@ -491,6 +491,7 @@ class Log:
         left = SortedDict((base, self._segments[base]) for base in self._segments.irange(maximum=offset))
         work = CutWork(self.disk, self.directory, offset, left)
         self.recovery_point = min(self.recovery_point, work.base_offset)
+        self.cleaned_to = min(self.cleaned_to, offset)  # or a new tombstone goes before what it deletes
         self._cut = work
         return work
 

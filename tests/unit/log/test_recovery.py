@@ -13,7 +13,7 @@ from data_plane.log.dump import verify
 from data_plane.log.log import LogCorruptError
 from data_plane.log.segment import Segment
 from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all
+from tests.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
 from tests.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -315,13 +315,13 @@ def test_a_snapshot_of_what_was_cut_away_is_not_used_when_its_removal_was_lost(t
     log.roll(NOW_MS)
     snapshot = tmp_path / f"{2:020}.snapshot"
     cut_away = snapshot.read_bytes()
-    log.truncate_to(1)
+    cut(log, 1)
     for value in (b"1", b"2", b"3"):
         lead(log, value)
     log.close()
     snapshot.write_bytes(cut_away)
     log = open_log(tmp_path, went_down=True)
-    log.truncate_to(3)
+    cut(log, 3)
     assert log.producers.states == {}
     assert log.first_unstable_offset(3) is None
 

@@ -430,3 +430,21 @@ async def test_the_cleaner_is_told_of_another_rhythm_while_it_runs():
         assert log.cleaned_to == 0
         partitions.configure(replace(settings, cleaner_interval=0.01))
         await until(lambda: log.cleaned_to > 0, "it is compacted")
+
+
+@in_loop
+async def test_what_is_written_where_a_cleaned_log_was_cut_counts_as_dirty_after_a_crash():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        log = cluster.replica(1).log
+        for number in range(3):
+            cluster.produce(b"%d" % number)
+        log.cleaned_to = 3  # as a pass leaves it
+        partitions = cluster.brokers[1].partitions
+        await partitions.checkpoint()
+        work = log.prepare_cut(1)
+        assert work is not None
+        await partitions.checkpoint()  # without which it is not cut
+        await cluster.crash(1)
+        cluster.start(1)
+        assert cluster.replica(1).log.cleaned_to == 1
