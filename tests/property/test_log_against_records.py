@@ -360,16 +360,15 @@ class History:
                 if header.last_offset >= self.start:
                     known = log.epochs.epoch_at(max(header.base_offset, self.start))
                     assert known == header.partition_leader_epoch
-        self.check_producers()
+        self.check_producers(log, log.segments[0].base_offset)
         self.check_times()
 
-    def check_producers(self) -> None:
-        """Nothing else than was written, and all of it whose segment is there."""
+    def check_producers(self, log: Log, first: int) -> None:
+        """Nothing else than was written, and all of it from `first` on, which is there."""
         written = self.known()
-        first = self.log.segments[0].base_offset
-        assert self.log.producers.states.keys() <= written.keys()
+        assert log.producers.states.keys() <= written.keys()
         for producer, known in written.items():
-            state = self.log.producers.states.get(producer)
+            state = log.producers.states.get(producer)
             there = self.end if producer in self.expired else first  # what is below may be forgotten
             if state is None:
                 assert max(known.data, known.marker) < there, f"producer {producer} is forgotten"
@@ -408,6 +407,7 @@ class History:
                 f"stuck at {copy.log_end_offset}"
             )
         shown = read_committed(self.log)
+        self.check_producers(copy, self.start)
         # Of a transaction whose first records are deleted it may not know that it is open.
         assert [r for r in read_committed(copy, self.start) if r in shown] == shown
 
@@ -467,7 +467,14 @@ def run_seeds(config: LogConfig, seeds: range) -> None:
             pytest.fail(f"seed {seed}: {error}\n  " + "\n  ".join(story))
 
 
-CONFIGS: Final = {"compacted": COMPACTED, "deleted": DELETED}
+CONFIGS: Final = {
+    "compacted": COMPACTED,
+    "deleted": DELETED,
+    "both": replace(
+        COMPACTED, cleanup_policy=("compact", "delete"), retention_bytes=1_500, retention_ms=60_000
+    ),
+    "one batch a segment": replace(COMPACTED, segment_bytes=180, delete_retention_ms=0),
+}
 
 
 @pytest.mark.row("L1", "L4", "L7")
