@@ -62,6 +62,9 @@ class LogDir:
         """Copies that the last run had begun, and their paths: they begin anew."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._unopened: frozenset[TopicPartition] = (
+            frozenset()
+        )  # that lie here: what is known of them stays so
         self._written: dict[str, bytes] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -91,6 +94,9 @@ class LogDir:
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS, may_block)
         self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
+        # What is said of a log that has not been identified may be said of an older one of its name. That it
+        # has lost nothing can be told of neither.
+        told = {tp: self._told(tp) for tp in self._known()}
         logs: dict[TopicPartition, tuple[Log, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
         for name in disk.list(self.path, may_block):
@@ -121,7 +127,8 @@ class LogDir:
                 corrupt[tp] = str(e)
         for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
             self.forget(tp)
-        if any(self._lacks(tp, log) for tp, (log, _) in logs.items()):
+        self._unopened = frozenset(corrupt)
+        if any(_lacks(tp, log, told.get(tp, 0)) for tp, (log, _) in logs.items()):
             self.whole_epoch = -1
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
@@ -131,12 +138,9 @@ class LogDir:
         self.clean = self._went_down = False  # logs that are opened from now on are new
         return logs, corrupt
 
-    def _lacks(self, tp: TopicPartition, log: Log) -> bool:
-        """Whether it has come back without records that were durable, or committed, by its checkpoints."""
-        known = max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
-        if known > log.log_end_offset:
-            logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, known)
-        return known > log.log_end_offset
+    def _told(self, tp: TopicPartition) -> int:
+        """Up to where it had records that were durable, or committed, by the checkpoints."""
+        return max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
 
     def open_log(
         self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock
@@ -217,15 +221,16 @@ class LogDir:
         cleaned_to: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Write those that changed since they were written last (blocks). Raises OSError."""
-        for name, offsets in (
-            (checkpoints.REPLICATION_OFFSETS, high_watermarks),
-            (checkpoints.RECOVERY_POINTS, recovery_points),
-            (checkpoints.LOG_START_OFFSETS, log_starts),
-            (checkpoints.CLEANED_TO, cleaned_to),
+        for name, known, offsets in (
+            (checkpoints.REPLICATION_OFFSETS, self.high_watermarks, high_watermarks),
+            (checkpoints.RECOVERY_POINTS, self._recovery_points, recovery_points),
+            (checkpoints.LOG_START_OFFSETS, self._log_starts, log_starts),
+            (checkpoints.CLEANED_TO, self.cleaned_to, cleaned_to),
         ):
             if offsets is None:
                 continue
-            data = checkpoints.encode_offsets(offsets)
+            kept = {tp: known[tp] for tp in self._unopened if tp in known}
+            data = checkpoints.encode_offsets({**kept, **offsets})
             if self._written.get(name) != data:
                 self.disk.write_atomic(f"{self.path}/{name}", data, may_block)
                 self._written[name] = data
@@ -261,3 +266,10 @@ class LogDir:
         log.set_aside(path)
         self.forget(tp)
         return path
+
+
+def _lacks(tp: TopicPartition, log: Log, told: int) -> bool:
+    """Whether it has come back without records that it is told to have had."""
+    if told > log.log_end_offset:
+        logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, told)
+    return told > log.log_end_offset

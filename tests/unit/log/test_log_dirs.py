@@ -30,8 +30,9 @@ def log_dir(disk: SimDisk) -> LogDir:
     return LogDir(disk, "/data", UUID(int=1), boot_id="this boot")
 
 
-def filled(*, clean: bool) -> SimDisk:
-    """Two logs of six segments, all of it durable, and what the checkpoints say of them."""
+def filled(*, clean: bool, identified: bool = True) -> SimDisk:
+    """Two logs of six segments, all of it durable, and what the checkpoints say of them. The first record is
+    deleted."""
     disk = SimDisk()
     directory = log_dir(disk)
     directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
@@ -39,9 +40,11 @@ def filled(*, clean: bool) -> SimDisk:
     logs = {}
     for tp in (BAD, GOOD):
         log = logs[tp] = directory.open_log(tp, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
-        log.identify(MAY_BLOCK)
+        if identified:
+            log.identify(MAY_BLOCK)
         for _ in range(6):
             lead(log, b"v" * 150)
+        log.advance_log_start(1)
         work = log.prepare_flush()
         assert work is not None
         work.run(MAY_BLOCK)
@@ -49,7 +52,7 @@ def filled(*, clean: bool) -> SimDisk:
         if clean:
             log.close_clean(MAY_BLOCK)
     ends = {tp: log.log_end_offset for tp, log in logs.items()}
-    directory.checkpoint(MAY_BLOCK, high_watermarks=ends, recovery_points=ends)
+    directory.checkpoint(MAY_BLOCK, ends, ends, dict.fromkeys(logs, 1))
     if clean:
         directory.mark_clean(EPOCH, MAY_BLOCK)
     disk.kill()
@@ -95,9 +98,23 @@ def test_a_log_for_which_there_is_no_file_is_offline_alone() -> None:
     assert (logs.keys(), corrupt.keys()) == ({GOOD}, {BAD})
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool) -> None:
+def test_the_checkpoints_go_on_telling_of_a_log_that_is_not_open() -> None:
     disk = filled(clean=False)
+    disk.fail("open", errno.EMFILE, path_part="/bad-0/")
+    directory = log_dir(disk)
+    ((_, (good, _)),) = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)[0].items()
+    for end in (6, 7):  # again and again, as they change
+        directory.checkpoint(MAY_BLOCK, {GOOD: end}, {GOOD: end}, {GOOD: good.log_start_offset})
+    again = log_dir(disk)
+    logs, _ = again.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert logs[BAD][0].log_start_offset == 1
+    assert again.high_watermarks == {BAD: 6, GOOD: 7}
+
+
+@pytest.mark.parametrize("identified", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool, identified: bool) -> None:
+    disk = filled(clean=False, identified=identified)
     if not whole:
         path = f"/data/bad-0/{5:020d}.log"
         disk.flip_bit(path, disk.open(path).size() - 1)
