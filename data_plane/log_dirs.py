@@ -62,9 +62,7 @@ class LogDir:
         """Copies that the last run had begun, and their paths: they begin anew."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
-        self._unopened: frozenset[TopicPartition] = (
-            frozenset()
-        )  # that lie here: what is known of them stays so
+        self._unopened: frozenset[TopicPartition] = frozenset()  # they lie here: what is known of them stays
         self._written: dict[str, bytes] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:

@@ -393,8 +393,9 @@ class Partition:
         return end
 
     def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
-        """Cut what the leader does not have, once no checkpoint vouches for it any longer; then `done` is
-        told whether it is."""
+        """Cut what the leader does not have, once no checkpoint vouches for it any longer; `done` is told
+        whether it is, once the cut is durable. Before that nothing is to be appended: of what is written
+        over something else, a loss of power may leave one page of this and one of that."""
         log = self.log
         try:
             work = log.prepare_cut(offset)
@@ -408,7 +409,7 @@ class Partition:
             done(True)
             return
         epoch = self.leader_epoch
-        self._host.before_cut(self, work, lambda ready: done(self._cut(log, work, epoch, ready)))
+        self._host.carry_out(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
 
     def _cut(self, log: Log, work: CutWork, leader_epoch: int, ready: bool) -> bool:
         """Whether it was still to be done, and is."""

@@ -48,9 +48,12 @@ class PartitionHost(Protocol):
     def flush(self, partition: Partition) -> None:
         """Make its log durable soon; `flushed` is called then."""
 
-    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
-        """Run `work` and make a checkpoint durable that knows the log's recovery point of now; `then` is told
-        whether that went well. (Nothing, where the broker ends meanwhile.)"""
+    def carry_out(
+        self, partition: Partition, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
+    ) -> None:
+        """Run `work`, and make a checkpoint durable that knows the log's recovery point of now; tell `cut`
+        whether that went well; make what it did durable, if it did; tell `done` whether. (Nothing more, where
+        the broker ends meanwhile.)"""
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""

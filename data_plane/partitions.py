@@ -123,7 +123,7 @@ class Partitions:
         self._brokers: Mapping[int, BrokerRegistration] = {}
         self._configs = LogConfigs(settings.broker_id, settings.log_defaults)
         self._deadlines: dict[str, Deadline] = {}
-        self._flushing: set[Partition] = set()
+        self._flushing: dict[Partition, asyncio.Task[None]] = {}
         self._checkpointing = asyncio.Lock()
         self._checkpoints_stale = False  # they tell of logs that are gone, or say too much
         self._unsettled: dict[LogDir, list[Log]] = {}  # where something was made or renamed; what is new
@@ -211,8 +211,7 @@ class Partitions:
 
     def flush(self, partition: Partition) -> None:
         if partition not in self._flushing and not self._closed:
-            self._flushing.add(partition)
-            self._spawn(self._flush(partition))
+            self._flushing[partition] = self._spawn(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
         """Flush until nothing is due any more: appends go on while one runs."""
@@ -244,17 +243,21 @@ class Partitions:
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
             self.give_up(partition, "the flush", e)
         finally:
-            self._flushing.discard(partition)
+            self._flushing.pop(partition, None)
 
     def _flush_again(self, partition: Partition) -> None:
         if not partition.offline and not partition.removed:
             self.flush(partition)
 
-    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+    def carry_out(
+        self, partition: Partition, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
+    ) -> None:
         if not self._closed:
-            self._spawn(self._before_cut(partition, work, then))
+            self._spawn(self._carry_out(partition, work, cut, done))
 
-    async def _before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+    async def _carry_out(
+        self, partition: Partition, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
+    ) -> None:
         ready = False
         try:
             await self._blocking(work.run)
@@ -263,7 +266,13 @@ class Partitions:
             self.storage_failed(partition, e)
         except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
             self.give_up(partition, "a cut", e)
-        then(ready)
+        was_cut = cut(ready)
+        if was_cut:
+            for _ in range(2):  # one that runs already has begun before the cut
+                self.flush(partition)
+                if partition in self._flushing:
+                    await asyncio.wait([self._flushing[partition]])
+        done(was_cut)
 
     async def _checkpointed_from_now(self) -> bool:
         """Wait for checkpoints that know the recovery points of now; many wait for the same ones."""
@@ -401,7 +410,7 @@ class Partitions:
         if interval is not None:
             self._every("cleaner", interval, lambda: self._spawn(self._cleaner.sweep()))
 
-    def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
+    def _every(self, name: str, interval: float, work: Callable[[], object]) -> None:
         def run() -> None:
             if not self._closed:
                 self._deadlines[name] = self._timer.call_later(interval, run)
@@ -818,10 +827,11 @@ class Partitions:
         if directory.online and not self._closed:
             self._spawn(run())
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = supervised(self._loop, work, "work of the partitions")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 class NewLog(NamedTuple):

@@ -105,10 +105,12 @@ class Broker:
     def flush(self, partition: Partition) -> None:
         """Nothing here loses its page cache."""
 
-    def before_cut(self, partition: Partition, work: CutWork, then: Callable[[bool], None]) -> None:
+    def carry_out(
+        self, partition: Partition, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
+    ) -> None:
         """Nothing here loses its page cache."""
         work.run(SIMULATED)
-        then(work.ready)
+        done(cut(work.ready))
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:

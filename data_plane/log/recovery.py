@@ -336,6 +336,9 @@ def _recover(
         for later in reversed(bases[i + 1 :]):  # whoever dies here leaves no hole
             _remove_segment(disk, segments.pop(later))
         segment.cut(position)
+        # Nothing of it may come back among what is going to be written in its place.
+        segment.file.sync(may_block)
+        disk.sync_dir(segment.path.rpartition("/")[0], may_block)
         break
     return end, bases[first]
 

@@ -1,0 +1,142 @@
+"""A follower's log is cut and written again, over and over, and the machine dies in between: what comes back
+is the beginning of what the log was before a cut or after it, never some of both, and all that was durable.
+
+Records are of one size, so that a page or a segment of before would fit among those of after; epochs do not
+tell them apart either.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import pytest
+
+from chaos.sim.disk import Killed, SimDisk
+from data_plane.log import checkpoints
+from data_plane.log.config import LogConfig
+from data_plane.log.log import Log
+from metadata_quorum.model import TopicPartition
+from tests.logs import batch, open_log, read_all
+from tests.may_block import MAY_BLOCK
+
+PATH: Final = "/d/t-0"
+CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"
+TP: Final = TopicPartition("t", 0)
+CONFIG: Final = LogConfig(segment_bytes=9_000, index_interval_bytes=1_000)
+BATCH_BYTES: Final = 1024  # a quarter of a page
+VALUE_BYTES: Final = 2 * BATCH_BYTES - len(batch(bytes(BATCH_BYTES)))
+DEATHS: Final = 5
+
+pytestmark = pytest.mark.row("L7")
+
+
+class Replica:
+    """The log through several lives, and what it must show."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = SimDisk()
+        self.disk.make_dirs("/d")
+        self.written = 0
+        self.versions: list[list[bytes]] = [[]]  # since the last start: the last one is what it holds
+        self.durable = 0  # so many records of the last version
+        self.log: Log | None = None
+
+    def start(self) -> None:
+        """As log_dirs.py does after the machine went down. Dies where the disk does."""
+        points = checkpoints.read_offsets(self.disk, CHECKPOINT, MAY_BLOCK)
+        log = open_log(PATH, CONFIG, disk=self.disk, recovery_point=points.get(TP, 0), went_down=True)
+        self.check([value or b"" for _, value in read_all(log)])
+        self.log = log
+        self.checkpoint()
+
+    def check(self, found: list[bytes]) -> None:
+        fits = [version for version in self.versions if version[: len(found)] == found]
+        assert fits, f"{names(found)} is the beginning of none of {[names(v) for v in self.versions]}"
+        assert len(found) >= self.durable, f"{len(found)} of {self.durable} durable records"
+        self.versions = [found]
+
+    def live(self) -> None:
+        log, random = self.log, self.random
+        assert log is not None
+        while True:
+            match random.randrange(10):
+                case 0 | 1:
+                    self.cut(random.randrange(log.log_end_offset + 1))
+                case 2 | 3:
+                    self.flush()
+                case 4:
+                    self.checkpoint()
+                case _:
+                    self.append()
+
+    def append(self) -> None:
+        assert self.log is not None
+        self.written += 1
+        value = b"%d-" % self.written
+        value = value.ljust(VALUE_BYTES, b".")
+        self.versions[-1].append(value)
+        run = batch(value, base_offset=self.log.log_end_offset, leader_epoch=1)
+        self.log.append_as_follower(run)
+
+    def flush(self) -> None:
+        assert self.log is not None
+        work = self.log.prepare_flush()
+        if work is not None:
+            work.run(MAY_BLOCK)
+            self.log.flush_done(work)
+        self.durable = self.log.log_end_offset
+        del self.versions[:-1]
+
+    def checkpoint(self) -> None:
+        assert self.log is not None
+        point = self.log.recovery_point
+        checkpoints.write_offsets(self.disk, CHECKPOINT, {TP: point}, MAY_BLOCK)
+
+    def cut(self, offset: int) -> None:
+        assert self.log is not None
+        self.durable = min(self.durable, offset)
+        work = self.log.prepare_cut(offset)
+        if work is None:
+            return
+        work.run(MAY_BLOCK)
+        self.checkpoint()
+        self.versions.append(self.versions[-1][:offset])
+        assert self.log.truncate_to(work)
+        for deletion in self.log.take_deletions():
+            deletion.run(MAY_BLOCK)
+        self.flush()
+
+    def die(self, *, names_in_order: bool) -> None:
+        self.disk.power_loss(self.random, names_in_order=names_in_order)
+
+
+def names(values: list[bytes]) -> list[str]:
+    return [value.partition(b"-")[0].decode() for value in values]
+
+
+def live_and_die(seed: int, *, names_in_order: bool) -> None:
+    replica = Replica(seed)
+    for _ in range(DEATHS):
+        replica.disk.kill_before(replica.random.randrange(1, 60))
+        try:
+            replica.start()
+            replica.live()
+        except Killed:
+            pass
+        replica.die(names_in_order=names_in_order)
+    replica.start()
+
+
+@pytest.mark.parametrize("names_in_order", [True, False])
+def test_what_is_cut_and_written_again_is_never_mixed(names_in_order: bool) -> None:
+    for seed in range(150):
+        live_and_die(seed, names_in_order=names_in_order)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("names_in_order", [True, False])
+def test_what_is_cut_and_written_again_is_never_mixed_in_very_many_histories(names_in_order: bool) -> None:
+    for seed in range(150, 5_000):
+        live_and_die(seed, names_in_order=names_in_order)
