@@ -24,9 +24,9 @@ from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.invariants import InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
-from metadata_quorum.raft.messages import EntryKind
+from metadata_quorum.raft.messages import EntryKind, MalformedFrame
 from metadata_quorum.raft.port import QUICK_WEIGHT, Background, StateMachine
-from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
+from metadata_quorum.raft.snapshots import IncomingSnapshot, Snapshot, SnapshotStore
 
 logger = logging.getLogger(__name__)
 
@@ -154,20 +154,43 @@ class Applier:
         self._bytes_since_snapshot = 0
         self._beside(write, written)
 
-    def install(self, snapshot: Snapshot, installed: Callable[[], None]) -> None:
-        """A leader's snapshot replaces the state. On the device first."""
-        invariant(snapshot.index > self._journal.getRaftCommitIndex(), "M4", ("snapshot", snapshot.index))
+    def install(
+        self, incoming: IncomingSnapshot, installed: Callable[[], None], refused: Callable[[], None]
+    ) -> None:
+        """A leader's snapshot replaces the state. On the device first. Refused where it
+        is damaged or the process has no file left for it; then nothing has changed."""
+        invariant(incoming.index > self._journal.getRaftCommitIndex(), "M4", ("snapshot", incoming.index))
 
-        def take_in() -> Callable[[], None]:
-            self._store.save(snapshot)
-            return self._read(snapshot)
+        def take_in() -> tuple[Snapshot, Callable[[], None]] | Exception:
+            try:
+                snapshot = incoming.put_together()
+                self._store.save(snapshot)
+                return snapshot, self._read(snapshot)
+            except MalformedFrame as e:
+                return e
+            except OSError as e:
+                if is_of_disk(e):
+                    raise
+                return e
 
-        def taken_in(adopt: Callable[[], None]) -> None:
+        def taken_in(taken: tuple[Snapshot, Callable[[], None]] | Exception) -> None:
             self.busy = False
+            if not isinstance(taken, Exception):
+                snapshot, adopt = taken
+                try:
+                    self._journal.trim_to(snapshot.index, snapshot.term)
+                except OSError as e:
+                    if is_of_disk(e):
+                        raise
+                    taken = e
+            if isinstance(taken, Exception):
+                logger.warning("The leader's snapshot at %d is refused: %s", incoming.index, taken)
+                refused()
+                return
             self._bytes_since_snapshot = 0
-            self._forget_log(snapshot.index, snapshot.term)
             self._adopt(snapshot, adopt)
             installed()
+            self._prune(snapshot.index)
 
         self.busy = True
         self._beside(take_in, taken_in)
@@ -185,7 +208,15 @@ class Applier:
     def _forget_log(self, index: int, term: int) -> None:
         """A durable snapshot stands for it."""
         self._journal.trim_to(index, term)
-        self._store.prune(index)
+        self._prune(index)
+
+    def _prune(self, index: int) -> None:
+        try:
+            self._store.prune(index)
+        except OSError as e:
+            if is_of_disk(e):
+                raise
+            logger.warning("Metadata snapshots before %d are left until the next one: %s", index, e)
 
     def _read(self, snapshot: Snapshot) -> Callable[[], None]:
         return _never_raising(

@@ -105,21 +105,23 @@ class Following:
         if self._incoming is None or not self._incoming.is_of(chunk):
             self._incoming = IncomingSnapshot(chunk)
         incoming, self._incoming = self._incoming, None
-        snapshot = incoming.take(chunk)
-        if snapshot is None:
+        if not incoming.take(chunk):
             self._incoming = incoming
             self._outbox.put(peer, SnapshotReply(self._core.term, chunk.seq, chunk.index, incoming.wanted))
             return
 
         def installed() -> None:
-            invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", snapshot.index))
+            invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", chunk.index))
             self._installing = False
-            self._core.restored_to(snapshot.index)
+            self._core.restored_to(chunk.index)
             if self._core.term == chunk.term:
-                self._answer(peer, chunk.seq, Ack.MATCHED, snapshot.index + 1)
+                self._answer(peer, chunk.seq, Ack.MATCHED, chunk.index + 1)
+
+        def refused() -> None:
+            self._installing = False  # and the leader, whose next probe finds nothing here, sends it again
 
         self._installing = True
-        self._applier.install(snapshot, installed)
+        self._applier.install(incoming, installed, refused)
 
     def admit(self, peer: int, message: Admit) -> bool:
         """The leader found our nonce in all other logs, and we have caught up with it: True if this

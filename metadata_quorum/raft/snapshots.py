@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metadata_quorum.blocking import RAFT
@@ -155,31 +155,35 @@ class IncomingSnapshot:
     """The follower's side: pieces of one snapshot, taken in order."""
 
     def __init__(self, first: SnapshotChunk) -> None:
-        self._identity = _identity(first)
+        self._first = replace(first, data=b"")
         self._data = bytearray()
 
     def is_of(self, chunk: SnapshotChunk) -> bool:
         """Whether the piece belongs to the snapshot that is being put together."""
-        return _identity(chunk) == self._identity
+        return _identity(chunk) == _identity(self._first)
 
     @property
     def wanted(self) -> int:
         """Offset of the next piece."""
         return len(self._data)
 
-    def take(self, chunk: SnapshotChunk) -> Snapshot | None:
-        """Add the piece if it is the next one; the snapshot, if that completes it.
+    @property
+    def index(self) -> int:
+        return self._first.index
 
-        `MalformedFrame` where the pieces do not give what the leader announced.
-        """
+    def take(self, chunk: SnapshotChunk) -> bool:
+        """Add the piece if it is the next one; whether that completes it."""
         if chunk.offset == len(self._data):
             self._data += chunk.data
-        if len(self._data) < chunk.total:
-            return None
-        data = bytes(self._data)
-        if len(data) != chunk.total or zlib.crc32(data) != chunk.crc:
-            raise MalformedFrame(f"snapshot {chunk.index} arrived damaged")
-        return Snapshot(chunk.index, chunk.index_term, chunk.digest, data, chunk.crc)
+        return len(self._data) >= self._first.total
+
+    def put_together(self) -> Snapshot:
+        """Of what is complete; takes as long as it is large. `MalformedFrame` where the pieces do not give
+        what the leader announced."""
+        first, data = self._first, bytes(self._data)
+        if len(data) != first.total or zlib.crc32(data) != first.crc:
+            raise MalformedFrame(f"snapshot {first.index} arrived damaged")
+        return Snapshot(first.index, first.index_term, first.digest, data, first.crc)
 
 
 def _identity(chunk: SnapshotChunk) -> tuple[int, int, int, int]:
