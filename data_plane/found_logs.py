@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
@@ -41,6 +41,15 @@ class FoundLog:
         return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
 
 
+class NotMade(NamedTuple):
+    """A partition for which there could be no log."""
+
+    topic_id: UUID
+    reason: str
+    again: bool
+    """The process had no file left for it, which passes."""
+
+
 class FoundLogs:
     """See the module."""
 
@@ -50,6 +59,7 @@ class FoundLogs:
         self._logs: dict[TopicPartition, FoundLog] = {}
         self._offline: dict[TopicPartition, str] = {}  # and why
         self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
+        self._not_made: dict[TopicPartition, NotMade] = {}
         self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
 
@@ -99,7 +109,7 @@ class FoundLogs:
     @property
     def whole(self) -> bool:
         """Whether every log that was found can be served."""
-        return not self._offline
+        return not self._offline and not self._not_made
 
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._logs
@@ -129,16 +139,32 @@ class FoundLogs:
             logger.error("%s", reason)
             self._offline[tp] = reason
 
-    def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str) -> None:
-        """It could not be made."""
-        self._offline[tp] = reason
+    def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str, *, again: bool) -> None:
+        """It could not be made; `again`: it is to be tried again."""
+        self._not_made[tp] = NotMade(topic_id, reason, again)
         self._offline_ids[topic_id, tp.partition] = tp
 
+    @property
+    def to_make_again(self) -> bool:
+        """Whether there are such."""
+        return any(each.again for each in self._not_made.values())
+
+    def make_again(self) -> list[tuple[UUID, int]]:
+        """They are no longer called offline; whoever asks makes them."""
+        found = [(tp, each.topic_id) for tp, each in self._not_made.items() if each.again]
+        for tp, topic_id in found:
+            del self._not_made[tp]
+            self._offline_ids.pop((topic_id, tp.partition), None)
+        return [(topic_id, tp.partition) for tp, topic_id in found]
+
     def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the topic's partition is here, and not to be served."""
+        """Whether the topic's partition is here, and not to be served. What lies on disk lies in the way of
+        any topic of its name; what could not be made is of one topic."""
         if tp in self._offline:
             self._offline_ids[topic_id, tp.partition] = tp
-        return tp in self._offline
+            return True
+        not_made = self._not_made.get(tp)
+        return not_made is not None and not_made.topic_id == topic_id
 
     def forget(self, topic_id: UUID) -> None:
         """The topic is deleted: another of its name begins anew, but for what lies in its way on disk."""
@@ -146,9 +172,12 @@ class FoundLogs:
             tp = self._offline_ids.pop(key)
             if tp not in self._unreadable:
                 self._offline.pop(tp, None)
+            if tp in self._not_made and self._not_made[tp].topic_id == topic_id:
+                del self._not_made[tp]
 
     def why_offline(self, tp: TopicPartition) -> str | None:
-        return self._offline.get(tp)
+        not_made = self._not_made.get(tp)
+        return not_made.reason if not_made is not None else self._offline.get(tp)
 
     def offline_by_id(self, topic_id: UUID, partition: int) -> TopicPartition | None:
         return self._offline_ids.get((topic_id, partition))

@@ -491,9 +491,24 @@ class Partitions:
         if partition is not None:
             self.give_up(partition, "the change", error)
         else:
-            tell(self._loop, f"the making of {tp}, which stays offline,", error)
-            self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}")
+            tell(self._loop, f"the making of {tp}, which is offline,", error)
+            again = isinstance(error, OSError)  # not of the disk: that ends with the directory
+            self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}", again=again)
             self._report_lost(topic_id, tp)
+
+    @property
+    def to_make_again(self) -> bool:
+        """Whether there are partitions for which the process had no file left."""
+        return self._found.to_make_again
+
+    def make_again(self, image: MetadataImage) -> MetadataDelta:
+        """These, as if they were new."""
+        delta = MetadataDelta(image)
+        for topic_id, number in self._found.make_again():
+            topic = image.topics_by_id.get(topic_id)
+            if topic is not None and number in topic.partitions:
+                delta.changed_partitions.setdefault(topic_id, {})[number] = topic.partitions[number]
+        return delta
 
     def many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
         """The logs of so many new partitions that `apply` would hold up the loop: to be made before it."""

@@ -7,6 +7,7 @@
         -> fetchers               follow, unfollow
         -> groups, transactions   load a coordinator's partition, or let go of it
         -> departures             who has died, for those who ask for metadata
+        -> a timer                what could have no files is made again, later
         -> broker_lifecycle       caught up with our own registration?
 
 Nothing is put into action before the metadata holds the registration of this very incarnation. What
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
@@ -34,6 +36,10 @@ from metadata_quorum.blocking import Blocking
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.supervision import bounded, supervised, tell
+
+AGAIN_S: Final = 1.0
+"""Until partitions are tried again that could not be made; twice as long each time."""
+MAX_AGAIN_S: Final = 60.0
 
 
 class Publisher:
@@ -72,6 +78,8 @@ class Publisher:
         self._blocking = blocking
         self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._making: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._again_s = AGAIN_S
         self.begun = False
         """Metadata has been put into action, or is about to be."""
         self.published_offset = -1
@@ -110,6 +118,8 @@ class Publisher:
         self._closed = True
         if self._making is not None:
             self._making.cancel()
+        if self._again is not None:
+            self._again.cancel()
 
     def _put_into_action(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """At once, unless many logs have to be made for it first; in order in any case."""
@@ -170,9 +180,26 @@ class Publisher:
         bounded(loop, "departures", self._departures.take, delta, image)
         if self.published_offset < 0:
             bounded(loop, "strays", self._partitions.drop_strays, image)
+        self._make_again_later()
         self.published_offset = image.offset
         self.started.set()
         self._on_published()
+
+    def _make_again_later(self) -> None:
+        """What the process had no file for: files are closed, too."""
+        if not self._partitions.to_make_again:
+            self._again_s = AGAIN_S
+        elif self._again is None and not self._closed:
+            self._again = self._node.loop.call_later(self._again_s, self._make_again)
+            self._again_s = min(2 * self._again_s, MAX_AGAIN_S)
+
+    def _make_again(self) -> None:
+        self._again = None
+        image = self._newest
+        try:
+            self._put_into_action(self._partitions.make_again(image), image)
+        except Exception as error:  # noqa: BLE001
+            tell(self._node.loop, "the making of partitions that could have no files", error)
 
     def _remove(self, partition: Partition) -> None:
         self._fetchers.unfollow(partition)

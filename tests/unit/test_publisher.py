@@ -40,13 +40,25 @@ class _Broker:
             return changes
 
         partitions: Any = SimpleNamespace(
-            apply=apply, drop_strays=lambda image: None, many_to_make=lambda delta, image: None
+            apply=apply,
+            drop_strays=lambda image: None,
+            many_to_make=lambda delta, image: None,
+            to_make_again=False,
+            make_again=MetadataDelta,
         )
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
         groups: Any = SimpleNamespace(view=unused)
         self.faults: list[BaseException] = []
+        self.partitions = partitions
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+
+        def call_later(delay: float, callback: Callable[[], object]) -> object:
+            self.timers.append((delay, callback))
+            return SimpleNamespace(cancel=self.timers.clear)
+
         loop = SimpleNamespace(
-            call_exception_handler=lambda context: self.faults.append(context["exception"])
+            call_exception_handler=lambda context: self.faults.append(context["exception"]),
+            call_later=call_later,
         )
         node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE, loop=loop)
         self.publisher = Publisher(
@@ -163,3 +175,25 @@ def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, ma
         assert [type(fault) for fault in broker.faults] == [KeyError]
 
     asyncio.run(main())
+
+
+def test_what_could_have_no_files_is_made_again_later_and_later():
+    broker = _Broker()
+    broker.epoch = 5
+    broker.partitions.to_make_again = True
+    broker.commit(5)
+    delays = []
+    for _ in range(8):
+        ((delay, again),) = broker.timers
+        broker.timers.clear()
+        delays.append(delay)
+        again()
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    broker.partitions.to_make_again = False
+    broker.timers.pop()[1]()
+    assert broker.timers == []
+    broker.partitions.to_make_again = True
+    broker.commit(5)
+    assert [delay for delay, _ in broker.timers] == [1]
+    broker.publisher.close()
+    assert broker.timers == []

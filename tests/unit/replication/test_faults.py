@@ -7,6 +7,7 @@ import asyncio
 import errno
 from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,7 +21,7 @@ from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.image import MetadataDelta, MetadataImage
 from metadata_quorum.invariants import InvariantViolation
-from metadata_quorum.model import LOST_DIR
+from metadata_quorum.model import LOST_DIR, TopicPartition
 from metadata_quorum.records import ConfigRecord
 from metadata_quorum.supervision import ErrorBoundary
 from tests.logs import cut, open_log, read_all
@@ -460,3 +461,30 @@ async def test_a_topic_made_anew_is_not_offline_for_what_its_forerunner_could_no
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         cluster.create_topic("t", [[1]])
         assert cluster.produce(b"x") == 1
+
+
+@in_loop
+async def test_a_partition_for_which_there_was_no_file_is_made_again():
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        partitions = cluster.brokers[1].partitions
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
+        cluster.create_topic("t", [[1], [1]])
+        assert partitions.to_make_again
+        delta = partitions.make_again(cluster.image)
+        assert not partitions.to_make_again
+        changes = partitions.apply(delta, cluster.image)
+        assert [str(partition.tp) for partition in changes.leading] == ["t-0"]
+        cluster.produce(b"x")
+
+
+@in_loop
+async def test_what_could_not_be_made_is_of_one_topic_and_not_of_its_name():
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        partitions = cluster.brokers[1].partitions
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
+        topic_id = cluster.create_topic("t", [[1]])
+        tp = TopicPartition("t", 0)
+        assert partitions._found.is_offline(tp, topic_id)
+        assert not partitions._found.is_offline(tp, UUID(int=77))
