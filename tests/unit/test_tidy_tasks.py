@@ -36,6 +36,7 @@ PROVEN: Final = {
     "data_plane/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
     "fetch/fetcher.py": "rings once",
+    "kraft/api/long_work.py": "each piece fails its own request",
     "kraft/api/metadata_fetch.py": "rings once",
     "kraft/api/sasl.py": "rings once",
     "kraft/departures.py": "rings once",
@@ -43,7 +44,9 @@ PROVEN: Final = {
     "kraft/net/client.py": "rings for a connection that it ends, or sets itself anew as its last act",
     "kraft/net/server.py": "the sweep is set anew before the work; the others ring once",
     "kraft/net/turns.py": "set anew before the work",
+    "kraft/publisher.py": "rings once; what goes wrong in it is bounded",
     "kraft/raft_driver.py": "a fault of Raft ends the node",
+    "kraft/stall_watch.py": "notes a number, then is set anew",
     "metadata_quorum/controller.py": "set anew before the work; a proposal's limit rings once",
     "metadata_quorum/liveness.py": "set anew where its turn fails",
 }
