@@ -36,7 +36,7 @@ PROVEN: Final = {
     "data_plane/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
     "fetch/fetcher.py": "rings once",
-    "kraft/api/long_work.py": "each piece fails its own request",
+    "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
     "kraft/api/metadata_fetch.py": "rings once",
     "kraft/api/sasl.py": "rings once",
     "kraft/departures.py": "rings once",
