@@ -64,7 +64,8 @@ class Machine(Protocol[RecordT]):
         """None for a record of a kind that is not this machine's."""
 
     def replay(self, record: RecordT, at: Instant) -> Replies:
-        """Take what the log says. Live, the replies are those that waited for this record."""
+        """Take what the log says. Live, the replies are those that waited for this record. Raises ValueError
+        for what no coordinator writes; then nothing has changed."""
 
     def hold(self, record: RecordT, producer_id: int) -> None:
         """Take a record of a transaction that is open still."""

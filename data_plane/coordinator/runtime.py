@@ -411,17 +411,19 @@ class Shard(Generic[RecordT]):
             if stored.key is None:
                 continue
             try:
-                record = self._machine.decode(stored.key, stored.value)
+                self._replay_stored(stored.key, stored.value, header, at)
             except ValueError as e:  # not ours: clients that call themselves administrators may write here
                 where = f"partition {self.partition} at offset {stored.offset}"
                 logger.warning("a record of the coordinator's %s is passed over: %s", where, e)
-                continue
-            if record is None:
-                continue
-            if header.is_transactional:
-                self._machine.hold(record, header.producer_id)
-            else:
-                self._machine.replay(record, at)
+
+    def _replay_stored(self, key: bytes, value: bytes | None, header: BatchHeader, at: Instant) -> None:
+        record = self._machine.decode(key, value)
+        if record is None:
+            return
+        if header.is_transactional:
+            self._machine.hold(record, header.producer_id)
+        else:
+            self._machine.replay(record, at)
 
 
 def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:

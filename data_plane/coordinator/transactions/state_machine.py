@@ -33,7 +33,6 @@ from data_plane.coordinator.transactions.records import (
     TransactionState,
 )
 from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.invariants import invariant
 from metadata_quorum.model import TopicPartition
 
 LAST_EPOCH: Final = 2**15 - 2
@@ -312,8 +311,12 @@ class TransactionTable:
             self._transactions.pop(name, None)
             return []
         known = self._transactions.get(name)
-        if known is not None and known.producer_id == value.producer_id:
-            invariant(value.producer_epoch >= known.producer_epoch, "T-epoch", (name, known, value))
+        if (
+            known is not None
+            and known.producer_id == value.producer_id
+            and known.producer_epoch > value.producer_epoch
+        ):
+            raise ValueError(f"{name} falls back from {known} to {value}")
         self._transactions[name] = value
         return []
 

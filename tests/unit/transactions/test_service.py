@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import ShardLimits
-from data_plane.coordinator.transactions.records import TransactionState
+from data_plane.coordinator.transactions.records import TransactionRecord, TransactionState, encode
 from data_plane.coordinator.transactions.service import Marker, TransactionService, TransactionServiceConfig
+from metadata_quorum.batch import Record, encode_batch
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
@@ -222,3 +224,25 @@ def test_only_the_leader_of_the_partition_answers() -> None:
             assert await refusal(transactions.init_producer_id("x", 1, None)) is ErrorCode.NOT_COORDINATOR
 
     run(test)
+
+
+@pytest.mark.row("P4")
+def test_what_a_client_wrote_among_the_coordinators_records_keeps_nobody_from_loading() -> None:
+    """No coordinator writes an epoch that falls back: it ends no node, and counts for nothing."""
+    told: list[object] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        log = MemoryLog()
+        async with service(log, MarkerLog()) as transactions:
+            for _ in range(3):
+                await transactions.init_producer_id("x", TIMEOUT_MS, None)
+            known = await transactions.describe("x")
+            partition = transactions.partition_for("x")
+        key, value = encode(TransactionRecord("x", replace(known, producer_epoch=0)))
+        log.append(partition, 1, bytearray(encode_batch([Record(0, EPOCH_MS, key, value)])))
+        async with service(log, MarkerLog(), epoch=2) as transactions:
+            assert (await transactions.describe("x")).producer_epoch == known.producer_epoch == 2
+
+    run(test)
+    assert told == []
