@@ -69,6 +69,8 @@ class FetchRequest:
     """Whether the asker may read the topic of that name or id, as of when it is asked; None: he may."""
     nearer: Callable[[Partition, int], int] | None = None
     """Asked with a partition that we lead and an offset: the broker to read it from instead, -1 for none."""
+    room: Callable[[], int] | None = None
+    """Asked when records are looked for: no more bytes of them are answered now. None: `max_bytes` alone."""
     meter: Callable[[int], int] | None = None
     """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
 

@@ -78,7 +78,7 @@ def read_session(
 ) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
     reading = Reading(quota)
-    budget = request.max_bytes
+    budget = request.max_bytes if request.room is None else min(request.max_bytes, request.room())
     for wanted in list(session.dirty):
         try:
             if request.may_read is not None and not request.may_read(wanted.topic, wanted.topic_id):

@@ -108,6 +108,8 @@ class NodeContext:
     """Of this broker's current registration, -1 where there is none."""
     metadata_reader: MetadataReader | None = None
     """The metadata log, on nodes that have a controller."""
+    fetch_room: Callable[[], int] | None = None
+    """Bytes of records that one more answer to a consumer may have (kraft/net/unread.py)."""
     loop_health: LoopHealth = field(default_factory=LoopHealth)
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed of a bug, by the place in the code (metadata_quorum/supervision.py)."""

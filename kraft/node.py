@@ -126,6 +126,7 @@ class Node:
     def _fill_context(self) -> None:
         context, broker, quorum = self.context, self.broker_role, self.controller_role
         context.controller_client = self.controller_links
+        context.fetch_room = self.server.unread.room
         if broker is not None:
             context.partitions = broker.partitions
             context.fetches = broker.fetches

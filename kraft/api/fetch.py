@@ -21,6 +21,7 @@ from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.config_keys import RACK_AWARE
 from kraft.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers, ProtocolError
+from kraft.net.server import Begun
 from kraft.throttling import fetched, most_fetched
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
@@ -50,7 +51,8 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
         parked[reading] = reading.cancel  # else it would open a session for nobody
         reading.add_done_callback(lambda done: parked.pop(done, None))
         return reading
-    return _begun(node, ctx, read_fetch_request(ctx.version, body, most))
+    request = read_fetch_request(ctx.version, body, most)
+    return _found_by(node, ctx, request, ctx.connection.begun())
 
 
 async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
@@ -61,12 +63,12 @@ async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most:
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
     begun.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
-    reply = _begun(node, ctx, request)
+    reply = _found_by(node, ctx, request, begun)
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
-def _begun(
-    node: NodeContext, ctx: RequestContext, request: FetchRequest
+def _found_by(
+    node: NodeContext, ctx: RequestContext, request: FetchRequest, begun: Begun
 ) -> Buffers | asyncio.Future[Buffers]:
     if ctx.role is Role.CONTROLLER:
         return metadata_fetch.handle(node, ctx, request)
@@ -80,9 +82,11 @@ def _begun(
             request.max_bytes = min(request.max_bytes, most)
             request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
         request.meter = partial(fetched, node, ctx)
+    if not request.from_follower:
+        request.room = node.fetch_room
     if request.rack_id and not request.from_follower and not request.leader_only:
         _read_nearby(node, ctx, request)
-    return _Fetch(node, ctx, request).start()
+    return _Fetch(node, ctx, request, begun).start()
 
 
 def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
@@ -102,12 +106,13 @@ def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) 
 class _Fetch:
     """One request on its way."""
 
-    __slots__ = ("_answer", "_ctx", "_node", "_now", "_request", "_started")
+    __slots__ = ("_answer", "_begun", "_ctx", "_node", "_now", "_request")
 
-    def __init__(self, node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
+    def __init__(self, node: NodeContext, ctx: RequestContext, request: FetchRequest, begun: Begun) -> None:
         self._node = node
         self._ctx = ctx
         self._request = request
+        self._begun = begun
         self._answer: asyncio.Future[Buffers] | None = None
         self._now: Buffers | None = None
 
@@ -131,12 +136,18 @@ class _Fetch:
     def _found(self, response: FetchResponse) -> None:
         """Called once, perhaps still from within `start`."""
         cold = [each for each in response.partitions if each.slice is not None and not _read_cached(each)]
+        if cold or self._answer is not None:  # else it is sent at once
+            self._charge(response)
         if cold:
             self._later()
             reading = self._node.blocking(partial(_read_all, cold))
             reading.add_done_callback(lambda done: self._read(response, done))
             return
         self._reply(response)
+
+    def _charge(self, response: FetchResponse) -> None:
+        """What is read counts until it is sent."""
+        self._begun.charge(sum(each.slice.length for each in response.partitions if each.slice is not None))
 
     def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():

@@ -36,6 +36,7 @@ from kraft.net.connection import (
 )
 from kraft.net.connection_counts import ConnectionCounts, Most, Standing
 from kraft.net.turns import Turns
+from kraft.net.unread import Unread
 from kraft.paced_log import paced
 from metadata_quorum.supervision import tell
 
@@ -147,6 +148,8 @@ class ServerLimits:
     """queued.max.request.bytes: requests without reply, over all connections of a listener."""
     max_queued_bytes_before_login: int = 32 * 1024 * 1024
     """The same, over all connections of all listeners that have not logged in."""
+    max_unread_bytes: int = 256 * 1024 * 1024
+    """Replies that their clients do not read; beyond it fetches are answered with little."""
     min_bytes_per_s: int = 0
     """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
 
@@ -174,6 +177,7 @@ class Server:
         self.admit = admit
         self.budgets: dict[str, Budget] = {}
         """By listener."""
+        self.unread = Unread(self.limits.max_unread_bytes, self.budgets)
         self.turns = Turns(loop)
         self.strangers = Budget(self.limits.max_queued_bytes_before_login)
         """Of connections that have not logged in, where they must."""
@@ -248,7 +252,9 @@ class Server:
         self._schedule_sweep()
         now = self.loop.time()
         for connection in list(self.connections):
-            if now - connection.last_active > self.limits.max_idle_s and connection.idle:
+            if now - connection.last_active > self.limits.max_idle_s and (
+                connection.idle or connection.is_deaf(now)
+            ):
                 connection.abort()
             elif (least := connection.too_slow(now)) is not None:
                 log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)
@@ -276,6 +282,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
+        self._unread_bytes = 0
         self._pumping = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
@@ -310,6 +317,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._looked_at = now, progress
         return least if progress.came_bytes - before.came_bytes < least * (now - since) else None
 
+    def is_deaf(self, now: float) -> bool:
+        """Whether it has read nothing of its replies since we looked last; else it is active."""
+        before, now_unread = self._unread_bytes, self._transport.get_write_buffer_size()
+        if before and now_unread != before:
+            self._count_unread(now_unread)
+            self.last_active = now
+            return False
+        return before > 0
+
     def abort(self) -> None:
         """End the connection now; what it was sent may be lost."""
         self._closed_by_us = True
@@ -342,6 +358,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del self._server.connections[self]
+        self._count_unread(0)
         self._server.counts[self.standing].left(self.peer.client_host)
         self._pipeline.close()
         self._reader.close()
@@ -381,9 +398,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._pipeline.output_blocked = True
+        self._count_unread(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._pipeline.output_blocked = False
+        self._count_unread(0)
         self._pump()
 
     # ---- requests and replies
@@ -455,6 +474,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.write(output[0])
         else:
             self._transport.writelines(output)
+        if self._pipeline.output_blocked:
+            self._count_unread(self._transport.get_write_buffer_size())
+
+    def _count_unread(self, size: int) -> None:
+        self._server.unread.held_bytes += size - self._unread_bytes
+        self._unread_bytes = size
 
     def _refuse(self, error: Exception) -> None:
         """The connection cannot go on."""

@@ -66,7 +66,7 @@ async def test_more_than_there_can_be_end_the_connection():
 @on_a_loop
 async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
     begun: list[object] = []
-    monkeypatch.setattr(fetch, "_begun", lambda *args: begun.append(args))
+    monkeypatch.setattr(fetch, "_found_by", lambda *args: begun.append(args))
     _, peer, reply = asked(1000)
     for call_off in list(peer.parked.values()):
         call_off()

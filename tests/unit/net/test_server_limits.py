@@ -16,6 +16,7 @@ from kraft.loopback import HOST
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
 from kraft.net.connection_counts import Most, Standing, handles_for_clients
 from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
+from kraft.net.unread import LEAST_BYTES
 from tests.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
 
@@ -162,6 +163,42 @@ async def test_what_a_request_becomes_is_counted_until_it_is_answered():
         await reader.readexactly(8)
         assert running.server.budgets["OPEN"].used_bytes == 0
         running.charge = 0
+
+
+@on_a_loop
+async def test_answers_that_nobody_reads_leave_less_room_for_the_next_ones():
+    limits = ServerLimits(max_unread_bytes=100 * MIB, max_idle_s=60.0)
+    async with node(limits, OPEN=OPEN) as running:
+        unread = running.server.unread
+        assert unread.room() == 25 * MIB
+        answer = b"x" * (20 * MIB)
+        clients = [await running.connect("OPEN") for _ in range(3)]
+        for _, writer in clients:
+            writer.write(framed(b"wait"))
+            await until(lambda: running.waiting)
+            running.waiting.pop().set_result((answer,))
+        await until(lambda: unread.held_bytes > 40 * MIB)
+        assert unread.room() < 15 * MIB
+        running.charge = 200 * MIB  # an answer that is just being read
+        _, writer = await running.connect("OPEN")
+        writer.write(framed(b"wait"))
+        await until(lambda: running.waiting)
+        assert unread.room() == LEAST_BYTES
+        now = running.loop.time()
+        deaf: list[bool] = []
+
+        def look() -> list[bool]:
+            deaf[:] = [each.is_deaf(now) for each in running.server.connections]
+            return deaf
+
+        await until(lambda: sum(look()) == 3)  # the system has taken what it takes
+        await clients[0][0].readexactly(10 * MIB)
+        assert sum(look()) == 2
+        for each in list(running.server.connections):
+            each.abort()
+        await until(lambda: not running.server.connections)
+        assert unread.held_bytes == 0
+        assert unread.room() == 25 * MIB
 
 
 @on_a_loop

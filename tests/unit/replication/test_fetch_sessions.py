@@ -76,6 +76,22 @@ async def test_a_session_answers_only_what_has_news():
         assert got(await consumer.fetch()) == {}
 
 
+@pytest.mark.row("P7")
+@in_loop
+async def test_no_more_is_answered_than_there_is_room_for():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        consumer = Consumer(cluster)
+        for value in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
+            cluster.produce(value)
+        room = 2500
+        wanted = want(topic_id)
+        assert len(got(await consumer.fetch(wanted, room=lambda: room))[0]) == 2
+        room = 0  # the first batch comes whole
+        assert len(got(await consumer.fetch(room=lambda: room))[0]) == 1
+        assert len(got(await consumer.fetch(room=lambda: 10_000))[0]) == 3
+
+
 @in_loop
 async def test_sessions_are_refused_by_id_and_by_epoch():
     async with Cluster(1) as cluster:

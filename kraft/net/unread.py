@@ -1,0 +1,38 @@
+"""What clients have been answered and have not read: all of it together has a bound.
+
+    ServerConnection (replies that the socket does not take) -> here -> room() -> api/fetch: a shorter answer
+
+A consumer may ask for 55 MB and read nothing, on as many connections as it likes. Kafka sends files from the
+page cache; what we send is in memory. So every fetch is given a part of what is left of the bound, and in the
+end little more than a batch: who reads hardly notices, and who does not soon holds nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kraft.net.connection import Budget
+
+SHARE: Final = 4
+"""A fetch may take a quarter of what is left."""
+LEAST_BYTES: Final = 256 * 1024
+"""This much in any case; the first batch is never cut."""
+
+
+class Unread:
+    """Of one node."""
+
+    def __init__(self, max_bytes: int, budgets: Mapping[str, Budget]) -> None:
+        """`budgets`: requests without reply, among them fetches whose answer is just being read."""
+        self._max_bytes = max_bytes
+        self._budgets = budgets
+        self.held_bytes = 0
+
+    def room(self) -> int:
+        """Bytes of records that one more answer may have."""
+        left = self._max_bytes - self.held_bytes
+        for budget in self._budgets.values():
+            left -= budget.used_bytes
+        room = left // SHARE
+        return room if room > LEAST_BYTES else LEAST_BYTES  # asked at every fetch: a call less
