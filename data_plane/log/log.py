@@ -594,6 +594,8 @@ class Log:
             self._schedule_deletion(segment, due_ms)
         if count:
             first: int = self._segments.peekitem(0)[0]
+            if self._cut is not None and self._cut.base_offset < first:
+                self.forgo_cut()
             self.advance_log_start(first)
             self.aborted.truncate_from_start(first)
         return self.take_deletions()

@@ -9,7 +9,7 @@ import pytest
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from metadata_quorum.errors import BrokerError
-from tests.logs import NOW_MS, lead, open_log, read_all
+from tests.logs import NOW_MS, cut, lead, open_log, read_all
 from tests.may_block import MAY_BLOCK
 
 
@@ -98,3 +98,17 @@ def test_a_restart_ends_what_the_delay_did_not(tmp_path):
     log = open_log(tmp_path, LogConfig(segment_bytes=100))
     assert log.log_start_offset == 4
     assert not list(tmp_path.glob("*.deleted"))
+
+
+def test_a_cut_whose_segment_retention_takes_meanwhile_is_begun_again(tmp_path):
+    """After an unclean election a follower is cut below its high watermark."""
+    log = filled(tmp_path, retention_bytes=300)
+    work = log.prepare_cut(2)
+    assert work is not None
+    work.run(MAY_BLOCK)
+    log.delete_old_segments(NOW_MS, 10)
+    assert log.log_start_offset > 2
+    assert not log.truncate_to(work)
+    assert not log.in_doubt
+    assert cut(log, 2)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
