@@ -50,6 +50,7 @@ class Replica:
         self.check([value or b"" for _, value in read_all(log)])
         self.log = log
         self.checkpoint()
+        self.disk.sync_dir(PATH, MAY_BLOCK)  # as the identification of a new log does
 
     def check(self, found: list[bytes]) -> None:
         fits = [version for version in self.versions if version[: len(found)] == found]
