@@ -30,7 +30,7 @@ from data_plane.log.log import Log
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.batch import CorruptBatchError
 from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk, is_of_disk
+from metadata_quorum.disk import Disk, is_of_disk, make_dirs_durably
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.model import ZERO_UUID, TopicPartition
 from metadata_quorum.supervision import ends_node
@@ -81,7 +81,7 @@ class LogDir:
         did: what it had written is in the page cache until the machine goes down. The boot id tells
         one from the other. The logs are checked all the same: the last write may have been cut short."""
         disk = self.disk
-        disk.make_dirs(self.path)
+        make_dirs_durably(disk, self.path, may_block)
         epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
         self.clean = epoch is not None
         self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id, may_block)

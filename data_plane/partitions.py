@@ -885,14 +885,14 @@ def _checkpoint_in(
 
 
 def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> Mapping[Log, OSError]:
-    """Each log for itself; those of which it could not be done."""
+    """Each log for itself; those of which it could not be done. What is identified has a durable name."""
+    directory.disk.sync_dir(directory.path, may_block)
     failed: dict[Log, OSError] = {}
     for log in new:
         try:
             log.identify(may_block)
         except OSError as error:
             failed[log] = error
-    directory.disk.sync_dir(directory.path, may_block)
     return failed
 
 

@@ -22,7 +22,7 @@ from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, wr
 from kraft.bootstrap import write_users
 from kraft.config import Config
 from metadata_quorum.blocking import NOT_SERVING
-from metadata_quorum.disk import PRIVATE_FILE, Disk
+from metadata_quorum.disk import PRIVATE_FILE, Disk, make_dirs_durably
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
 from metadata_quorum.records import UserScramCredentialRecord
@@ -96,7 +96,7 @@ def format_storage(
                 )
     try:
         for directory in fresh:
-            disk.make_dirs(directory)
+            make_dirs_durably(disk, directory, NOT_SERVING)
             if config.is_controller and directory == config.metadata_dir:
                 identity = Identity(cluster_id, config.node_id, random_uuid(rng))
                 if users:

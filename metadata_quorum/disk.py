@@ -255,6 +255,18 @@ class OsDisk:
         write_in_steps(self, path, data, may_block)
 
 
+def make_dirs_durably(disk: Disk, path: str, may_block: MayBlock) -> None:
+    """As `make_dirs`; and no loss of power takes what was made, nor all that will be written in it."""
+    missing: list[str] = []
+    parent = path.rstrip("/")
+    while parent and not disk.exists(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    disk.make_dirs(path)
+    for made in missing:
+        disk.sync_dir(os.path.dirname(made) or ".", may_block)
+
+
 def write_in_steps(disk: Disk, path: str, data: Buffer, may_block: MayBlock) -> None:
     """`Disk.write_atomic` by the disk's other operations."""
     temporary = path + ".tmp"

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from metadata_quorum.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
 from metadata_quorum.blocking import RAFT, MayBlock
-from metadata_quorum.disk import Buffer, Disk, File
+from metadata_quorum.disk import Buffer, Disk, File, make_dirs_durably
 from metadata_quorum.errors import BrokerError, ErrorCode
 from metadata_quorum.invariants import invariant
 from metadata_quorum.model import METADATA_TOPIC_ID
@@ -106,7 +106,7 @@ class MetadataLog:
         self._segment_bytes = segment_bytes
         self._segments: list[_Segment] = []
         self._epochs: list[tuple[int, int]] = []  # (epoch, its first offset), both increasing
-        disk.make_dirs(directory)
+        make_dirs_durably(disk, directory, RAFT)
         for name in disk.list(directory, RAFT):
             if name.endswith(_TEMPORARY):
                 disk.remove(self._path(name))  # the process was killed while it wrote

@@ -9,7 +9,8 @@ one. What it models:
   `finally` of the dead node cannot write after its death. `kill_before(n)` lets it die between two
   operations, an append half done.
 * `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced
-  change of a directory kept or dropped. Directories themselves are durable at once.
+  change of a directory kept or dropped, and what lies in a directory whose own name is lost is lost with it.
+  Only a directory of the root is durable at once: a disk is mounted there.
 * `lose_page(...)` is a loss of power that takes one page alone.
 * `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -65,12 +66,20 @@ class _Inode:
     """Page numbers that differ from the durable image."""
 
 
+@dataclass(slots=True, eq=False)
+class _Directory:
+    """Names and what they mean, whatever its own name."""
+
+    cache: dict[str, _Inode | _Directory] = field(default_factory=dict)
+    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _NameChange:
-    """One unsynced change of a directory: `path` now means `inode`, or nothing."""
+    """One unsynced change of a directory: the names now mean something else, or nothing."""
 
-    directory: str
-    bindings: tuple[tuple[str, _Inode | None], ...]
+    directory: _Directory
+    bindings: tuple[tuple[_Directory, str, _Inode | _Directory | None], ...]
     """A rename binds two names at once, all or nothing."""
 
 
@@ -178,9 +187,7 @@ class SimDisk:
         self.bytes_read = 0
         self.operations = 0
         """How many changes of the disk were begun: `kill_before` counts the same."""
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
-        self._directories: set[str] = set()
+        self._root = _Directory()
         self._unsynced: list[_NameChange] = []
         self._faults: list[Fault] = []
         self._kill_in: int | None = None
@@ -189,74 +196,75 @@ class SimDisk:
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self.strike("open", path)
-        inode = self._names.get(path)
+        inode = self._find(path)
+        if isinstance(inode, _Directory):
+            raise _error(errno.EISDIR, path)
         if inode is None:
             if not create:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise _error(errno.ENOENT, path)
             _check_name(path)
-            if os.path.dirname(path) not in self._directories:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.dirname(path))
+            parent, name = self._parent_of(path)
             inode = _Inode()
-            self._bind(os.path.dirname(path), ((path, inode),))
+            self._bind(parent, (parent, name, inode))
         return SimFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
-        return path in self._names or path in self._directories
+        return self._find(path) is not None
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        below = (
-            name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)
-        )
-        return sorted({rest.split("/", 1)[0] for rest in below if rest})
+        found = self._find(path)
+        return sorted(found.cache) if isinstance(found, _Directory) else []
 
     def make_dirs(self, path: str) -> None:
-        path = path.rstrip("/")
-        _check_name(path)
-        while path and path not in self._directories:
-            self._directories.add(path)
-            path = os.path.dirname(path)
+        _check_name(path.rstrip("/"))
+        directory = self._root
+        for name in _names_in(path):
+            found = directory.cache.get(name)
+            if found is None:
+                found = _Directory()
+                self._bind(directory, (directory, name, found))
+                if directory is self._root:
+                    self._make_durable(self._unsynced.pop())
+            if not isinstance(found, _Directory):
+                raise _error(errno.ENOTDIR, path)
+            directory = found
 
     def remove(self, path: str) -> None:
         self.strike("remove", path)
-        if path in self._names:
-            self._bind(os.path.dirname(path), ((path, None),))
+        if isinstance(self._find(path), _Inode):
+            parent, name = self._parent_of(path)
+            self._bind(parent, (parent, name, None))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
-        prefix = path.rstrip("/") + "/"
-        for name in sorted(self._names):
-            if name.startswith(prefix) or name == path:
-                self._bind(os.path.dirname(name), ((name, None),))
-        self._directories = {d for d in self._directories if d != path and not d.startswith(prefix)}
+        found = self._find(path)
+        if isinstance(found, _Directory):
+            for name in sorted(found.cache):
+                self.remove_tree(f"{path.rstrip('/')}/{name}", may_block)
+        if found is not None:
+            parent, name = self._parent_of(path)
+            self._bind(parent, (parent, name, None))
 
     def rename(self, source: str, target: str) -> None:
         self.strike("rename", target)
         _check_name(target)
-        if source in self._names:
-            inode = self._names[source]
-            self._bind(os.path.dirname(target), ((source, None), (target, inode)))
-            return
-        prefix = source.rstrip("/") + "/"
-        moved = [name for name in sorted(self._names) if name.startswith(prefix)]
-        if not moved and source not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-        changes: list[tuple[str, _Inode | None]] = []
-        for name in moved:
-            changes += [(name, None), (target + "/" + name[len(prefix) :], self._names[name])]
-        self._bind(os.path.dirname(target), tuple(changes))
-        kept = {d for d in self._directories if d != source and not d.startswith(prefix)}
-        self._directories = kept | {
-            target + d[len(source) :] for d in self._directories if d == source or d.startswith(prefix)
-        }
+        found = self._find(source)
+        if found is None:
+            raise _error(errno.ENOENT, source)
+        from_parent, from_name = self._parent_of(source)
+        to_parent, to_name = self._parent_of(target)
+        self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, found))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
-        changes = [change for change in self._unsynced if change.directory == path]
-        others = [change for change in self._unsynced if change.directory != path]
+        directory = self._find(path)
+        changes = [change for change in self._unsynced if change.directory is directory]
+        others = [change for change in self._unsynced if change.directory is not directory]
         try:
             self.strike("sync_dir", path)
         except OSError:
             self._unsynced = others
             raise
+        if not isinstance(directory, _Directory):
+            raise _error(errno.ENOENT, path)
         self.syncs += 1
         for change in changes:
             self._make_durable(change)
@@ -295,10 +303,10 @@ class SimDisk:
             if place < kept if names_in_order else random.random() < 0.5:
                 self._make_durable(change)
         self._unsynced.clear()
-        self._names = dict(self._durable_names)
+        for directory in _directories_below(self._root):
+            directory.cache = dict(directory.durable)
         settled: set[int] = set()
-        for name in sorted(self._names):
-            inode = self._names[name]
+        for inode in _files_below(self._root):
             if id(inode) not in settled:
                 settled.add(id(inode))
                 _settle(inode, random)
@@ -309,31 +317,39 @@ class SimDisk:
         for change in self._unsynced:
             self._make_durable(change)
         self._unsynced.clear()
-        lost = self._names[path]
+        lost = self._inode(path)
         if page in lost.dirty:
             start, end = page * PAGE + kept_bytes, min((page + 1) * PAGE, len(lost.cache))
             synced = bytes(lost.durable[start:end]).ljust(end - start, b"\0")
             lost.cache[start:end] = synced
-        for inode in self._names.values():
+        for inode in _files_below(self._root):
             inode.durable = bytearray(inode.cache)
             inode.dirty.clear()
 
     def durable_clone(self) -> SimDisk:
         """What would be left if the machine died now and nothing unsynced survived."""
         clone = SimDisk(self.capacity)
-        clone._directories = set(self._directories)
         inodes: dict[int, _Inode] = {}
-        for name, inode in self._durable_names.items():
-            left = inodes.setdefault(id(inode), _Inode(bytearray(inode.durable), bytearray(inode.durable)))
-            clone._names[name] = clone._durable_names[name] = left
+
+        def copy(directory: _Directory) -> _Directory:
+            made = _Directory()
+            for name, found in directory.durable.items():
+                left: _Inode | _Directory
+                if isinstance(found, _Directory):
+                    left = copy(found)
+                else:
+                    data = bytearray(found.durable)
+                    left = inodes.setdefault(id(found), _Inode(data, bytearray(data)))
+                made.cache[name] = made.durable[name] = left
+            return made
+
+        clone._root = copy(self._root)
         return clone
 
     def wipe(self) -> None:
         """A new, empty disk."""
         self.kill()
-        self._names.clear()
-        self._durable_names.clear()
-        self._directories.clear()
+        self._root = _Directory()
         self._unsynced.clear()
 
     def fail(self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1) -> None:
@@ -347,7 +363,7 @@ class SimDisk:
 
     def flip_bit(self, path: str, position: int) -> None:
         """The medium decays."""
-        inode = self._names[path]
+        inode = self._inode(path)
         inode.cache[position] ^= 0x10
         if position < len(inode.durable):
             inode.durable[position] ^= 0x10
@@ -356,7 +372,7 @@ class SimDisk:
         """Bytes that still fit."""
         if self.capacity is None:
             return 1 << 62
-        return max(0, self.capacity - sum(len(inode.cache) for inode in self._names.values()))
+        return max(0, self.capacity - sum(len(inode.cache) for inode in _files_below(self._root)))
 
     def strike(self, operation: str, path: str) -> None:
         """Raise the planted error that hits this operation, if there is one, or `Killed`."""
@@ -378,20 +394,68 @@ class SimDisk:
 
     # -- names -----------------------------------------------------------------------------------------
 
-    def _bind(self, directory: str, bindings: tuple[tuple[str, _Inode | None], ...]) -> None:
-        for name, inode in bindings:
-            if inode is None:
-                self._names.pop(name, None)
-            else:
-                self._names[name] = inode
+    def _find(self, path: str) -> _Inode | _Directory | None:
+        found: _Inode | _Directory | None = self._root
+        for name in _names_in(path):
+            if not isinstance(found, _Directory):
+                return None
+            found = found.cache.get(name)
+        return found
+
+    def _parent_of(self, path: str) -> tuple[_Directory, str]:
+        directory, _, name = path.rstrip("/").rpartition("/")
+        parent = self._find(directory)
+        if not isinstance(parent, _Directory):
+            raise _error(errno.ENOENT, directory)
+        return parent, name
+
+    def _inode(self, path: str) -> _Inode:
+        found = self._find(path)
+        if not isinstance(found, _Inode):
+            raise _error(errno.ENOENT, path)
+        return found
+
+    def _bind(
+        self, directory: _Directory, *bindings: tuple[_Directory, str, _Inode | _Directory | None]
+    ) -> None:
+        for parent, name, meant in bindings:
+            _set(parent.cache, name, meant)
         self._unsynced.append(_NameChange(directory, bindings))
 
     def _make_durable(self, change: _NameChange) -> None:
-        for name, inode in change.bindings:
-            if inode is None:
-                self._durable_names.pop(name, None)
-            else:
-                self._durable_names[name] = inode
+        for parent, name, meant in change.bindings:
+            _set(parent.durable, name, meant)
+
+
+def _names_in(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def _set(names: dict[str, _Inode | _Directory], name: str, meant: _Inode | _Directory | None) -> None:
+    if meant is None:
+        names.pop(name, None)
+    else:
+        names[name] = meant
+
+
+def _files_below(directory: _Directory) -> Iterator[_Inode]:
+    for _, found in sorted(directory.cache.items()):
+        if isinstance(found, _Inode):
+            yield found
+        else:
+            yield from _files_below(found)
+
+
+def _directories_below(directory: _Directory) -> Iterator[_Directory]:
+    """As a loss of power leaves them."""
+    yield directory
+    for found in directory.durable.values():
+        if isinstance(found, _Directory):
+            yield from _directories_below(found)
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
 
 
 def _check_name(path: str) -> None:

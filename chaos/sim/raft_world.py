@@ -33,7 +33,7 @@ from metadata_quorum.raft.voter import SyncObjRaft
 T = TypeVar("T")
 
 CLUSTER: Final = "simulated-cluster"
-DIRECTORY: Final = "/quorum"
+DIRECTORY: Final = "/disk/quorum"
 FAST_LINK: Final = 0.003
 """Seconds, one way, while nothing is wrong."""
 

@@ -9,6 +9,7 @@ Way of the data: log -> these -> partitions' executor -> log.flush_done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ class FlushWork:
     epochs_path: str
     epochs: bytes | None  # new contents of leader-epoch-checkpoint where the file is behind
     new_files: bool
+    new_directory: bool  # the log's own: its name has to be durable in the log directory
     generation: int  # of the log's truncations: a flush that began before one counts for less
 
     def run(self, may_block: MayBlock) -> None:
@@ -44,6 +46,8 @@ class FlushWork:
             self.disk.write_atomic(self.epochs_path, self.epochs, may_block)
         elif self.new_files:
             self.disk.sync_dir(self.directory, may_block)
+        if self.new_directory:
+            self.disk.sync_dir(os.path.dirname(self.directory) or ".", may_block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class Log:
         self._segments: SortedDict[int, Segment] = loaded.segments
         self._active: Segment = loaded.segments.peekitem(-1)[1]
         self._deletions: list[Deletion] = []
+        self._new_directory = True  # as long as it is not known to be durable
         self._new_files = True  # directory entries that no flush has made durable yet
         self._truncations = 0
         self._pending_snapshots: list[str] = []
@@ -150,6 +151,8 @@ class Log:
         log.unidentified = log.topic_id is not None and not checkpoints.is_known_to_checkpoints(
             disk, metadata, may_block
         )
+        # What is identified has a durable name.
+        log._new_directory = log.unidentified or stored_id is None
         return log
 
     def identify(self, may_block: MayBlock) -> None:
@@ -715,7 +718,8 @@ class Log:
         Run it in an executor, then tell `flush_done`.
         """
         behind = self.recovery_point < self.log_end_offset or self.epochs.dirty
-        left = self._new_files or self._pending_snapshots or self._just_sealed or self._unsynced
+        new = self._new_files or self._new_directory
+        left = new or self._pending_snapshots or self._just_sealed or self._unsynced
         if not (behind or left):
             return None
         first = max(self._segments.bisect_right(self.recovery_point) - 1, 0)
@@ -737,12 +741,13 @@ class Log:
             f"{self.directory}/{files.LEADER_EPOCHS}",
             epochs,
             self._new_files,
+            self._new_directory,
             self._truncations,
         )
         self._pending_snapshots = []
         self._unsynced = []
         self.epochs.dirty = False
-        self._new_files = False
+        self._new_files = self._new_directory = False
         return work
 
     def flush_done(self, work: FlushWork) -> None:
@@ -758,6 +763,7 @@ class Log:
         self._pending_snapshots = [*work.snapshots, *self._pending_snapshots]
         self.epochs.dirty |= work.epochs is not None
         self._new_files |= work.new_files
+        self._new_directory |= work.new_directory
 
     # --- ending
 

@@ -20,7 +20,7 @@ from typing import Final
 from uuid import UUID
 
 from metadata_quorum.blocking import RAFT
-from metadata_quorum.disk import Disk
+from metadata_quorum.disk import Disk, make_dirs_durably
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.raft.journal import RaftJournal
 
@@ -43,7 +43,7 @@ def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster:
     itself, or, where the quorum is older, once it has caught up. `new_cluster` vouches that no voter
     of this quorum ever ran, so that it can begin with a majority; use it for all of its voters.
     """
-    disk.make_dirs(directory)
+    make_dirs_durably(disk, directory, RAFT)
     for name in disk.list(directory, RAFT):
         disk.remove_tree(f"{directory}/{name}", RAFT)
         disk.remove(f"{directory}/{name}")

@@ -13,7 +13,7 @@ from metadata_quorum.invariants import InvariantViolation
 from metadata_quorum.metadata_log import MetadataLog, SnapshotId
 from tests.may_block import MAY_BLOCK
 
-DIRECTORY = "/node/__cluster_metadata-0"
+DIRECTORY = "/disk/node/__cluster_metadata-0"
 
 
 def batch(offset: int, count: int = 1, epoch: int = 1, size: int = 10) -> bytes:

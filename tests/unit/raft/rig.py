@@ -25,7 +25,7 @@ from metadata_quorum.raft.messages import EntryKind, Message, decode
 from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
-DIRECTORY = "/quorum"
+DIRECTORY = "/disk/quorum"
 CLUSTER = "bench"
 
 

@@ -123,3 +123,38 @@ def test_a_full_disk_takes_what_fits() -> None:
     assert file.read(0, 20) == b"12345678ab"
     file.truncate(5)
     file.append([b"xyz"])
+
+
+def test_what_lies_in_a_directory_is_lost_with_the_directorys_name() -> None:
+    kept = set()
+    for seed in range(20):
+        disk = SimDisk()
+        disk.make_dirs("/d/made")
+        disk.write_atomic("/d/made/f", b"1", MAY_BLOCK)
+        disk.make_dirs("/d/synced")
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.make_dirs("/d/late")
+        disk.write_atomic("/d/late/f", b"2", MAY_BLOCK)
+        assert not disk.durable_clone().exists("/d/late")
+        disk.power_loss(Random(seed))
+        assert disk.read_bytes("/d/made/f", MAY_BLOCK) == b"1"
+        assert disk.exists("/d/synced")
+        assert disk.exists("/d/late") == disk.exists("/d/late/f")
+        kept.add(disk.exists("/d/late"))
+    assert kept == {True, False}
+
+
+def test_a_directory_that_was_renamed_is_the_same_one() -> None:
+    names = set()
+    for seed in range(20):
+        disk = SimDisk()
+        disk.make_dirs("/d/a")
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.write_atomic("/d/a/old", b"1", MAY_BLOCK)
+        disk.rename("/d/a", "/d/b")
+        disk.write_atomic("/d/b/new", b"2", MAY_BLOCK)
+        disk.power_loss(Random(seed))
+        (name,) = disk.list("/d", MAY_BLOCK)
+        assert disk.list(f"/d/{name}", MAY_BLOCK) == ["new", "old"]
+        names.add(name)
+    assert names == {"a", "b"}
