@@ -18,7 +18,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
 from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
-from tests.logs import NOW_MS, cut, open_log, read_committed
+from tests.logs import NOW_MS, open_log, read_committed
 from tests.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
@@ -85,6 +85,13 @@ WEIGHTS: Final = {
 }  # fmt: skip
 
 
+MEANWHILE: Final = (
+    "put", "transact", "end_some", "roll", "flush", "delete_records", "retire", "elect", "expire",
+    "cut", "begin_anew", "kill", "power_loss",
+)  # fmt: skip
+"""What may come between two steps of a cut or of a cleaning."""
+
+
 def draw(seed: int) -> list[Move]:
     random = Random(seed)
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
@@ -134,6 +141,16 @@ class History:
         self.now_ms += move.later_ms
         self.story.append(f"{move.what} at {self.end}")
         getattr(self, move.what)(*move.numbers)
+
+    def meanwhile(self, number: int) -> bool:
+        """Perhaps something else happens now; whether the log has outlived it."""
+        log = self.log
+        place = number % (2 * len(MEANWHILE))
+        if place < len(MEANWHILE):
+            self.story[-1] += f" ({MEANWHILE[place]} at {self.end})"
+            numbers = [number * factor % (1 << 16) for factor in (7_919, 31, 101, 13)]
+            getattr(self, MEANWHILE[place])(*numbers)
+        return self.log is log
 
     def write(self, count: int, key: int, time: int, producer: int) -> None:
         sequence = producer_epoch = -1
@@ -193,16 +210,27 @@ class History:
     def roll(self, *_: int) -> None:
         self.log.roll(self.now_ms)
 
-    def clean(self, memory: int, *_: int) -> None:
+    def clean(self, memory: int, first: int, second: int, third: int) -> None:
         unstable = self.log.first_unstable_offset(self.end)
         dirt = self.log.dirt(self.end if unstable is None else unstable, self.now_ms)
         if not self.config.compact or not dirt.is_due(self.config):
             return
         work = self.log.plan_cleaning(dirt, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
-        work.run(MAY_BLOCK)
-        assert self.log.replace(work, self.now_ms)
+        self.replicated = max(self.replicated, self.end)
+        if not self.meanwhile(first):
+            return
+        if not work.cancelled:
+            work.run(MAY_BLOCK)
+        if not self.meanwhile(second):
+            return
+        if not self.log.replace(work, self.now_ms):
+            assert work.cancelled
+            work.discard(MAY_BLOCK)
+            return
         self.story[-1] += f" up to {work.cleaned_to}"
-        self.replicated = self.end
+        self.check()
+        if not self.meanwhile(third):
+            return
         if memory % 3 == 0:
             self.story[-1] += ", killed in between"
             self.kill(memory)
@@ -212,16 +240,25 @@ class History:
         for deletion in self.log.take_deletions():
             deletion.run(MAY_BLOCK)
 
-    def cut(self, offset: int, *_: int) -> None:
+    def cut(self, offset: int, first: int, second: int, _: int) -> None:
         """As a follower does: never below the high watermark that a cleaning went by."""
         low = max(self.start, self.replicated, self.log.segments[0].base_offset)
         offset = low + offset % (self.end - low + 1)
-        cut(self.log, offset)
-        self.cut_unsynced = True
         self.story[-1] += f" to {offset}"
-        self.batches = [b for b in self.batches if b.last < offset]
+        work = self.log.prepare_cut(offset)
+        self.point = min(self.point, self.log.recovery_point)
+        if work is None or not self.meanwhile(first):
+            return
+        work.run(MAY_BLOCK)
+        if not self.meanwhile(second):
+            return
+        if not self.log.truncate_to(work):
+            self.log.forgo_cut()
+            return
+        self.cut_unsynced = True
         straddled = self.log.log_end_offset
         assert straddled <= offset
+        self.batches = [b for b in self.batches if b.last < straddled]
         self.end = straddled
         self.start = min(self.start, self.end)
         self.point = min(self.point, self.log.recovery_point)
@@ -434,9 +471,11 @@ def play(config: LogConfig, moves: list[Move]) -> tuple[list[str], AssertionErro
             history.make(move)
             history.check()
         history.check_copy()
-    except (LogCorruptError, Beyond):  # good batches behind lost ones: the replica stays offline, and says so
+    except Beyond:
         return history.story, None
     except Exception as e:  # noqa: BLE001 - whatever goes wrong is to be made smaller
+        if isinstance(e, LogCorruptError) and moves[len(history.story) - 1].what == "lose_tail":
+            return history.story, None  # good batches behind lost ones: the replica stays offline
         error = AssertionError(f"{type(e).__name__}: {e}")
         error.__cause__ = e
         return history.story, error
