@@ -461,12 +461,15 @@ class Partitions:
         bounded(self._loop, "the change of brokers", self._take_brokers, delta)
         for topic_id in delta.deleted_topics:
             self._found.forget(topic_id)
-            for partition in [p for p in self if p.topic_id == topic_id]:
+            topic = delta.image.topics_by_id.get(topic_id)
+            numbers = topic.partitions if topic is not None else ()
+            held = [self._by_id[topic_id, n] for n in numbers if (topic_id, n) in self._by_id]
+            for partition in held:
                 bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
         for topic_id, partitions in delta.changed_partitions.items():
-            topic = image.topics_by_id[topic_id].name
+            name = image.topics_by_id[topic_id].name
             for number, registration in partitions.items():
-                tp = TopicPartition(topic, number)
+                tp = TopicPartition(name, number)
                 try:
                     self._take_partition(tp, topic_id, registration, image, changes)
                 except Exception as error:  # noqa: BLE001

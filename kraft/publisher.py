@@ -15,14 +15,20 @@ is older may still name this broker as a leader, in epochs that its log must not
 our registration it has left every ISR, so from there on metadata speaks of what is now. And nothing
 more once another process has registered under our id (we were paused, and somebody started a second one):
 what metadata then says of this broker is said of that process, so the node stops.
+
+A change of very many partitions is put into action in steps, between which the loop is everybody else's.
+Handlers see the new image from the first step on, and each partition changes in one call: one whose turn has
+not come is what it is on any broker that hears of the change a little later, and refuses by its leader epoch
+or role. What is published next waits for the last step, and only then is the change called published.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
@@ -40,6 +46,19 @@ from metadata_quorum.supervision import bounded, supervised, tell
 AGAIN_S: Final = 1.0
 """Until partitions are tried again that could not be made; twice as long each time."""
 MAX_AGAIN_S: Final = 60.0
+
+STEP: Final = 500
+"""Partitions that change, or whose topic goes, between two turns of the loop; each takes some 20 to 50 us."""
+
+
+class Step(NamedTuple):
+    """A part of one change."""
+
+    delta: MetadataDelta
+    whole: MetadataDelta
+    image: MetadataImage
+    first: bool
+    last: bool
 
 
 class Publisher:
@@ -76,7 +95,7 @@ class Publisher:
         self._newest = EMPTY_IMAGE
         self._closed = False
         self._blocking = blocking
-        self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._waiting: deque[Step] = deque()
         self._making: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._again_s = AGAIN_S
@@ -122,19 +141,27 @@ class Publisher:
             self._again.cancel()
 
     def _put_into_action(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """At once, unless many logs have to be made for it first; in order in any case."""
-        self._waiting.append((delta, image))
+        """At once, unless it is long or many logs have to be made for it first; in order in any case."""
+        self._waiting.extend(steps_of(delta, image))
         if self._making is None:
             self._act_on_waiting()
 
     def _act_on_waiting(self) -> None:
         while self._waiting and not self._closed:
-            delta, image = self._waiting[0]
-            made = self._many_to_make(delta, image)
+            step = self._waiting[0]
+            made = self._many_to_make(step.delta, step.image)
             if made is not None:
                 self._making = supervised(self._node.loop, self._make(made), "making logs")
                 return
             self._act_on_next()
+            if not step.last:
+                self._making = supervised(self._node.loop, self._pause(), "a long change of metadata")
+                return
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(0)
+        self._making = None
+        self._act_on_waiting()
 
     def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
         try:
@@ -155,35 +182,43 @@ class Publisher:
 
     def _act_on_next(self) -> None:
         """Whatever becomes of it: what was published after it must not wait for ever."""
-        delta, image = self._waiting.popleft()
-        bounded(self._node.loop, f"metadata up to {image.offset}", self._act, delta, image)
+        step = self._waiting.popleft()
+        bounded(self._node.loop, f"metadata up to {step.image.offset}", self._act, step)
 
-    def _act(self, delta: MetadataDelta, image: MetadataImage) -> None:
+    def _act(self, step: Step) -> None:
         """Each part of the change for itself: a bug in one leaves the others done."""
-        self._node.image = image
+        image, whole = step.image, step.whole
         loop = self._node.loop
-        bounded(loop, "the groups' view", self._groups.view.take, delta, image)
-        changes = self._partitions.apply(delta, image)
-        for name, coordinator in self._coordinators.items():
-            topic = image.topic(name)
-            if topic is not None:
-                coordinator.partitions = len(topic.partitions)
-        if delta.deleted_topics:
-            deleted = list(delta.deleted_topics.values())
-            bounded(loop, "the offsets of deleted topics", self._groups.topics_deleted, deleted)
+        if step.first:
+            self._node.image = image
+            bounded(loop, "the groups' view", self._groups.view.take, whole, image)
+        changes = self._partitions.apply(step.delta, image)
+        if step.first:
+            self._take_coordinated(whole, image)
         for partition in changes.removed:
             bounded(loop, f"the removal of {partition.tp}", self._remove, partition)
         for partition in changes.leading:
             bounded(loop, f"the leadership of {partition.tp}", self._lead, partition)
         for partition in changes.following:
             bounded(loop, f"the following of {partition.tp}", self._follow, partition)
-        bounded(loop, "departures", self._departures.take, delta, image)
+        if not step.last:
+            return
+        bounded(loop, "departures", self._departures.take, whole, image)
         if self.published_offset < 0:
             bounded(loop, "strays", self._partitions.drop_strays, image)
         self._make_again_later()
         self.published_offset = image.offset
         self.started.set()
         self._on_published()
+
+    def _take_coordinated(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for name, coordinator in self._coordinators.items():
+            topic = image.topic(name)
+            if topic is not None:
+                coordinator.partitions = len(topic.partitions)
+        if delta.deleted_topics:
+            deleted = list(delta.deleted_topics.values())
+            bounded(self._node.loop, "the offsets of deleted topics", self._groups.topics_deleted, deleted)
 
     def _make_again_later(self) -> None:
         """What the process had no file for: files are closed, too."""
@@ -219,3 +254,37 @@ class Publisher:
         coordinator = self._coordinators.get(partition.tp.topic)
         if coordinator is not None:
             coordinator.resign(partition.tp.partition)
+
+
+def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
+    """What goes comes before what is new, for that may have its name."""
+    before = delta.image.topics_by_id
+    gone = {i: len(before[i].partitions) if i in before else 1 for i in delta.deleted_topics}
+    if sum(gone.values()) + sum(map(len, delta.changed_partitions.values())) <= STEP:
+        return [Step(delta, delta, image, first=True, last=True)]
+    parts = [*_in_parts(delta)]
+    # Who may be in an ISR is known before the partitions change, and judged again after.
+    parts[0].changed_configs = delta.changed_configs
+    parts[0].changed_brokers = parts[-1].changed_brokers = delta.changed_brokers
+    last = len(parts) - 1
+    return [Step(part, delta, image, number == 0, number == last) for number, part in enumerate(parts)]
+
+
+def _in_parts(delta: MetadataDelta) -> Iterator[MetadataDelta]:
+    part, size = MetadataDelta(delta.image), 0
+    for topic_id, name in delta.deleted_topics.items():
+        part.deleted_topics[topic_id] = name
+        topic = delta.image.topics_by_id.get(topic_id)
+        size += len(topic.partitions) if topic is not None else 1
+        if size >= STEP:
+            yield part
+            part, size = MetadataDelta(delta.image), 0
+    for topic_id, partitions in delta.changed_partitions.items():
+        items = iter(partitions.items())
+        while some := dict(islice(items, STEP - size)):
+            part.changed_partitions[topic_id] = some
+            size += len(some)
+            if size >= STEP:
+                yield part
+                part, size = MetadataDelta(delta.image), 0
+    yield part

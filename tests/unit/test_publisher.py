@@ -10,13 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from kraft.publisher import Publisher
+from kraft.publisher import STEP, Publisher, steps_of
 from metadata_quorum.blocking import MayBlock
 from metadata_quorum.errors import ExitCode, FatalError
 from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.model import TopicPartition
-from metadata_quorum.records import RegisterBrokerRecord
+from metadata_quorum.records import PartitionRecord, RegisterBrokerRecord, RemoveTopicRecord, TopicRecord
 from tests.may_block import MAY_BLOCK
+from tests.unit.replication.test_following import in_loop
 
 NODE_ID = 1
 OURS, THEIRS = UUID(int=1), UUID(int=2)
@@ -29,7 +30,7 @@ async def _not_asked(work: Callable[[MayBlock], Any], /) -> Any:
 class _Broker:
     """What a publisher acts on; notes the offsets it was told of."""
 
-    def __init__(self) -> None:
+    def __init__(self, real_loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.epoch = -1
         self.offsets: list[int] = []
         self.deaths: list[BaseException] = []
@@ -60,6 +61,8 @@ class _Broker:
             call_exception_handler=lambda context: self.faults.append(context["exception"]),
             call_later=call_later,
         )
+        if real_loop is not None:
+            loop.create_task = real_loop.create_task
         node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE, loop=loop)
         self.publisher = Publisher(
             node,
@@ -197,3 +200,66 @@ def test_what_could_have_no_files_is_made_again_later_and_later():
     assert [delay for delay, _ in broker.timers] == [1]
     broker.publisher.close()
     assert broker.timers == []
+
+
+def _topic(name: str, number: int, partitions: int) -> list[Any]:
+    topic_id = UUID(int=number)
+    return [TopicRecord(name=name, topic_id=topic_id)] + [
+        PartitionRecord(partition_id=n, topic_id=topic_id, replicas=[NODE_ID], isr=[NODE_ID], leader=NODE_ID)
+        for n in range(partitions)
+    ]
+
+
+def _replayed(image: MetadataImage, records: list[Any]) -> tuple[MetadataDelta, MetadataImage]:
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    delta.offset = image.offset + 1
+    return delta, delta.apply()
+
+
+def test_a_change_of_very_many_partitions_is_cut_and_what_goes_comes_before_what_is_new():
+    _, before = _replayed(EMPTY_IMAGE, _topic("a", 10, STEP + 1) + _topic("b", 11, 3))
+    gone = [RemoveTopicRecord(topic_id=UUID(int=n)) for n in (10, 11)]
+    delta, image = _replayed(before, [*gone, *_topic("a", 12, 3 * STEP)])
+    steps = steps_of(delta, image)
+    sizes = [sum(map(len, step.delta.changed_partitions.values())) for step in steps]
+    assert [len(step.delta.deleted_topics) for step in steps[:2]] == [1, 1]
+    assert max(sizes) <= STEP
+    assert sum(sizes) == 3 * STEP
+    assert [step.first for step in steps] == [True] + [False] * (len(steps) - 1)
+    assert [step.last for step in steps] == [False] * (len(steps) - 1) + [True]
+    merged = {n for step in steps for n in step.delta.changed_partitions.get(UUID(int=12), {})}
+    assert merged == set(range(3 * STEP))
+
+
+@in_loop
+async def test_a_long_change_leaves_the_loop_to_others_and_what_follows_waits_for_it():
+    broker = _Broker(asyncio.get_running_loop())
+    broker.epoch = 5
+    broker.commit(5)
+    delta, image = _replayed(broker.image, _topic("a", 10, 3 * STEP + 1))
+    broker.publisher.publish(delta, image)
+    broker.image = image
+    broker.commit(5)
+    assert broker.offsets == [0, 1]  # its first part
+    assert broker.publisher.published_offset == 0
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert broker.offsets[2:] in ([1], [1, 1])
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert broker.publisher.published_offset == 2
+    assert broker.offsets == [0, 1, 1, 1, 1, 2]
+
+
+@in_loop
+async def test_a_closed_publisher_leaves_a_long_change_where_it_is():
+    broker = _Broker(asyncio.get_running_loop())
+    broker.epoch = 5
+    broker.commit(5)
+    broker.publisher.publish(*_replayed(broker.image, _topic("a", 10, 3 * STEP)))
+    broker.publisher.close()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert broker.offsets == [0, 1]
