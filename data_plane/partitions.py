@@ -16,7 +16,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -462,10 +462,8 @@ class Partitions:
         for topic_id in delta.deleted_topics:
             self._found.forget(topic_id)
             topic = delta.image.topics_by_id.get(topic_id)
-            numbers = topic.partitions if topic is not None else ()
-            held = [self._by_id[topic_id, n] for n in numbers if (topic_id, n) in self._by_id]
-            for partition in held:
-                bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
+            if topic is not None:
+                changes.removed += self.remove([(topic_id, number) for number in topic.partitions])
         for topic_id, partitions in delta.changed_partitions.items():
             name = image.topics_by_id[topic_id].name
             for number, registration in partitions.items():
@@ -480,6 +478,15 @@ class Partitions:
                 bounded(self._loop, f"the ISR of {partition.tp}", partition.reconsider_isr, now)
         self._settle_soon()
         return changes
+
+    def remove(self, gone: Iterable[tuple[UUID, int]]) -> list[Partition]:
+        """Their topics are deleted; those that were here."""
+        changes = RoleChanges()
+        for key in gone:
+            partition = self._by_id.get(key)
+            if partition is not None:
+                bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
+        return changes.removed
 
     def _configure(self, delta: MetadataDelta, image: MetadataImage) -> None:
         topics = self._configs.changed_by(delta, image)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -59,6 +59,8 @@ class Step(NamedTuple):
     image: MetadataImage
     first: bool
     last: bool
+    gone: Sequence[tuple[UUID, int]] = ()
+    """Partitions of topics that a later step calls deleted."""
 
 
 class Publisher:
@@ -193,6 +195,7 @@ class Publisher:
             self._node.image = image
             bounded(loop, "the groups' view", self._groups.view.take, whole, image)
         changes = self._partitions.apply(step.delta, image)
+        changes.removed.extend(self._partitions.remove(step.gone))
         if step.first:
             self._take_coordinated(whole, image)
         for partition in changes.removed:
@@ -259,26 +262,24 @@ class Publisher:
 def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
     """What goes comes before what is new, for that may have its name."""
     before = delta.image.topics_by_id
-    gone = {i: len(before[i].partitions) if i in before else 1 for i in delta.deleted_topics}
-    if sum(gone.values()) + sum(map(len, delta.changed_partitions.values())) <= STEP:
+    old = [(i, n) for i in delta.deleted_topics if i in before for n in before[i].partitions]
+    if len(old) + sum(map(len, delta.changed_partitions.values())) <= STEP:
         return [Step(delta, delta, image, first=True, last=True)]
-    parts = [*_in_parts(delta)]
+    gone = [old[start : start + STEP] for start in range(0, len(old), STEP)]
+    parts = [*(MetadataDelta(delta.image) for _ in gone), *_in_parts(delta)]
+    parts[len(gone)].deleted_topics = delta.deleted_topics
     # Who may be in an ISR is known before the partitions change, and judged again after.
     parts[0].changed_configs = delta.changed_configs
     parts[0].changed_brokers = parts[-1].changed_brokers = delta.changed_brokers
     last = len(parts) - 1
-    return [Step(part, delta, image, number == 0, number == last) for number, part in enumerate(parts)]
+    return [
+        Step(part, delta, image, number == 0, number == last, gone[number] if number < len(gone) else ())
+        for number, part in enumerate(parts)
+    ]
 
 
 def _in_parts(delta: MetadataDelta) -> Iterator[MetadataDelta]:
     part, size = MetadataDelta(delta.image), 0
-    for topic_id, name in delta.deleted_topics.items():
-        part.deleted_topics[topic_id] = name
-        topic = delta.image.topics_by_id.get(topic_id)
-        size += len(topic.partitions) if topic is not None else 1
-        if size >= STEP:
-            yield part
-            part, size = MetadataDelta(delta.image), 0
     for topic_id, partitions in delta.changed_partitions.items():
         items = iter(partitions.items())
         while some := dict(islice(items, STEP - size)):

@@ -34,7 +34,7 @@ class _Broker:
         self.epoch = -1
         self.offsets: list[int] = []
         self.deaths: list[BaseException] = []
-        self.changes = changes = SimpleNamespace(leading=(), following=(), removed=())
+        self.changes = changes = SimpleNamespace(leading=(), following=(), removed=[])
 
         def apply(delta: MetadataDelta, image: MetadataImage) -> object:
             self.offsets.append(image.offset)
@@ -44,6 +44,7 @@ class _Broker:
             apply=apply,
             drop_strays=lambda image: None,
             many_to_make=lambda delta, image: None,
+            remove=lambda gone: [],
             to_make_again=False,
             make_again=MetadataDelta,
         )
@@ -224,7 +225,8 @@ def test_a_change_of_very_many_partitions_is_cut_and_what_goes_comes_before_what
     delta, image = _replayed(before, [*gone, *_topic("a", 12, 3 * STEP)])
     steps = steps_of(delta, image)
     sizes = [sum(map(len, step.delta.changed_partitions.values())) for step in steps]
-    assert [len(step.delta.deleted_topics) for step in steps[:2]] == [1, 1]
+    assert [len(step.gone) for step in steps] == [STEP, 4] + [0] * (len(steps) - 2)
+    assert [len(step.delta.deleted_topics) for step in steps] == [0, 0, 2] + [0] * (len(steps) - 3)
     assert max(sizes) <= STEP
     assert sum(sizes) == 3 * STEP
     assert [step.first for step in steps] == [True] + [False] * (len(steps) - 1)
