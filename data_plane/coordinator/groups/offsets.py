@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
@@ -42,8 +42,18 @@ class Forgetting:
         self.began = began
         """Writes from this one on are of the new topics."""
         self.left = deque(group_ids)
+        self.group: tuple[str, Iterator[TopicPartition]] | None = None
+        """One of which something has been looked at, and what is left of it."""
+        self.is_late = False
+        """Something of that group is held by a new transaction."""
+        self.waits = False
+        """Nothing came of the last turn but groups to be looked at again, once transactions have ended."""
         self.renewed: set[_Place] = set()
         """Committed since."""
+
+    @property
+    def done(self) -> bool:
+        return not self.left and self.group is None
 
 
 class Offsets:
@@ -156,19 +166,28 @@ class Offsets:
         in_transactions: dict[str, list[TopicPartition]] = {}
         for group_id, partition in self._holders:
             in_transactions.setdefault(group_id, []).append(partition)
-        while forgetting.left and most > 0:
-            group_id = forgetting.left.popleft()
-            places = dict.fromkeys([*self.of(group_id), *in_transactions.get(group_id, ())])
-            most -= 1 + len(places)
-            old = [p for p in places if p.topic in forgetting.topics]
+        while most > 0 and not forgetting.done:
+            if forgetting.group is None:
+                group_id = forgetting.left.popleft()
+                places = dict.fromkeys([*self.of(group_id), *in_transactions.get(group_id, ())])
+                forgetting.group = group_id, iter(places)
+            group_id, left = forgetting.group
+            places_now = list(islice(left, most))
+            most -= 1 + len(places_now)
+            old = [p for p in places_now if p.topic in forgetting.topics]
             old = [p for p in old if (group_id, p) not in forgetting.renewed]
             # A tombstone would take along what a new transaction holds: that one is to end first.
             late = {p for p in old if self._is_held_since((group_id, p), forgetting.began)}
             records += [OffsetRecord(group_id, p, None) for p in old if p not in late]
-            if late & self.of(group_id).keys():
-                again.append(group_id)
+            forgetting.is_late |= bool(late & self.of(group_id).keys())
+            if most >= 0:  # it was the last of them
+                forgetting.group = None
+                if forgetting.is_late:
+                    again.append(group_id)
+                forgetting.is_late = False
         forgetting.left.extend(again)
-        if not forgetting.left:
+        forgetting.waits = bool(again) and not records
+        if forgetting.done:
             self._forgettings.remove(forgetting)
         return records
 

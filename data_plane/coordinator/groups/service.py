@@ -248,17 +248,17 @@ class GroupService:
         if not left:
             return
         shard, table, forgetting = left[0]
-        before = len(forgetting.left)
         bounded(
             self._loop,
             f"forgetting of topics in the coordinator's partition {shard.partition}",
             shard.run,
             partial(table.forget_some, forgetting),
         )
-        waits = before == len(forgetting.left) > 0  # for transactions to end
-        left.popleft() if not forgetting.left else left.rotate(-1)
+        left.popleft() if forgetting.done else left.rotate(-1)
         if left:
-            self._loop.call_later(_WAIT_FOR_TRANSACTIONS_S if waits else 0.0, self._forget_some, left)
+            self._loop.call_later(
+                _WAIT_FOR_TRANSACTIONS_S if forgetting.waits else 0.0, self._forget_some, left
+            )
 
     # --- looking at groups, deleting them ------------------------------------------------------
 

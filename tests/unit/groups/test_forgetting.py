@@ -107,6 +107,24 @@ def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -
     assert [kept.offset for kept in offsets.of("g").values()] == ([9] if commit_it else [])
 
 
+def test_one_group_with_very_many_offsets_is_forgotten_in_several_turns() -> None:
+    offsets = Offsets()
+    places = [TopicPartition("orders", n) for n in range(25)]
+    for place in places:
+        offsets.replay(OffsetRecord("g", place, CommittedOffset(1, -1, "", 0, -1)))
+    forgetting = offsets.begin_to_forget(["orders"])
+    sizes = []
+    while not forgetting.done:
+        tombstones = offsets.forget_some(forgetting, 10)
+        sizes.append(len(tombstones))
+        for tombstone in tombstones:
+            offsets.replay(tombstone)
+        if len(sizes) == 1:  # of the new topic
+            offsets.replay(OffsetRecord("g", places[24], CommittedOffset(7, -1, "", 0, -1)))
+    assert max(sizes) <= 10
+    assert {place: kept.offset for place, kept in offsets.of("g").items()} == {places[24]: 7}
+
+
 @pytest.mark.parametrize("step", ["replay", "end_transaction"])
 def test_a_machine_that_cannot_take_what_is_in_the_log_serves_no_longer(
     step: str, monkeypatch: pytest.MonkeyPatch
