@@ -87,7 +87,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
-    """The records that were compressed. Raises ValueError on damage, TooLargeError beyond `max_bytes`."""
+    """The records that were compressed. Raises ValueError on damage, TooLargeError beyond `max_bytes`.
+
+    Asks for no `MayBlock`: it waits for nobody, and a small batch of a client is opened on the loop. How much
+    is opened there is bounded by whoever calls (`max_bytes`; for Produce validation.py's `Effort`).
+    """
     try:
         match codec:
             case Codec.NONE:

@@ -62,7 +62,13 @@ class File(Protocol):
         """Overwrite in place (used for index files and markers)."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; shorter only at the end of the file."""
+        """Up to `length` bytes from `offset`; shorter only at the end of the file.
+
+        Asks for no `MayBlock`: the loop reads so the headers behind an index entry and the metadata log's
+        newest batches, some KB that were written or read just now, and to hand each to the executor would
+        cost more than it takes. What may be long or cold asks for one further up: slices, time searches,
+        whole files.
+        """
 
     def read_cached(self, offset: int, length: int) -> bytes | bytearray | None:
         """As `read`, but None where it would have to wait for the device."""
