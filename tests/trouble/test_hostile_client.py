@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Final
 from uuid import UUID
 
@@ -21,7 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.api.table import ROWS
 from kraft.context import Role
 from kraft.local_cluster import HOST
-from kraft.wire.bridge import MalformedMessage, Message, decode_response
+from kraft.net.server import ServerLimits
+from kraft.wire.bridge import MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import request_header, response_body
 from kraft.wire.schemas import versions_of
 from metadata_quorum.errors import ErrorCode
@@ -29,6 +32,7 @@ from tests.hostile_requests import VICTIM, HostileRequest, damaged, full_request
 from tests.trouble.live_node import MIB, TOPIC, LiveNode
 from tests.trouble.nodes import NodeFiles
 from tests.trouble.traffic import QUIET
+from tests.waiting import PATIENCE_S
 from tests.wire_client import Wire
 
 pytestmark = pytest.mark.row("P7", "C9")
@@ -38,16 +42,27 @@ CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, FETCH 
 PIPELINED: Final = 10_000
 """Served in one turn of the loop they take a second."""
 CONNECTIONS: Final = 24
-PATIENCE_S: Final = 10.0
+DEAF: Final = 60
+FILLED: Final = 60_000
+"""Records, of a kilobyte each: more than one fetch may have."""
+
 GROWTH_BYTES: Final = 64 * MIB
 
-SERVED: Final = [
-    (key, version)
-    for key, row in ROWS.items()
-    if Role.BROKER in row.listeners
-    for version in range(row.min_version, row.max_version + 1)
-    if version in versions_of(key)
-]
+Served = list[tuple[int, int]]
+"""API keys, and versions of each."""
+
+
+def _served(role: Role) -> Served:
+    return [
+        (key, version)
+        for key, row in ROWS.items()
+        if role in row.listeners
+        for version in range(row.min_version, row.max_version + 1)
+        if version in versions_of(key)
+    ]
+
+
+SERVED: Final = _served(Role.BROKER)
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +205,12 @@ def _victim(live: LiveNode) -> UUID:
     raise AssertionError("the topic was not made")
 
 
-def _requests(topic_id: UUID, share: float) -> list[HostileRequest]:
+def _requests(topic_id: UUID, share: float, served: Served) -> list[HostileRequest]:
     """That share of all, in an order that the seed chooses."""
     chance = random.Random(SEED)
     chosen = [
         request
-        for key, version in SERVED
+        for key, version in served
         for request in hostile_requests(key, version, topic_id)
         if chance.random() < share
     ]
@@ -203,21 +218,21 @@ def _requests(topic_id: UUID, share: float) -> list[HostileRequest]:
     return chosen
 
 
-def _damaged(topic_id: UUID, count: int) -> list[HostileRequest]:
+def _damaged(topic_id: UUID, count: int, served: Served) -> list[HostileRequest]:
     """Plausible requests with random damage."""
     chance = random.Random(SEED)
-    whole = [next(iter(hostile_requests(key, version, topic_id))) for key, version in SERVED]
+    whole = [next(iter(hostile_requests(key, version, topic_id))) for key, version in served]
     return [damaged(chance.choice(whole), chance) for _ in range(count)]
 
 
-def _attack(live: LiveNode, hostile: Hostile, share: float) -> None:
+def _attack(live: LiveNode, hostile: Hostile, share: float, served: Served = SERVED) -> None:
     rounds = max(1, int(20 * share))
     live.serves_stock_clients()
     before = live.rss
     number = 0
     while number < rounds:
-        requests = _requests(_victim(live), share)[number::rounds]
-        hostile.send(requests + _damaged(_victim(live), len(requests) // 3))
+        requests = _requests(_victim(live), share, served)[number::rounds]
+        hostile.send(requests + _damaged(_victim(live), len(requests) // 3, served))
         assert live.process.is_running(), live.node.said
         number += 1
     live.serves_stock_clients()
@@ -227,8 +242,13 @@ def _attack(live: LiveNode, hostile: Hostile, share: float) -> None:
     assert live.rss - before < GROWTH_BYTES
 
 
+def _port(live: LiveNode, place: int) -> int:
+    """Of the listener at that place."""
+    return int(live.node.values["listeners"].split(",")[place].rpartition(":")[2])
+
+
 def _whose(live: LiveNode, who: str) -> Hostile:
-    secured = int(live.node.values["listeners"].split(",")[1].rpartition(":")[2])
+    secured = _port(live, 1)
     return Hostile(live.port if who == "super user" else secured, login=who == "user")
 
 
@@ -238,6 +258,10 @@ WHO: Final = ["super user", "user", "stranger"]
 @pytest.mark.parametrize("who", WHO)
 def test_some_of_all_requests(live: LiveNode, who: str):
     _attack(live, _whose(live, who), 0.02)
+
+
+def test_some_of_all_requests_at_the_controllers_listener(live: LiveNode):
+    _attack(live, Hostile(_port(live, 2), login=False), 0.02, _served(Role.CONTROLLER))
 
 
 def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
@@ -300,3 +324,31 @@ def test_very_many_small_requests_at_once(live: LiveNode, who: str):
 @pytest.mark.parametrize("who", WHO)
 def test_all_requests(live: LiveNode, who: str):
     _attack(live, _whose(live, who), 1.0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_all_requests_at_the_controllers_listener(live: LiveNode):
+    _attack(live, Hostile(_port(live, 2), login=False), 1.0, _served(Role.CONTROLLER))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_consumers_that_read_nothing(live: LiveNode):
+    """As many as like ask for all there is, again and again."""
+    live.fill(FILLED)
+    before = live.rss
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 2**31 - 1}
+    fields = {
+        "topics": [{"topic": TOPIC, "partitions": [partition]}],
+        "max_bytes": 2**31 - 1,
+        "replica_id": -1,
+    }
+    frame = _framed(FETCH, 4, 1, encode_request(FETCH, 4, fields))
+    with ExitStack() as closing:
+        for _ in range(DEAF):
+            client = closing.enter_context(socket.create_connection((HOST, live.port)))
+            client.sendall(frame * 4)
+        live.serves_stock_clients()
+        assert live.rss - before < ServerLimits().max_unread_bytes + GROWTH_BYTES
+    live.serves_stock_clients()
