@@ -193,14 +193,12 @@ class Log:
             records, batches = records
         else:
             records, batches = validation.check(records, config, now_ms, origin)
-        if origin is CLIENT:
-            repeated = self._judge_producer(batches[0][1])
+        if batches[0][1].producer_id >= 0:
+            repeated = self._judge_producer(records, batches, origin)
             if repeated is not None:
                 return AppendInfo(
                     repeated.first_offset, repeated.last_offset, -1, self.log_start_offset, duplicate=True
                 )
-        elif batches[0][1].producer_id >= 0:
-            self._judge_coordinator(records, batches)
         append_time_ms = -1
         if config.message_timestamp_type == LOG_APPEND_TIME:
             batches = validation.stamp(records, batches, now_ms)
@@ -282,13 +280,14 @@ class Log:
         """A new leader opens its epoch at the end of the log, with no record in it yet."""
         self.epochs.assign(epoch, self.log_end_offset)
 
-    def _judge_producer(self, header: BatchHeader) -> BatchMetadata | None:
-        return self.producers.check(header) if header.producer_id >= 0 else None
-
-    def _judge_coordinator(self, records: Writable, batches: Batches) -> None:
+    def _judge_producer(self, records: Writable, batches: Batches, origin: Origin) -> BatchMetadata | None:
+        """What a client has sent before. Raises BrokerError where it is not its turn."""
+        if origin is CLIENT:
+            return self.producers.check(batches[0][1])
         for position, header in batches:
             marker = decode_batch(records, position)[0] if header.is_control else None
             self.producers.check_coordinated(header, marker)
+        return None
 
     def _write(
         self,

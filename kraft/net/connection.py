@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -169,22 +169,22 @@ class FrameReader:
             self._grow()
         return memoryview(self._frame)[self._filled :]
 
-    def received(self, count: int) -> Iterator[memoryview]:
-        """The frames that the `count` bytes just received have completed. To be exhausted before
-        the next call. Raises `ProtocolError` for a length that no frame may have."""
+    def received(self, count: int) -> Sequence[memoryview]:
+        """The frames that the `count` bytes just received have completed. Raises `ProtocolError` for a length
+        that no frame may have."""
         if self._frame is None:
-            yield from self._cut(self._take(count))
-            return
+            return self._cut(self._take(count))
         self._filled += count
         if self._filled == self._frame_bytes:
             frame, self._frame = self._frame, None
             self.needs_budget = False
-            yield memoryview(frame)
-        elif self._filled == len(self._frame):
+            return (memoryview(frame),)
+        if self._filled == len(self._frame):
             self.needs_budget = not self._account.budget.lets_go_on(self._account)
+        return ()
 
-    def cut_on(self) -> Iterable[memoryview]:
-        """Frames that had come in with the last ones and were left; to be exhausted, too."""
+    def cut_on(self) -> Sequence[memoryview]:
+        """Frames that had come in with the last ones and were left."""
         if not self._more:
             return ()
         return self._cut(self._take(0))
@@ -220,27 +220,26 @@ class FrameReader:
         self._rest = b""
         return data
 
-    def _cut(self, data: memoryview) -> Iterator[memoryview]:
+    def _cut(self, data: memoryview) -> list[memoryview]:
+        frames: list[memoryview] = []
         pos, end = 0, len(data)
-        left = CUT_AT_ONCE
-        while end - pos >= _LENGTH.size:
-            if not left:
-                self._rest = bytes(data[pos:])
-                self._more = True
-                self._account.take(len(self._rest))
-                return
-            left -= 1
+        taken = 0
+        while end - pos >= _LENGTH.size and len(frames) < CUT_AT_ONCE:
             (length,) = _LENGTH.unpack_from(data, pos)
             if not 0 < length <= self.max_frame_bytes:
                 raise ProtocolError(f"a frame of {length} bytes; allowed are 1 to {self.max_frame_bytes}")
             start = pos + _LENGTH.size
-            pos = start + length
-            if pos > end:
+            if start + length > end:
+                self._account.take(taken)
                 self._begin(length, data[start:])
-                return
-            self._account.take(length)
-            yield memoryview(bytearray(data[start:pos]))
+                return frames
+            pos = start + length
+            taken += length
+            frames.append(memoryview(bytearray(data[start:pos])))
         self._rest = bytes(data[pos:])
+        self._more = len(frames) == CUT_AT_ONCE and len(self._rest) >= _LENGTH.size
+        self._account.take(taken + len(self._rest) if self._more else taken)
+        return frames
 
     def _begin(self, length: int, first: memoryview) -> None:
         self._begun += 1
@@ -340,8 +339,7 @@ class Pipeline:
         return not self.queued and not self._slots
 
     def enqueue(self, frames: Iterable[memoryview]) -> None:
-        """Frames have come in whole; the account has counted them already. What cutting them raises goes
-        through, behind those that were whole."""
+        """Frames have come in whole; the account has counted them already."""
         self.queued.extend(frames)
 
     def next_frame(self) -> tuple[memoryview, Slot] | None:
@@ -375,7 +373,7 @@ class Pipeline:
         if self._closed:
             return
         slot.reply = reply
-        slot.reply_bytes = sum(map(len, reply))
+        slot.reply_bytes = len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
         self._reply_bytes += slot.reply_bytes
         self._running_bytes -= slot.request_bytes
         if slot.exclusive:
