@@ -283,6 +283,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._closed_by_us = False
         self._waits_for_budget = False
         self._unread_bytes = 0
+        self._waits_for_turn = False
         self._pumping = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
@@ -416,13 +417,18 @@ class ServerConnection(asyncio.BufferedProtocol):
             while (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
-                if self._pipeline.queued and not self._server.turns.lets_go_on(self._pump):
+                if self._pipeline.queued and not self._server.turns.lets_go_on(self._take_turn):
+                    self._waits_for_turn = True
                     break
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
         finally:
             self._pumping = False
         self._read_or_pause()
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self._pump()
 
     def _start(self, frame: memoryview, slot: Slot) -> bool:
         """Whether the reply is there already."""
@@ -432,6 +438,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         if isinstance(reply, asyncio.Future):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
+                if isinstance(reply, asyncio.Task):
+                    self._server.turns.begun()
                 return False
             reply = reply.result()
         self._pipeline.fill(slot, reply)
@@ -462,7 +470,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
-        if not self.reading:  # else nothing waits for room
+        if not self.reading and not self._waits_for_turn:  # else nothing waits for room
             self._pump()
 
     def _flush(self) -> None:

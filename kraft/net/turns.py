@@ -4,8 +4,9 @@
                                      has time for them, and what is left in a later turn
 
 A client may send thousands of small requests in one read. Each connection's first one is served when it
-comes, which is all that most ever have; beyond that all connections share a turn's `SHARE_S` and `SHARE`,
-and take turns for the rest. Between two of them the loop is everybody else's.
+comes, which is all that most ever have; beyond that all connections share a turn's `SHARE_S`, and `SHARE` of
+the requests that are not done with it, and take turns for the rest. Between two of them the loop is everybody
+else's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 64
-"""Requests: what many of them only begin, all go on with in the turn after."""
+"""Requests that go on in a task: what many of them only begin, all go on with in the turn after."""
 SHARE_S: Final = 0.005
 
 
@@ -42,8 +43,11 @@ class Turns:
         elif self._is_over():
             self._waiting[go_on] = None
             return False
-        self._left -= 1
         return True
+
+    def begun(self) -> None:
+        """A request was begun, and goes on in a task."""
+        self._left -= 1
 
     def _is_over(self) -> bool:
         return self._left <= 0 or self._stopwatch() >= self._ends

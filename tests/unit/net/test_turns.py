@@ -25,9 +25,12 @@ async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_ord
         per_turn: list[int] = []
         serve = served.server.serve
 
+        async def later(answer):
+            return answer
+
         def counted(peer, frame):
             per_turn[-1] += 1
-            return serve(peer, frame)
+            return served.loop.create_task(later(serve(peer, frame)))
 
         def turn() -> None:
             per_turn.append(0)
