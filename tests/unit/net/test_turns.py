@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -88,3 +89,38 @@ async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_goes_on_in_the
         await asyncio.sleep(0)
         assert len(went_on) <= number  # one is all that there is time for
     await until(lambda: went_on == ["first", "second", "third"])
+
+
+class Held:
+    """Turns that are over, until the test lets go on who waits."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def lets_go_on(self, go_on: Callable[[], None]) -> bool:
+        self.waiting.append(go_on)
+        return False
+
+    def begun(self) -> None:
+        pass
+
+
+@on_a_loop
+async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
+    async with node(CLIENTS=OPEN) as served:
+        began: list[asyncio.Future[tuple[bytes]]] = []
+
+        def serve(peer, frame):
+            began.append(served.loop.create_future())
+            return began[-1]
+
+        served.server.serve = serve
+        served.server.turns = turns = Held()
+        reader, writer = await served.connect("CLIENTS")
+        writer.write(framed(b"first") + framed(b"second"))
+        await until(lambda: bool(turns.waiting))
+        began[0].set_result((framed(b"1"),))
+        assert (await reader.readexactly(5))[4:] == b"1"
+        assert len(began) == 1
+        turns.waiting.pop()()
+        assert len(began) == 2
