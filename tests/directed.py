@@ -16,7 +16,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.checker import Verdict, check
-from chaos.history import Header, History, Operation, Poll, TopicMode
+from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.live.cluster import ChaosCluster
 from chaos.workload.consumer import ReadingClient
 from chaos.workload.discard import Discarded
@@ -131,6 +131,16 @@ class Stage:
             assert isinstance(found, Poll)
             if any(value == until for _, value in found.messages.get(self.key, ())):
                 return
+
+    def wait_until_readable(self) -> None:
+        """What was sent last. A planted leader acknowledges before the high watermark is there, and the final
+        read goes no further than that."""
+        [sent] = self.operations[-1].ops
+        assert isinstance(sent, Send)
+        assert sent.offset is not None
+        bound = sent.offset
+        reader = self._workers[READER]
+        wait_until(lambda: (reader.end_of(self.key) or 0) > bound, "the last record can be read")
 
     def verdict(self) -> Verdict:
         """Everything is read once more, by a new client, and judged."""

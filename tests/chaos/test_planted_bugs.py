@@ -52,6 +52,7 @@ def leader_dies_unheard(on: Stage) -> None:
     on.wait_for_leader(lambda leader: leader in (2, 3), seen_by=2)
     on.cluster.start_node(1)
     assert on.send(2) == "ok"
+    on.wait_until_readable()
 
 
 def ack_is_lost(on: Stage) -> None:
