@@ -20,12 +20,13 @@ from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.live.cluster import ChaosCluster
 from chaos.workload.consumer import ReadingClient
 from chaos.workload.discard import Discarded
-from chaos.workload.final import read_all
+from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import AssignStep, Ending, SendStep, Step
 from chaos.workload.journal import Journal
 from chaos.workload.producer import SendingClient
 from chaos.workload.settle import settle
-from chaos.workload.topics import Writing
+from chaos.workload.statistics import Statistics
+from chaos.workload.topics import TopicSpec, Writing
 from chaos.workload.transactional import TransactionalClient
 from chaos.workload.transactor import Transactor
 from chaos.workload.worker import Making, Worker
@@ -142,13 +143,18 @@ class Stage:
         reader = self._workers[READER]
         wait_until(lambda: (reader.end_of(self.key) or 0) > bound, "the last record can be read")
 
-    def verdict(self) -> Verdict:
+    def verdict(self, *, is_lossy: bool) -> Verdict:
         """Everything is read once more, by a new client, and judged."""
         reader = self._workers[READER]
         if self._mode.transactional:
             settle(self.cluster.bootstrap(), [self.key], reader.journal, SETTLE_S)
         deadline_ns = self._now_ns() + FINAL_PATIENCE_S * 10**9
-        missing = read_all(reader, {self.key: 0}, deadline_ns, self._now_ns)
+        statistics = Statistics()
+        for operation in self.operations:
+            statistics.note(operation)
+        topic = TopicSpec(self._topic, partitions=1, transactional=self._mode.transactional)
+        bounds = bounds_of([topic], statistics, is_lossy=is_lossy)
+        missing = read_all(reader, bounds, deadline_ns, self._now_ns)
         assert missing == {}
         print(*self.operations, sep="\n")  # pytest shows it where something fails
         return check(History(Header({self._topic: self._mode}), self.operations))

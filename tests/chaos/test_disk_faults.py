@@ -153,9 +153,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch_and_fetched_again(cluster: L
     for number in range(3):
         tear_tail(data / f"{topic}-{number}", random, batches=5)
     tear_journal(data / "raft", random)
-    started = time.monotonic()
     cluster.start_node(victim)
-    assert time.monotonic() - started < 30
     all_in_sync(cluster, topic)
     for number in range(3):
         mine, whole = (cluster.home(n) / "data" / f"{topic}-{number}" / LOG for n in (victim, 1))

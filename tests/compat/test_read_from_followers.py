@@ -128,7 +128,7 @@ def test_a_parked_consumer_of_a_follower_is_told_at_once(
     send(cluster.bootstrap, topic, [{"value": "one more"}], acks=-1)
     found = fetch(wire, follower, topic, end, "far", max_wait_ms=2 * LONG_WAIT_MS)
     assert len(found.records) > 0
-    assert time.monotonic() - begun < LONG_WAIT_MS / 1000 / 2
+    assert time.monotonic() - begun < 0.9 * LONG_WAIT_MS / 1000
 
 
 def test_librdkafka_follows(cluster: LocalCluster, topic: str) -> None:
