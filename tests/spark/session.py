@@ -12,6 +12,8 @@ from spark_connector.java import java_environment
 
 ROOT = str(Path(__file__).parents[2])
 """Spark's Python finds tests and pyspark_kraft here."""
+EARLY = str(Path(__file__).parent / "early")
+"""And here it learns to connect in time."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "640m",
@@ -28,7 +30,7 @@ SETTINGS = {
 def builder(master: str = "local[2]") -> SparkSession.Builder:
     """Sets this process's environment too: Spark's Python is ours, and some Java is found."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java_environment()}
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, EARLY, os.environ.get("PYTHONPATH"))))
     made = SparkSession.builder.master(master).appName("kraft")
     made = made.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     for key, value in SETTINGS.items():
