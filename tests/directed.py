@@ -37,8 +37,8 @@ from tests.waiting import wait_until
 CLIENTS: Final = 4
 WRITER, OTHER_WRITER, HASTY_WRITER, READER = range(CLIENTS)
 DELIVERY_TIMEOUT_S: Final = 60.0
-HASTY_S: Final = 4.0
-"""For what is sent in vain: only to a leader that has answered before."""
+HASTY_S: Final = 2.0
+"""For what is sent in vain, and only to a leader that has answered before."""
 FINAL_PATIENCE_S: Final = 60
 SETTLE_S: Final = 5.0
 """For markers: no transaction is left open here."""
