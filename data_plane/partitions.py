@@ -222,10 +222,11 @@ class Partitions:
                 if work is not None:
                     try:
                         await self._blocking(work.run)
-                    except OSError as e:
-                        if partition.log is not log and isinstance(e, FileNotFoundError):
+                    except (OSError, ValueError) as e:  # ValueError: closed under the flush
+                        if partition.log is not log and isinstance(e, FileNotFoundError | ValueError):
                             continue  # it has moved to another directory meanwhile
-                        log.flush_failed(work)
+                        if isinstance(e, OSError):
+                            log.flush_failed(work)
                         raise
                     log.flush_done(work)
                 partition.flushed(self._loop.time())
@@ -234,16 +235,20 @@ class Partitions:
                     or partition.log.is_to_be_cut
                 ):
                     return
-        except OSError as e:
-            if is_of_disk(e):
-                self.storage_failed(partition, e)
-            else:  # the recovery point stays: nothing is lost but time
-                tell(self._loop, f"the flush of {partition.tp}, which is tried again,", e)
-                self._timer.call_later(AGAIN_S, partial(self._flush_again, partition))
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait for ever
-            self.give_up(partition, "the flush", e)
+            if not partition.removed:  # else its files were closed meanwhile
+                self._flush_failed(partition, e)
         finally:
             self._flushing.pop(partition, None)
+
+    def _flush_failed(self, partition: Partition, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            self.give_up(partition, "the flush", error)
+        elif is_of_disk(error):
+            self.storage_failed(partition, error)
+        else:  # the recovery point stays: nothing is lost but time
+            tell(self._loop, f"the flush of {partition.tp}, which is tried again,", error)
+            self._timer.call_later(AGAIN_S, partial(self._flush_again, partition))
 
     def _flush_again(self, partition: Partition) -> None:
         if not partition.offline and not partition.removed:

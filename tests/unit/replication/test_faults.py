@@ -15,6 +15,7 @@ from data_plane.directory_reports import DirectoryReports, ReplicaPlace
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
+from data_plane.log.effects import FlushWork
 from data_plane.partition import Partition
 from data_plane.partitions import RoleChanges
 from metadata_quorum.batch import Record, encode_batch
@@ -396,6 +397,33 @@ async def test_a_flush_that_could_have_no_file_is_done_later_and_nobody_stops_le
         assert flushed == [ErrorCode.NONE]
         assert log.recovery_point == log.log_end_offset == 3
         assert cluster.produce(b"y") == 4
+
+
+@in_loop
+async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
+    """Its files are closed, and a descriptor that is -1 is no error of the disk."""
+    async with Cluster(1, log_defaults=LogConfig(flush_messages=1)) as cluster:
+        boundary = boundary_of(cluster)
+        topic_id = cluster.create_topic("t", [[1]])
+        begun, closed = asyncio.Event(), asyncio.Event()
+        partitions = cluster.brokers[1].partitions
+        others = partitions._blocking
+
+        async def blocking(work: Any) -> Any:
+            if not isinstance(getattr(work, "__self__", None), FlushWork):
+                return await others(work)
+            begun.set()
+            await closed.wait()
+            raise ValueError("file descriptor cannot be a negative integer (-1)")
+
+        monkeypatch.setattr(partitions, "_blocking", blocking)
+        cluster.produce(b"x")
+        await begun.wait()
+        cluster.delete_topic(topic_id)
+        closed.set()
+        await until(lambda: not partitions._flushing)
+        monkeypatch.undo()
+        assert not boundary.faults
 
 
 @in_loop
