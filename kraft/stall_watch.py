@@ -110,6 +110,8 @@ class StallWatch:
     def _watch(self) -> None:
         last = self._look()
         while not self._ended.wait(self._period_s):
+            in_turn_s = self._in_turn_s()  # first: whoever looks further lets go of the interpreter's lock
+            stacks = [_stack_of(self._loop_thread)] if in_turn_s > self._limit_s else []
             look = self._look()
             asked = self._asked
             if asked is not None:
@@ -117,23 +119,26 @@ class StallWatch:
                 if late_s > self._limit_s / 2 and len(asked.stacks) < MAX_STACKS:
                     asked.stacks.append(_stack_of(self._loop_thread))
             elif look.cpu_s - last.cpu_s > IDLE_S:
-                self._ask(look.waited_s)
+                self._ask(look.waited_s, in_turn_s if stacks else 0.0, stacks)
             last = look
 
     def _look(self) -> _Look:
-        waited_s = self._waited_s()  # first: for a moment it lets go of the interpreter's lock
+        waited_s = self._waited_s()  # first: for a moment it lets go of the lock
         return _Look(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
 
-    def _ask(self, waited_s: float) -> None:
-        asked = self._asked = _Look(_NOT_YET, time.perf_counter(), waited_s)
+    def _in_turn_s(self) -> float:
+        """For so long, at least, the turn goes on that goes on now."""
+        due_s = self._noted_s + self._period_s + TIMER_S
+        return time.clock_gettime(self._clock) - due_s
+
+    def _ask(self, waited_s: float, known_s: float, stacks: list[str]) -> None:
+        """`known_s`: so much a turn has taken up to now, even if it has just ended."""
+        asked = self._asked = _Look(_NOT_YET, time.perf_counter(), waited_s, stacks)
         try:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
             self._ended.set()
-        now_s = time.clock_gettime(self._clock)
-        asked.cpu_s = min(now_s, self._noted_s + self._period_s + TIMER_S)
-        if now_s - asked.cpu_s > self._limit_s:
-            asked.stacks.append(_stack_of(self._loop_thread))
+        asked.cpu_s = time.clock_gettime(self._clock) - max(known_s, self._in_turn_s(), 0.0)
 
     # --- in the loop's thread
 
