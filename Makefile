@@ -54,7 +54,7 @@ bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks
 
 rows: $(READY) ## feature rows that no passing test names (run `make test` first)
-	@$(BIN)/python -m tests.rows
+	@$(BIN)/python -m tests.support.suite.rows
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -71,7 +71,7 @@ lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
 	@rm -f uv.lock
 
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md
-	$(BIN)/python -m kraft.config_docs > docs/CONFIG.md
+	$(BIN)/python -m kraft.config.docs > docs/CONFIG.md
 	$(BIN)/python -m kraft.api.docs > docs/APIS.md
 
 clean: ## remove what make built, .venv included

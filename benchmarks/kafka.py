@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.cluster import NODES, NodeProcess, Skipped
 from benchmarks.maven import Artifact, fetch_jars
-from kraft.loopback import HOST, free_ports
+from kraft.local.free_ports import HOST, free_ports
 
 KAFKA_VERSION = "4.1.0"
 KAFKA = Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.cluster import NODES
-from kraft.local_cluster import LocalCluster
-from kraft.loopback import free_ports
+from kraft.local.free_ports import free_ports
+from kraft.local.local_cluster import LocalCluster
 
 
 class KraftCluster:

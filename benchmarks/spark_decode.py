@@ -15,8 +15,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.compression import Codec
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.compression import Codec
 from spark_connector.decode import Decoder, whole_batches
 
 ANSWER_BYTES: Final = 8 << 20

@@ -1,6 +1,6 @@
 """`python -m chaos` is `kraft chaos`."""
 
-from kraft.cli.trouble import plain_trouble
+from kraft.cli.errors import plain_trouble
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import typer
 
 from chaos.live import commands
 from kraft.cli.cluster import interrupt
-from kraft.cli.trouble import Trouble
+from kraft.cli.errors import Trouble
 
 if TYPE_CHECKING:
     from chaos.checker import Verdict as Judgement

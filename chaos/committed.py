@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Final
 
 from chaos.observer import Coordinated, Observer
-from kraft.cluster_state import ask
+from kraft.peers.blocking_client import ask
 from kraft.wire.bridge import MalformedMessage
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 OFFSET_FETCH: Final = 9
 OFFSET_FETCH_VERSIONS: Final = (5, 7)

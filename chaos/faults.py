@@ -25,10 +25,10 @@ from chaos.live.damage import flip_bit, tear_tail
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault
 from chaos.moves import Move
 from data_plane.log.files import LOG
-from kraft.cluster_state import out_of_sync
-from kraft.local_cluster import HOST
-from metadata_quorum.batch import iter_headers
-from metadata_quorum.errors import FatalError
+from kraft.local.local_cluster import HOST
+from kraft.peers.blocking_client import out_of_sync
+from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.errors import FatalError
 
 STOP_PATIENCE_S: Final = 10.0
 """A node that was told to stop and has not by then is killed: its links may be broken too."""

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from chaos.live.cluster import ChaosCluster
 from chaos.observer import Observer
-from kraft.cluster_state import out_of_sync
-from kraft.local_cluster import HOST
+from kraft.local.local_cluster import HOST
+from kraft.peers.blocking_client import out_of_sync
 from kraft.wire.bridge import MalformedMessage
 
 LOOK_S: Final = 0.1

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from chaos.live.cluster import ChaosCluster
 from chaos.live.link_faults import BadFault
-from kraft.cluster_state import ask
-from kraft.local_cluster import HOST
+from kraft.local.local_cluster import HOST
+from kraft.peers.blocking_client import ask
 from kraft.wire.bridge import MalformedMessage
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 ALTER_REASSIGNMENTS: Final = 45
 ALTER_VERSIONS: Final = (0, 1)

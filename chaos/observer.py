@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple, NoReturn, TextIO, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from chaos.observed import NO_NODE, At, Controller, Line, NodeState, Observed, Partition
-from kraft.cluster_state import ask
 from kraft.net.client import Address, PeerClient
+from kraft.peers.blocking_client import ask
 from kraft.wire.bridge import MalformedMessage, Message
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import METADATA_TOPIC
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC
 
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3

@@ -19,7 +19,7 @@ from chaos.faults import Fault, Ground, Skipped
 from chaos.observer import Coordinated, Observer
 from chaos.roles import Unfilled
 from chaos.schedule import Mark, Schedule, Step
-from kraft.cli.trouble import Trouble
+from kraft.cli.errors import Trouble
 
 ROLE_PATIENCE_S: Final = 15.0
 LOOK_S: Final = 0.02

@@ -8,7 +8,7 @@ import socket
 from types import TracebackType
 from typing import Final, Self
 
-from kraft.loopback import FIRST_PORT, HOST, LAST_PORT, free_ports
+from kraft.local.free_ports import FIRST_PORT, HOST, LAST_PORT, free_ports
 
 PARTS: Final = 16
 

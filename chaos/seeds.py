@@ -30,8 +30,8 @@ from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios import SCENARIOS
 from chaos.watchdog import ended_if_it_hangs
-from kraft.cli.trouble import plain_trouble
-from kraft.process import outlive
+from kraft.cli.errors import plain_trouble
+from kraft.node.process import outlive
 
 
 class Outcome(NamedTuple):

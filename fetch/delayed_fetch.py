@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.timing_wheel import Deadline, WheelTimer
 from fetch.messages import (
     INITIAL_EPOCH,
     NO_SESSION,
@@ -27,9 +27,9 @@ from fetch.messages import (
 )
 from fetch.reader import Reading, read_session
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.supervision import tell
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.supervision import tell
 
 Reply = Callable[[FetchResponse], None]
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from data_plane.partition import Partition
+from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.timing_wheel import WheelTimer
+from data_plane.replication.partition import Partition
 from fetch.follower import (
     TRUNCATE_BY_EPOCHS,
     CutTo,
@@ -33,13 +33,13 @@ from fetch.follower import (
     resolve_out_of_range,
     retry_delay,
 )
+from fetch.follower_session import FetchLimits, Key, OwnSession
 from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
-from fetch.own_session import FetchLimits, Key, OwnSession
-from metadata_quorum.batch import BATCH_OVERHEAD, read_header
-from metadata_quorum.errors import BrokerError
-from metadata_quorum.model import NO_EPOCH
-from metadata_quorum.supervision import kept_up, supervised, tell
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.model import NO_EPOCH
+from metadata_quorum.foundation.supervision import kept_up, supervised, tell
 
 MAX_IN_FLIGHT: Final = 2
 RECONNECT_FIRST_SECONDS: Final = 0.02

@@ -17,8 +17,8 @@ from enum import Enum, auto
 from typing import Final
 
 from fetch.messages import FetchedPartition, LogBounds
-from metadata_quorum.errors import NO_ERROR, ErrorCode
-from metadata_quorum.model import NO_EPOCH
+from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)

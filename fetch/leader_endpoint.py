@@ -1,5 +1,5 @@
-"""The port through which a follower reaches a leader. kraft/peers.py implements it over a socket, the
-tests in memory.
+"""The port through which a follower reaches a leader. kraft/peers/leader_endpoint.py implements it over a
+socket, the tests in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A fetch, asked and answered, as plain data: without versions, without bytes of a protocol.
 
 The same shapes serve both ends. On the leader, kraft/api/fetch.py makes a `FetchRequest` from the
-wire and writes a `FetchResponse` to it; on the follower, kraft/peers.py does the reverse.
+wire and writes a `FetchResponse` to it; on the follower, kraft/peers/leader_endpoint.py does the reverse.
 A partition is named by topic id, by topic name, or both (`uses_topic_ids` says which counts).
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
 
 if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
     from data_plane.log.segment import LogSlice
-    from data_plane.partition import Partition
+    from data_plane.replication.partition import Partition
 
 CONSUMER: Final = -1
 """The replica id of a fetch that is no follower's."""

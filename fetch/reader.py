@@ -14,11 +14,11 @@ Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 from __future__ import annotations
 
 from data_plane.log.segment import LogSlice
-from data_plane.partition import Partition
 from data_plane.quotas.replication import ReplicationQuota
+from data_plane.replication.partition import Partition
 from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import FetchSession, PartitionSource, SessionPartition
-from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 
 
 class Reading:

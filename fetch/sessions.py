@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
-from data_plane.partition import Partition
-from data_plane.replica import FetchClock
+from data_plane.replication.leader_state import FetchClock
+from data_plane.replication.partition import Partition
 from fetch.messages import (
     INITIAL_EPOCH,
     NO_SESSION,
@@ -28,7 +28,7 @@ from fetch.messages import (
     FetchRequest,
     next_session_epoch,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
@@ -38,7 +38,8 @@ Key = tuple[UUID | str, int]
 
 
 class PartitionSource(Protocol):
-    """Where replicas are found (data_plane/partitions.py). Raises BrokerError where there is none."""
+    """Where replicas are found (data_plane/replication/replica_manager.py). Raises BrokerError where there is
+    none."""
 
     def get(self, topic: str, partition: int) -> Partition: ...
 

@@ -26,9 +26,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from kraft.local_cluster import HOST, POLL_S, LocalCluster
-from kraft.loopback import free_ports
-from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from kraft.local.free_ports import free_ports
+from kraft.local.local_cluster import HOST, POLL_S, LocalCluster
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
@@ -262,7 +262,9 @@ class Cluster:
         return [] if min(leaders, default=-1) < 0 else leaders
 
     def _ask(self, node_id: int, api_key: int, versions: tuple[int, int], fields: dict[str, Any]) -> Message:
-        from kraft.cluster_state import ask  # the codec takes a while to import: nodes start meanwhile
+        from kraft.peers.blocking_client import (
+            ask,  # the codec takes a while to import: nodes start meanwhile
+        )
 
         port = self._local.node(node_id).client_port
         return _off_the_loop(lambda: ask(HOST, port, api_key, versions, fields))

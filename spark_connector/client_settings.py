@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft.net.client import Address
-from kraft.net.security import MECHANISMS, Login, Tls
+from kraft.net.connection_security import MECHANISMS, Login, Tls
 from spark_connector.errors import OptionError
 from spark_connector.librdkafka import producer_config
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
-from kraft.net.security import AuthenticationFailed, Tls, authenticate, tls_context
+from kraft.net.connection_security import AuthenticationFailed, Tls, authenticate, tls_context
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.fast_fetch import (
     FETCH,
@@ -32,8 +32,8 @@ from kraft.wire.fast_fetch import (
     read_fetch_response,
     write_fetch_request,
 )
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
 from spark_connector.fetching import Fetching

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address
 from kraft.wire.bridge import Fields, MalformedMessage, Message
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import RETRIABLE, Cluster, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CONTROL_ABORT,
     CRC_START,
@@ -32,7 +32,7 @@ from metadata_quorum.batch import (
     open_body,
     read_header,
 )
-from metadata_quorum.compression import MAX_DECOMPRESSED_BYTES
+from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES
 from spark_connector.record_walk import SHORTEST_RECORD_BYTES, Run, record_ends
 from spark_connector.varints import Bytes, Positions, read_varints
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import cluster
 from spark_connector.coordinators import (
     Mark,

@@ -18,9 +18,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from kraft.wire.fast_fetch import FetchedPartition
-from metadata_quorum.batch import BATCH_OVERHEAD, read_header
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 from spark_connector.connections import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,

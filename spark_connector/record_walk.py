@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.foundation.batch import CorruptBatchError
 from spark_connector.varints import Bytes, Positions, read_if_varints, read_varints
 
 LANE_ROWS: Final = 128

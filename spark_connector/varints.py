@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from metadata_quorum.batch import CorruptBatchError
+from metadata_quorum.foundation.batch import CorruptBatchError
 
 Positions = npt.NDArray[np.int64]
 """Also lengths, offsets and whatever else is counted."""

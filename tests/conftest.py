@@ -14,16 +14,16 @@ import psutil
 import pytest
 
 from chaos.ports import Ports, held
-from kraft.local_cluster import CONTROLLER_OFFSET, HTTP_OFFSET
-from tests.cluster import cluster as cluster  # fixtures: real nodes
-from tests.cluster import shared_cluster as shared_cluster
-from tests.examples import load_profile
-from tests.forks import forked_nodes
-from tests.kafka_tools import HOST as TOOL_HOST
-from tests.rows import RowRecorder
-from tests.stalls import no_loop_stands_still as no_loop_stands_still
-from tests.stalls import stalls as stalls
-from tests.workers import Workers
+from kraft.local.local_cluster import CONTROLLER_OFFSET, HTTP_OFFSET
+from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
+from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
+from tests.support.nodes.cluster import shared_cluster as shared_cluster
+from tests.support.nodes.forks import forked_nodes
+from tests.support.suite.examples import load_profile
+from tests.support.suite.rows import RowRecorder
+from tests.support.suite.stalls import no_loop_stands_still as no_loop_stands_still
+from tests.support.suite.stalls import stalls as stalls
+from tests.support.suite.workers import Workers
 
 load_profile()
 

@@ -24,10 +24,10 @@ from chaos.live.disk_switch import DiskSwitch
 from chaos.live.links import Links
 from chaos.live.toxiproxy import NAME, run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring
-from kraft.cli.trouble import Trouble
-from kraft.cluster_state import out_of_sync
-from kraft.local_cluster import HOST, POLL_S, START_PATIENCE_S, LocalCluster, LocalNode
-from kraft.loopback import free_ports
+from kraft.cli.errors import Trouble
+from kraft.local.free_ports import free_ports
+from kraft.local.local_cluster import HOST, POLL_S, START_PATIENCE_S, LocalCluster, LocalNode
+from kraft.peers.blocking_client import out_of_sync
 
 PROGRAM: Final = "chaos.live.process"
 CLIENTS: Final = 4

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kraft.cli.clients import key_values
 from kraft.cli.cluster import DEFAULT_DIR, Directory, interrupt, serve
-from kraft.cli.trouble import Trouble
+from kraft.cli.confluent_client import key_values
+from kraft.cli.errors import Trouble
 
 if TYPE_CHECKING:
     from chaos.live.link_faults import BadFault
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
 CLIENTS = 1
 """Of a cluster that is broken by hand; all others go past the links."""
@@ -79,7 +79,7 @@ def link(
     from chaos.live.link_faults import BadFault, LinkFault, parse_link
     from chaos.live.links import Links
     from chaos.live.toxiproxy import runs_beside
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     local = LocalCluster.attach(directory)
     try:

@@ -21,7 +21,7 @@ from typing import Final
 
 from data_plane.log import files
 from data_plane.log.checkpoints import RUNNING
-from metadata_quorum.batch import CRC_START, BatchHeader, iter_headers
+from metadata_quorum.foundation.batch import CRC_START, BatchHeader, iter_headers
 from metadata_quorum.raft import journal
 
 CUT: Final = "cut"

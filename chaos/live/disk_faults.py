@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Buffer, Disk, File
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Buffer, Disk, File
 
 READ: Final = "read"
 WRITE: Final = "write"

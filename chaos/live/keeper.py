@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from kraft.process import outlive
+from kraft.node.process import outlive
 
 PR_SET_PDEATHSIG: Final = 1
 

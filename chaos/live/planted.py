@@ -15,25 +15,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import kraft.roles
+import kraft.node.roles
 from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.state_machine import TransactionDecision, TransactionTable
 from data_plane.log.log import AppendInfo, Log
 from data_plane.log.producers import ProducerStateManager
-from data_plane.partition import Partition
-from data_plane.replica import AlterPartitionResult, Follower, IsrChange, IsrOutcome, LeaderState
-from data_plane.timing_wheel import WheelTimer
+from data_plane.purgatory.timing_wheel import WheelTimer
+from data_plane.replication.leader_state import (
+    AlterPartitionResult,
+    Follower,
+    IsrChange,
+    IsrOutcome,
+    LeaderState,
+)
+from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext
 from fetch.follower import TRUNCATE_TO_HIGH_WATERMARK
 from fetch.messages import FetchRequest, FetchResponse
 from kraft.api import fetch, produce
-from kraft.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
-from kraft.txn_leader import MarkerWriter
-from metadata_quorum.batch import iter_headers
 from metadata_quorum.decisions import elections
-from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
-from metadata_quorum.model import NO_LEADER, PartitionRegistration, TopicPartition
+from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,7 @@ def truncate_to_high_watermark() -> None:
     """A follower of a new leader cuts its log to its high watermark, which it learns one fetch late,
     instead of where leader epochs say that the logs part (R5; Kafka before KIP-101)."""
     with_rules = partial(FetcherContext, rules=TRUNCATE_TO_HIGH_WATERMARK)
-    _exchange(kraft.roles, "FetcherContext", with_rules)
+    _exchange(kraft.node.roles, "FetcherContext", with_rules)
 
 
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")

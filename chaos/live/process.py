@@ -2,7 +2,7 @@
 
     python -m chaos.live.process server.properties [--with PID] [--plant NAME]
 
-The first two as with kraft.process. The disk and the clock obey the switches of the directory in which
+The first two as with kraft.node.process. The disk and the clock obey the switches of the directory in which
 server.properties lies (chaos/live/control.py). `--plant` breaks the product on purpose, to see that the
 checker finds it (chaos/live/planted.py).
 """
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from chaos.live.clock import ShiftedClock
 from chaos.live.control import Conditions, obey
 from chaos.live.disk_faults import FaultyDisk
-from kraft.process import run_node
-from metadata_quorum.disk import OsDisk
+from kraft.node.process import run_node
+from metadata_quorum.foundation.disk import OsDisk
 
 if TYPE_CHECKING:
-    from kraft.config import Config
+    from kraft.config.node_config import Config
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     home: Path = options.file.absolute().parent
 
     def run(config: Config) -> int:
-        # Imported once the configuration is known to be good, as in kraft.process.
-        from kraft.serve import run, wall_clock_ms
+        # Imported once the configuration is known to be good, as in kraft.node.process.
+        from kraft.node.serve import run, wall_clock_ms
 
         if options.plant is not None:
             from chaos.live.planted import plant

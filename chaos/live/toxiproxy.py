@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from chaos.live.toxiproxy_api import ToxiproxyApi
-from kraft.cli.trouble import Trouble
-from kraft.local_cluster import HOST, LocalCluster
-from metadata_quorum.errors import ExitCode, FatalError
+from kraft.cli.errors import Trouble
+from kraft.local.local_cluster import HOST, LocalCluster
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 VERSION: Final = "2.12.0"
 PACKAGE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@v{VERSION}"

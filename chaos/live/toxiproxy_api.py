@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import ExitCode, FatalError
+from kraft.cli.errors import Trouble
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 try:
     import toxiproxy

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from chaos.live.link_faults import End
-from kraft.cli.trouble import Trouble
-from kraft.local_cluster import HOST, LocalCluster, LocalNode
+from kraft.cli.errors import Trouble
+from kraft.local.local_cluster import HOST, LocalCluster, LocalNode
 
 REPLICATION: Final = "replication"
 CONTROLLERS: Final = "controllers"

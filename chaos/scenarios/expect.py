@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from chaos.events import ENDED_ITSELF, SKIPPED
 from chaos.evidence import NS, Evidence
-from metadata_quorum.errors import ExitCode
+from metadata_quorum.foundation.errors import ExitCode
 
 ELECTION_S: Final = 1.4
 """E of RELIABILITY.md: the longest that a voter waits before it stands."""

@@ -1,6 +1,6 @@
 """A disk that can lose power: page cache and durable image of every file, from a seed.
 
-It implements the `Disk` port of metadata_quorum/disk.py and stands below the same code as the real
+It implements the `Disk` port of metadata_quorum/foundation/disk.py and stands below the same code as the real
 one. What it models:
 
 * `write_at` and `append` change the page cache; `sync` copies it to the durable image; names created,
@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Buffer
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Buffer
 
 PAGE: Final = 4096
 MAX_NAME_BYTES: Final = 255

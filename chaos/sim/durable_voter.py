@@ -8,7 +8,7 @@ committed (M6).
 from __future__ import annotations
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.errors import FatalError
+from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.messages import (
     Ack,

@@ -24,7 +24,7 @@ from uuid import UUID
 from chaos.sim.disk import Killed, SimDisk
 from chaos.sim.durable_voter import DurableVoter
 from chaos.sim.raft_options import Options
-from metadata_quorum.blocking import RAFT
+from metadata_quorum.foundation.blocking import RAFT
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import VoteReply, VoteRequest, decode
 from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from chaos.sim.replication_world import LAG_TIME_MAX, World
-from data_plane.partition import ALL_REPLICAS
+from data_plane.replication.partition import ALL_REPLICAS
 from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules
 
 MOVE_ODDS = 0.02

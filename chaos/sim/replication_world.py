@@ -17,27 +17,27 @@ from typing import Any, Final
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
-from data_plane.delayed_produce import await_replication
 from data_plane.log.config import LogConfig
 from data_plane.log.cut import CutWork
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.log.log import Log
-from data_plane.partition import ALL_REPLICAS, Partition
+from data_plane.purgatory.timing_wheel import TimerHandle, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.replica import AlterPartitionItem, AlterPartitionResult, IsrOutcome
-from data_plane.timing_wheel import TimerHandle, WheelTimer
+from data_plane.replication.delayed_produce import await_replication
+from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
+from data_plane.replication.partition import ALL_REPLICAS, Partition
 from fetch.fetcher import Taken, take_answer, where_to_cut
 from fetch.follower import TRUNCATE_BY_EPOCHS, CutTo, FollowerRules, RestartAt, resolve_out_of_range
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.blocking import MayBlock
 from metadata_quorum.decisions.replicas import completed, reverted, toward
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.invariants import invariant
-from metadata_quorum.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
 TP: Final = TopicPartition("simulated", 0)
 TOPIC_ID: Final = UUID(int=77)

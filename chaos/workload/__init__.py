@@ -12,7 +12,7 @@ outcome        what a delivery report proves: ok, fail or info
 statistics     live: gaps between acks, outcomes, latencies
 settle         at the end no transaction is open any more
 final          and everything is read once more from the beginning
-crew           who does what
+client_spec    who does what
 workload       all of them together, against any Kafka cluster
 """
 

@@ -5,8 +5,8 @@
         workload.stop()
         final = workload.final_phase(60)
 
-Every client writes in one mode and reads all topics (crew.py). What the bootstrap addresses lead to does not
-matter: any Kafka cluster will do, and a client's own proxies too.
+Every client writes in one mode and reads all topics (client_spec.py). What the bootstrap addresses lead to
+does not matter: any Kafka cluster will do, and a client's own proxies too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from chaos.history import Operation
+from chaos.workload.client_spec import Employer, hire
 from chaos.workload.copier import Copier, copy_the_rest
-from chaos.workload.crew import Employer, hire
 from chaos.workload.discard import Discarded
 from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import Mix

@@ -1,0 +1,1 @@
+"""Coordinators: machines kept over the partitions of internal topics."""

@@ -25,7 +25,7 @@ from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from data_plane.coordinator.machine import Decision, Instant, Machine, Producer, Replies, Ticket
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -39,8 +39,8 @@ from metadata_quorum.batch import (
     encode_end_txn_marker,
     iter_headers,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import supervised, tell
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import supervised, tell
 
 RecordT = TypeVar("RecordT")
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from data_plane.log import files
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk, File
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk, File
 
 ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0

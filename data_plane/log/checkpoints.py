@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.model import TopicPartition
 
 REPLICATION_OFFSETS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

@@ -20,7 +20,7 @@ came after it. Once `log.replace` has begun there is no way back: the old ones g
 
 A batch that cannot be opened ends the pass with UncleanableError; the log stays as it was.
 
-Way of the data: data_plane/cleaning.py chooses the log -> here -> log -> recovery.py after a crash.
+Way of the data: replication/log_cleaner.py chooses the log -> here -> log -> recovery.py after a crash.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from data_plane.log.aborted import AbortedTransaction
 from data_plane.log.compaction import Newest, Pass, Transactions, newest_records, note_newest
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_timestamp
-from metadata_quorum.batch import BatchHeader, Buffer, CorruptBatchError, read_header
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.foundation.batch import BatchHeader, Buffer, CorruptBatchError, read_header
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.invariants import InvariantViolation
 
 Result = TypeVar("Result")
 

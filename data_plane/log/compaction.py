@@ -26,7 +26,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from data_plane.log.aborted import AbortedTransaction
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     BatchHeader,
     Buffer,

@@ -1,7 +1,8 @@
 """A log's settings: the values of the topic configs that concern it, typed.
 
-Which keys there are, their types, defaults and bounds say the rows of metadata_quorum/topic_configs.py; a
-field here is the key of that name. Broker defaults come in under the topic's names too.
+Which keys there are, their types, defaults and bounds say the rows of
+metadata_quorum/foundation/topic_configs.py; a field here is the key of that name. Broker defaults come in
+under the topic's names too.
 
 Stands at the side of the data's way: every Log carries one LogConfig, replaced when it changes.
 """
@@ -13,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from metadata_quorum.compression import Codec
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.topic_configs import TOPIC_CONFIGS, ConfigValue
+from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS, ConfigValue
 
 V = TypeVar("V", bool, int, float, str, tuple[str, ...])
 

@@ -23,8 +23,8 @@ from sortedcontainers import SortedDict
 from data_plane.log import recovery
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import Segment
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
 
 
 class CutWork:

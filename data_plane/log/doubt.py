@@ -14,8 +14,8 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from metadata_quorum.disk import is_of_disk
-from metadata_quorum.supervision import ends_node
+from metadata_quorum.foundation.disk import is_of_disk
+from metadata_quorum.foundation.supervision import ends_node
 
 
 class LogInDoubtError(Exception):

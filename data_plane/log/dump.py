@@ -18,7 +18,7 @@ from data_plane.log.aborted import decode as decode_aborted
 from data_plane.log.index import OffsetIndex, TimeIndex, check_order
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.segment import headers_in
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
@@ -29,9 +29,9 @@ from metadata_quorum.batch import (
     coordinator_epoch,
     decode_batch,
 )
-from metadata_quorum.blocking import NOT_SERVING
-from metadata_quorum.compression import Codec
-from metadata_quorum.disk import Disk, File
+from metadata_quorum.foundation.blocking import NOT_SERVING
+from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.disk import Disk, File
 
 CHECKPOINT = ".checkpoint"  # a snapshot of the metadata log: batches like a .log
 

@@ -4,7 +4,7 @@
 owner, on the loop. An OSError from `run` means that the log dir's state is unknown: it goes
 offline, and nothing is tried twice.
 
-Way of the data: log -> these -> partitions' executor -> log.flush_done.
+Way of the data: log -> these -> replica_manager's executor -> log.flush_done.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk, File
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk, File
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ from data_plane.log.config import LogConfig
 from data_plane.log.cut import CutWork
 from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
-from data_plane.log.place import Place
+from data_plane.log.partition_directory import Place
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata, ProducerStateManager
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
 from data_plane.log.validation import CLIENT, Batches, Checked, Origin, Writable
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     LOG_OVERHEAD,
     BatchHeader,
@@ -41,11 +41,11 @@ from metadata_quorum.batch import (
     iter_headers,
     set_offset_and_epoch,
 )
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Disk, File
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.invariants import invariant
-from metadata_quorum.topic_configs import LOG_APPEND_TIME
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk, File
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
 _HELD_FILES: Final = 16  # of segments that were sealed since the last flush
@@ -679,7 +679,7 @@ class Log:
                 replacement.new.rename("")
         self._new_files = True
 
-    # --- moving to another directory (replica_moves.py)
+    # --- moving to another directory (replication/replica_moves.py)
 
     def take_state(self, other: Log) -> None:
         """What `other`, of which this is a copy, knows beyond its batches: producers whose records are

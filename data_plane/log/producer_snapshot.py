@@ -21,7 +21,7 @@ from typing import Final
 from crc32c import crc32c
 
 from data_plane.log.producers import NO_EPOCH, BatchMetadata, ProducerState
-from metadata_quorum.batch import NO_SEQUENCE
+from metadata_quorum.foundation.batch import NO_SEQUENCE
 
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct(">hI")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from sortedcontainers import SortedDict
 
 from data_plane.log.aborted import AbortedTransaction
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     NO_SEQUENCE,
@@ -25,7 +25,7 @@ from metadata_quorum.batch import (
     control_type,
     coordinator_epoch,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 KEPT_BATCHES: Final = 5
 MAX_SEQUENCE: Final = 2**31 - 1

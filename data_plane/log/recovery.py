@@ -14,7 +14,7 @@
                                                                cutting would drop good records
     - the same, at or above the recovery point, and the        cut there, and told: pages that were not synced
       machine has been booted since                            are lost one by one, and the replica does not
-                                                               claim to be whole (log_dirs.py)
+                                                               claim to be whole (log_manager/log_dirs.py)
     - later segments that hold no byte                         removed
     crash: the log ends before the recovery point              which tells of what was cut away since: every
                                                                batch checked, all of it synced anew
@@ -63,7 +63,7 @@ from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import MAX_OFFSET, Segment, headers_in, newest_timestamp
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     MAGIC,
     BatchHeader,
@@ -72,8 +72,8 @@ from metadata_quorum.batch import (
     decode_batch,
     read_header,
 )
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Buffer, Disk
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Buffer, Disk
 
 logger = logging.getLogger(__name__)
 

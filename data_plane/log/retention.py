@@ -3,7 +3,7 @@
 Pure: segments and limits in, a count from the oldest out. Only a prefix ever goes, and nothing at
 or above the high watermark.
 
-Beside the data's way: partitions' sweep -> log.delete_old_segments -> here.
+Beside the data's way: replica_manager's sweep -> log.delete_old_segments -> here.
 """
 
 from __future__ import annotations

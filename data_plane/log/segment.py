@@ -25,7 +25,7 @@ from typing import Final
 from data_plane.log import files
 from data_plane.log.config import LogConfig
 from data_plane.log.index import NotCachedError, OffsetIndex, TimeIndex
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
@@ -33,8 +33,8 @@ from metadata_quorum.batch import (
     encode_batch,
     read_header,
 )
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import Buffer, Disk, File
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Buffer, Disk, File
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # the indexes keep offsets as int32 from the segment's base

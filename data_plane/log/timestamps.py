@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from data_plane.log.segment import Segment
-from metadata_quorum.batch import BatchHeader, Record, iter_records
-from metadata_quorum.blocking import MayBlock
+from metadata_quorum.foundation.batch import BatchHeader, Record, iter_records
+from metadata_quorum.foundation.blocking import MayBlock
 
 
 class TimestampedOffset(NamedTuple):

@@ -1,7 +1,7 @@
 """What a leader accepts: the checks before an append, of each batch's header, CRC and every record.
 
-A batch of a client is opened and walked over (metadata_quorum/record_walk.py), as Apache Kafka does, so that
-nobody who opens it later finds anything else than its header says.
+A batch of a client is opened and walked over (metadata_quorum/foundation/record_walk.py), as Apache Kafka
+does, so that nobody who opens it later finds anything else than its header says.
 
     what is wrong                                               answer
     -----------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from data_plane.log.config import COMPRESSION_NAMES, COMPRESSION_PRODUCER, LogConfig
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_ABORT,
@@ -60,17 +60,17 @@ from metadata_quorum.batch import (
     set_log_append_time,
     with_other_codec,
 )
-from metadata_quorum.compression import (
+from metadata_quorum.foundation.compression import (
     MAX_DECOMPRESSED_BYTES,
     Codec,
     TooLargeError,
     compress,
     decompress,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.record_walk import Place, places, survey
-from metadata_quorum.topic_configs import LOG_APPEND_TIME
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.record_walk import Place, places, survey
+from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
 Writable = bytearray | memoryview
 Batches = list[tuple[int, BatchHeader]]

@@ -16,8 +16,8 @@ from collections import deque
 from typing import Final
 
 from data_plane.quotas.rates import QuotaWindow
-from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import ResourceType, TopicPartition
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"

@@ -43,9 +43,9 @@ from examples.flights.screen import (
 )
 from examples.flights.spark_run import SparkOutcome, SparkRun
 from examples.flights.stream import PARTITIONS, NoReader, Outcome, Stream, StreamFailed, create_topics
-from kraft.local_cluster import LocalCluster
-from kraft.loopback import free_ports
-from metadata_quorum.errors import FatalError
+from kraft.local.free_ports import free_ports
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.errors import FatalError
 from spark_connector.java import JavaNotFound, java_environment
 
 NODES = 3

@@ -29,7 +29,7 @@ from examples.flights.audit import AckAudit, DelayMeans, Problems, ReadAudit
 from examples.flights.data import Flight
 from examples.flights.isr import IsrWatch, State, read_state
 from examples.flights.plan import DELAYS, FLIGHTS, LEAD
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 
 PARTITIONS = 6
 REPLICAS = 3

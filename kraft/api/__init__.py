@@ -1,0 +1,1 @@
+"""Kafka's APIs as this node answers them: one module per family, one row per API."""

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
-from kraft.storage import random_uuid
+from kraft.storage.formatter import random_uuid
 from kraft.wire.bridge import Message
-from metadata_quorum.acls import filter_problem, matches
-from metadata_quorum.commands import AclFilter, CreateAcls, DeleteAcls
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.records import AccessControlEntryRecord
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.records import AccessControlEntryRecord
+from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
+from metadata_quorum.security.acls import filter_problem, matches
 
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30

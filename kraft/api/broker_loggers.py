@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from metadata_quorum.commands import CONFIG_DELETE, CONFIG_SET
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.protocol.commands import CONFIG_DELETE, CONFIG_SET
 
 ROOT: Final = "root"
 LEVELS: Final = {

@@ -1,10 +1,10 @@
 """What brokers ask the controller for: BrokerRegistration, BrokerHeartbeat, AlterPartition,
 AssignReplicasToDirs, AllocateProducerIds, UnregisterBroker.
 
-    broker_lifecycle, isr_channel, … -> controllers' listener -> here -> metadata_quorum/controller.py
+    broker/lifecycle, broker/isr_channel, … -> controllers' listener -> here -> controller/controller.py
 
 The connection that a broker's heartbeats come on is remembered, on standby controllers too: when it
-breaks, the broker has most likely died (`kraft/node.py` tells the controller).
+breaks, the broker has most likely died (`kraft/node/node.py` tells the controller).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import DirectoryAssignment, IsrChange, IsrMember
-from metadata_quorum.controller import Controller
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import Endpoint, FeatureRange
-from metadata_quorum.requests import HeartbeatRequest, RegisterBrokerRequest
+from metadata_quorum.controller.controller import Controller
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import Endpoint, FeatureRange
+from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
+from metadata_quorum.protocol.requests import HeartbeatRequest, RegisterBrokerRequest
 
 HEARTBEAT_BROKER: Final = "heartbeat_broker"
 """In a connection's state: the broker whose heartbeats come on it."""

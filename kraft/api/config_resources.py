@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import ResourceType
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import MetadataImage
 
 LISTED: Final = (
     ResourceType.CLIENT_METRICS,

@@ -1,6 +1,6 @@
 """Configuration over the wire: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs.
 
-    describe   what was set (metadata image) over what this broker was started with (config.py) over defaults
+    describe   what was set (metadata image) over what this broker was started with (its Config) over defaults
     alter      forwarded to the active controller, judged in apply, published back to every broker;
                levels of loggers (broker_loggers.py) are changed where the request arrives
 
@@ -16,28 +16,21 @@ from typing import Any, Final, NamedTuple
 from kraft.api import broker_loggers
 from kraft.api.broker_loggers import LevelChange
 from kraft.api.brokers import controller_of
-from kraft.api.config_checks import outcomes
+from kraft.api.config_validation import outcomes
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.group_configs import group_default
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
-from kraft.config import ROWS as BROKER_KEYS
-from kraft.config import Row, format_value
-from kraft.config_keys import PER_LISTENER, TOPIC_KEYS, Required, Update
-from kraft.context import NodeContext, RequestContext
-from kraft.live_config import base_name
+from kraft.config.dynamic_config import base_name
+from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Required, Update
+from kraft.config.node_config import ROWS as BROKER_KEYS
+from kraft.config.node_config import Row, format_value
 from kraft.wire.bridge import Message
-from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS
-from metadata_quorum.commands import (
-    ConfigChange,
-    ConfigEntry,
-    ConfigOperation,
-    ConfigReplacement,
-)
+from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.decisions.topics import name_problem
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ResourceType
-from metadata_quorum.replies import ConfigResult
-from metadata_quorum.topic_configs import (
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
     THROTTLES,
@@ -45,6 +38,13 @@ from metadata_quorum.topic_configs import (
     ConfigKey,
     ConfigType,
 )
+from metadata_quorum.protocol.commands import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigReplacement,
+)
+from metadata_quorum.protocol.replies import ConfigResult
 
 RESOURCES_PER_SLICE: Final = 3
 """Between two turns of the loop: a broker has two hundred keys."""

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
+from kraft.api.authz.checks import Asker
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
-from kraft.api.judging import Asker
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.acls import AclResource, Operation
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.security.acls import AclResource, Operation
 
 GROUP_FEATURE: Final = "group.version"
 CONSUMER_PROTOCOL: Final = "consumer"

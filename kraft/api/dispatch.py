@@ -7,8 +7,8 @@ Trouble on the way:
 * no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
   (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
 * `BrokerError`: the API's own error response;
-* anything else is told to the error boundary (metadata_quorum/supervision.py), and if the node goes on the
-  client gets UNKNOWN_SERVER_ERROR; a request that has no answer of its own ends its connection.
+* anything else is told to the error boundary (metadata_quorum/foundation/supervision.py), and if the node
+  goes on the client gets UNKNOWN_SERVER_ERROR; a request that has no answer of its own ends its connection.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from kraft.api.authz.table import is_of_cluster, judge
+from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
-from kraft.api.rights import is_of_cluster, judge
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
-from kraft.context import NodeContext, RequestContext, Role
+from kraft.api.throttling import Work, throttled
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Begun, Peer, Reply
-from kraft.throttling import Work, throttled
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
 from kraft.wire.header import (
     API_VERSIONS,
@@ -37,8 +37,8 @@ from kraft.wire.header import (
     RequestHeader,
     read_request_header,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.supervision import awaited, tell
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import awaited, tell
 
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
 """What one request may take in memory when it is decoded: some 200,000 topics or partitions."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.versions import SUPPORTED_FEATURES
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import FeatureUpdate
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import FeatureRange
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import FeatureRange
+from metadata_quorum.protocol.commands import FeatureUpdate
 
 _LAST_WITH_RESULTS: Final = 1
 """Later versions have one error for all, for it is all or nothing."""

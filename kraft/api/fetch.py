@@ -14,22 +14,22 @@ from functools import partial
 from typing import Final
 
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
-from fetch.nearest import nearest_replica
-from kraft.api import metadata_fetch, replicas
-from kraft.api.rights import reading_rights
+from fetch.replica_selector import nearest_replica
+from kraft.api import metadata_fetch, partition_lookup
+from kraft.api.authz.table import reading_rights
+from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.row import EVERYWHERE, ApiRow
-from kraft.config_keys import RACK_AWARE
-from kraft.context import NodeContext, RequestContext, Role
+from kraft.api.throttling import fetched, most_fetched
+from kraft.config.keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import Begun
-from kraft.throttling import fetched, most_fetched
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
-from metadata_quorum.batch import CorruptBatchError
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.supervision import awaited, settle, tell
+from metadata_quorum.foundation.batch import CorruptBatchError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import awaited, settle, tell
 
 FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
@@ -44,7 +44,7 @@ Unread = list[tuple[FetchedPartition, Exception]]
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    most = replicas.most_named(node)
+    most = partition_lookup.most_named(node)
     if len(body) > SMALL_BYTES:
         reading = awaited(node.loop, _large(node, ctx, body, most), "Fetch")
         parked = ctx.connection.parked
@@ -164,7 +164,7 @@ class _Fetch:
     def _disk_failed(self, each: FetchedPartition, error: OSError) -> None:
         partitions = self._node.partitions
         try:
-            partition = replicas.find(self._node, each.topic, each.topic_id, each.partition)
+            partition = partition_lookup.find(self._node, each.topic, each.topic_id, each.partition)
         except BrokerError:
             return  # it has gone meanwhile
         if partitions is not None:
@@ -209,17 +209,17 @@ def _written(
     hints: dict[int, LeaderHint] = {}
     for place, each in enumerate(response.partitions):
         if each.error is not NO_ERROR:
-            each.error = replicas.error_of_absence(
+            each.error = partition_lookup.error_of_absence(
                 node, each.error, each.topic, each.topic_id, each.partition
             )
-            hint = replicas.leader_hint(node, each.error, each.topic, each.topic_id, each.partition)
+            hint = partition_lookup.leader_hint(node, each.error, each.topic, each.topic_id, each.partition)
             if hint is not None and not request.from_follower:
                 hints[place] = hint
     return ctx.framed(_body(node, ctx, response, hints))
 
 
 def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints: Hints) -> Buffers:
-    endpoints = replicas.endpoints_of(node, ctx.listener, hints.values()) if hints else ()
+    endpoints = partition_lookup.endpoints_of(node, ctx.listener, hints.values()) if hints else ()
     return write_fetch_response(
         ctx.version,
         response,

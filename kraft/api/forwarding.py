@@ -13,14 +13,14 @@ import ipaddress
 import struct
 from typing import Final
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
+from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, hold
 from kraft.net.connection import Buffers
-from kraft.throttling import MS_PER_S, THROTTLE_TIME_MS, hold
 from kraft.wire.bridge import Message, response_has
 from kraft.wire.header import request_header, response_body
 from kraft.wire.primitives import INT32, compact_string, read_compact_string
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 ENVELOPE: Final = 58
 ENVELOPE_VERSION: Final = 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from data_plane.coordinator.groups.classic.states import GroupState
 from data_plane.coordinator.groups.messages import DescribedGroup
-from data_plane.coordinator.groups.states import GroupState
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 _OPERATIONS_NOT_ASKED: Final = -(2**31)
 _GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))

@@ -19,15 +19,15 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import Producer
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
-from kraft.context import NodeContext, RequestContext
-from kraft.txn_admission import ASK_AGAIN
+from kraft.broker.txn_verification import ASK_AGAIN
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.metadata.image import MetadataImage
 
 _FIRST_WITH_TOPIC_IDS: Final = 10
 _FIRST_WITH_EPOCHS: Final = 9

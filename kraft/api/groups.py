@@ -22,12 +22,12 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, partition_of_group
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
-from kraft.api import auto_create
+from kraft.api import auto_topic_creation
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 _TOPICS: Final = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 """By the type of a key that a coordinator is looked for by."""
@@ -58,7 +58,7 @@ def coordinator(node: NodeContext) -> GroupService:
 async def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     topic = _TOPICS.get(request.key_type)
     if topic is not None and node.image_told.topic(topic) is None:
-        await auto_create.creation(node, topic)
+        await auto_topic_creation.creation(node, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
     found = [_find(node, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)]
     if ctx.version >= _FIRST_WITH_KEYS:

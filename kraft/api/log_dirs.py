@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from typing import Any, Final, NamedTuple
 
-from data_plane.log_dirs import LogDir
-from kraft.api.replicas import error_of_absence
+from data_plane.log_manager.log_dirs import LogDir
+from kraft.api.context import NodeContext, RequestContext
+from kraft.api.partition_lookup import error_of_absence
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 PARTITIONS_PER_SLICE: Final = 500
 MAX_FILE_NAME: Final = 255

@@ -1,7 +1,8 @@
 """What clients ask about the cluster: Metadata, DescribeTopicPartitions, DescribeCluster.
 
 All of it is read from the newest metadata image of this broker. A topic that does not exist may be
-created by asking for it (`auto.create.topics.enable`): `auto_create.py` sees to that in the background.
+created by asking for it (`auto.create.topics.enable`): `auto_topic_creation.py` sees to that in the
+background.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from kraft.api import auto_create
+from kraft.api import auto_topic_creation
+from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_slices
-from kraft.context import NodeContext, RequestContext, Role
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage, TopicImage
-from metadata_quorum.model import (
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import (
     NO_EPOCH,
     NO_LEADER,
     ZERO_UUID,
@@ -24,6 +24,7 @@ from metadata_quorum.model import (
     Endpoint,
     PartitionRegistration,
 )
+from metadata_quorum.metadata.image import MetadataImage, TopicImage
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -70,7 +71,7 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
 def _still_listed(
     node: NodeContext, image: MetadataImage, listener: str
 ) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
-    """Brokers that died this moment; departures.py tells why they are named."""
+    """Brokers that died this moment; broker/failover_metadata.py tells why they are named."""
     for broker_id in () if node.departures is None else node.departures.still_listed:
         broker = image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(listener)
@@ -108,7 +109,7 @@ async def handle_describe_topic_partitions(
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)
         if topic is None:
-            missing = _missing_topic(name, auto_create.unknown_topic_error(name))
+            missing = _missing_topic(name, auto_topic_creation.unknown_topic_error(name))
             topics.append(_with_operations(missing, asked=True))
             continue
         numbers = [number for number in sorted(topic.partitions) if number >= first]
@@ -241,9 +242,9 @@ def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[
         else:
             unknown.append(key)
     if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
-        auto_create.request_creation(node, unknown)
+        auto_topic_creation.request_creation(node, unknown)
     for name in unknown:
-        yield _missing_topic(name, auto_create.unknown_topic_error(name))
+        yield _missing_topic(name, auto_topic_creation.unknown_topic_error(name))
 
 
 def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:

@@ -13,16 +13,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fetch.messages import FetchPartition, FetchRequest
-from kraft.api.rights import is_of_cluster
+from kraft.api.authz.table import is_of_cluster
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message, encode_response
 from kraft.wire.fast_fetch import FETCH
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.metadata_log import MetadataLog, SnapshotId
-from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
-from metadata_quorum.supervision import settle
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
+from metadata_quorum.foundation.supervision import settle
+from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """kafka.raft's limit on one answer."""

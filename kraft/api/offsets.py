@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from data_plane.delayed_produce import await_deletion
-from data_plane.partition import (
+from data_plane.replication.delayed_produce import await_deletion
+from data_plane.replication.partition import (
     EARLIEST_LOCAL_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
@@ -16,13 +16,13 @@ from data_plane.partition import (
     Partition,
     TimestampOffset,
 )
-from kraft.api import replicas
+from kraft.api import partition_lookup
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 
 PARTITIONS_PER_SLICE: Final = 100
 """Between two turns of the loop: to find an offset may take a look into the log."""
@@ -49,7 +49,7 @@ async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: M
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if wanted.timestamp in _SINCE_VERSION and ctx.version < _SINCE_VERSION[wanted.timestamp]:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition_index)
+        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition_index)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
         found = partition.list_offset(
@@ -92,7 +92,7 @@ async def handle_offset_for_leader_epoch(
     node: NodeContext, ctx: RequestContext, request: Message
 ) -> Response:
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition)
+        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
         epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
@@ -113,7 +113,7 @@ async def handle_delete_records(node: NodeContext, ctx: RequestContext, request:
     answers: list[dict[str, Any]] = []
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        partition = replicas.find(node, topic, ZERO_UUID, wanted.partition_index)
+        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition_index)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
         deleted.append((partition, partition.delete_records(wanted.offset)))

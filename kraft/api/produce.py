@@ -6,7 +6,7 @@ acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
 
 All records of a request are checked before the first is appended. Where that takes long, or its coordinator
-is to be asked, it waits for its turn before it is appended (produce_turns.py); otherwise all happens at once.
+is to be asked, it waits for its turn before it is appended (produce_queue.py); otherwise all happens at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from data_plane.delayed_produce import await_replication
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
     AT_ONCE_STEPS,
@@ -27,15 +26,16 @@ from data_plane.log.validation import (
     TakesLong,
     check,
 )
-from data_plane.partition import ALL_REPLICAS, Partition
-from kraft.api import replicas
+from data_plane.replication.delayed_produce import await_replication
+from data_plane.replication.partition import ALL_REPLICAS, Partition
+from kraft.api import partition_lookup
+from kraft.api.authz.table import refused_writes
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.metadata import INTERNAL_TOPICS
-from kraft.api.produce_turns import Turn
-from kraft.api.rights import refused_writes
+from kraft.api.produce_queue import Turn
 from kraft.api.row import BROKER, ApiRow
-from kraft.context import NodeContext, RequestContext
+from kraft.api.throttling import produced
 from kraft.net.connection import Buffers, ProtocolError
-from kraft.throttling import produced
 from kraft.wire.fast_produce import (
     PRODUCE,
     ProducedPartition,
@@ -44,10 +44,10 @@ from kraft.wire.fast_produce import (
     read_produce_request,
     write_produce_response,
 )
-from metadata_quorum.batch import codec_of, is_transactional
-from metadata_quorum.compression import Codec
-from metadata_quorum.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.supervision import awaited, settle
+from metadata_quorum.foundation.batch import codec_of, is_transactional
+from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import awaited, settle
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
@@ -74,7 +74,7 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    request = read_produce_request(ctx.version, body, replicas.most_named(node))
+    request = read_produce_request(ctx.version, body, partition_lookup.most_named(node))
     refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
     produce = _Produce(node, ctx, request)
     turn = Turn.take(node, ctx, request, refusals)
@@ -184,7 +184,7 @@ class _Produce:
         return wanted.records, partition
 
     def _find(self, wanted: ProducePartition) -> Partition:
-        partition = replicas.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
+        partition = partition_lookup.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
         if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
         return partition
@@ -254,7 +254,7 @@ class _Produce:
             wanted.partition,
             int(code),
             error_message=message or None,
-            current_leader=replicas.leader_hint(
+            current_leader=partition_lookup.leader_hint(
                 self._node, code, wanted.topic, wanted.topic_id, wanted.partition
             ),
         )
@@ -273,7 +273,7 @@ class _Produce:
 
     def reply(self) -> Buffers:
         hints = [result.current_leader for result in self._results if result.current_leader]
-        endpoints = replicas.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
+        endpoints = partition_lookup.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
         throttle_time_ms = 0 if self._ctx.work is None else produced(self._node, self._ctx)
         body = write_produce_response(
             self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints

@@ -10,11 +10,11 @@ from typing import Final
 
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.transactions import coordinator, told
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
+from metadata_quorum.protocol.replies import ElectionResult
 from metadata_quorum.raft.port import QuorumState
-from metadata_quorum.replies import ElectionResult
 
 _ALL_WAS_WELL: Final = {"error_code": int(ErrorCode.NONE), "error_message": None}
 

@@ -11,17 +11,17 @@ from enum import IntEnum
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
-from kraft.context import NodeContext, RequestContext
-from kraft.throttling import addresses_of
+from kraft.api.throttling import addresses_of
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import QuotaAlteration, QuotaOperation
 from metadata_quorum.decisions.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import QuotaEntityKey
-from metadata_quorum.records import QuotaEntity
-from metadata_quorum.replies import QuotaResult
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import QuotaEntityKey
+from metadata_quorum.metadata.records import QuotaEntity
+from metadata_quorum.protocol.commands import QuotaAlteration, QuotaOperation
+from metadata_quorum.protocol.replies import QuotaResult
 
 # ---- DescribeClientQuotas ----------------------------------------------------------------------------
 

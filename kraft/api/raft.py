@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.api.rights import is_of_cluster
+from kraft.api.authz.table import is_of_cluster
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow
-from kraft.context import NodeContext, RequestContext
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire import raft_frame
 

@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.commands import Reassignment
+from metadata_quorum.protocol.commands import Reassignment
 
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 Response = Mapping[str, Any]
 Handler = Callable[[NodeContext, RequestContext, Message], Response | Awaitable[Response | None] | None]

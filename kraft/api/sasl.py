@@ -13,16 +13,16 @@ import asyncio
 import base64
 from typing import Final
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
+from kraft.net.connection_security import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
 from kraft.net.sasl import Exchange, LoginRules, PlainExchange
 from kraft.net.scram import ScramExchange
-from kraft.net.security import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
 from kraft.net.server import Peer
 from kraft.wire.bridge import Message
 from kraft.wire.header import API_VERSIONS
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.scram import BY_SASL_NAME
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.security.scram import BY_SASL_NAME
 
 BEFORE_LOGIN: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 

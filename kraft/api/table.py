@@ -32,10 +32,10 @@ from kraft.api import (
     raft,
     reassignments,
     sasl,
+    scram_credentials,
     telemetry,
     topics,
     transactions,
-    users,
     versions,
 )
 from kraft.api.row import ApiRow
@@ -64,7 +64,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     forwarding.ROWS,
     sasl.ROWS,
     telemetry.ROWS,
-    users.ROWS,
+    scram_credentials.ROWS,
     acls.ROWS,
     versions.ROWS,
     raft.ROWS,

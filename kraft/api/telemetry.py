@@ -13,14 +13,20 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.versions import SOFTWARE
-from kraft.context import NodeContext, RequestContext
-from kraft.storage import random_uuid
+from kraft.storage.formatter import random_uuid
 from kraft.wire.bridge import Message
-from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS, INTERVAL_MS, MATCH, METRICS, items
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ZERO_UUID, ResourceType
+from metadata_quorum.decisions.client_metrics import (
+    CLIENT_METRICS_CONFIGS,
+    INTERVAL_MS,
+    MATCH,
+    METRICS,
+    items,
+)
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
 
 MAX_BYTES: Final = 1024 * 1024
 """telemetry.max.bytes"""

@@ -1,6 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions: judged by the active controller, topic by topic.
 
-What its client may have created and deleted in a while is counted before it is proposed (mutations.py).
+What its client may have created and deleted in a while is counted before it is proposed
+(controller_mutation_quota.py).
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from uuid import UUID
 
 from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
-from kraft.api.mutations import Mutations
+from kraft.api.context import NodeContext, RequestContext
+from kraft.api.controller_mutation_quota import Mutations
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ZERO_UUID
-from metadata_quorum.replies import TopicResult
-from metadata_quorum.requests import CreatablePartitions, CreatableTopic
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.protocol.replies import TopicResult
+from metadata_quorum.protocol.requests import CreatablePartitions, CreatableTopic
 
 CREATED_PER_SLICE: Final = 20
 """Between two turns of the loop: each is told with all its settings."""

@@ -21,15 +21,15 @@ from data_plane.coordinator.patterns import Pattern
 from data_plane.coordinator.transactions.records import Transaction, TransactionState
 from data_plane.coordinator.transactions.service import TransactionService
 from data_plane.log.producers import ProducerState
-from kraft.api import replicas
+from kraft.api import partition_lookup
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator as group_coordinator
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import NO_EPOCH, ZERO_UUID, TopicPartition
-from metadata_quorum.supervision import awaited
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.supervision import awaited
 
 FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
 """By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
@@ -331,7 +331,7 @@ def producers_error(request: Message, code: ErrorCode, message: str) -> Response
 
 def _producers(node: NodeContext, topic: str, number: int) -> dict[str, Any]:
     try:
-        partition = replicas.find(node, topic, ZERO_UUID, number)
+        partition = partition_lookup.find(node, topic, ZERO_UUID, number)
         partition.check_epoch(NO_EPOCH, leader_only=False)  # any replica may be asked
     except BrokerError as error:
         return {

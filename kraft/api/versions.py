@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.context import NodeContext, RequestContext
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 PRODUCE: Final = 0
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
-from kraft.cli.coordinators import raise_for, request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.acls import (
+from kraft.cli.wire_client import raise_for, request
+from metadata_quorum.security.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
     WILDCARD,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.clients import key_values
+from kraft.cli.confluent_client import key_values
 
 if TYPE_CHECKING:
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
 DEFAULT_DIR = Path("kraft-data")
 WATCH_S = 0.2
@@ -41,7 +41,7 @@ def up(
 
     Ctrl-C stops all of them. A directory of an earlier run is taken up again with its data.
     """
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     signal.signal(signal.SIGTERM, interrupt)
     settings = key_values(set_, "a configuration")
@@ -51,7 +51,7 @@ def up(
 
 def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:
     """Start a cluster, print its bootstrap.servers (and `more` lines), and stay until it ends or is to."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     directory = cluster.directory
     try:
@@ -85,7 +85,7 @@ def _ended(code: int) -> str:
 
 def down(directory: Directory = DEFAULT_DIR) -> None:
     """Stop every node of a cluster; its data stays."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).close()
 
@@ -99,7 +99,7 @@ def add_to(cli: typer.Typer) -> None:
 @node.command()
 def kill(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """SIGKILL: the node crashes."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).kill(node_id)
 
@@ -107,7 +107,7 @@ def kill(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
 @node.command()
 def stop(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """SIGTERM: the node hands its leaders over and ends."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).stop(node_id)
 
@@ -115,7 +115,7 @@ def stop(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
 @node.command()
 def pause(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """SIGSTOP: the node is silent, its connections stay open."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).pause(node_id)
 
@@ -123,7 +123,7 @@ def pause(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
 @node.command()
 def resume(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """SIGCONT: a paused node goes on."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).resume(node_id)
 
@@ -131,7 +131,7 @@ def resume(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
 @node.command("start")
 def start_node(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """Start a node that was killed or stopped, on its own data, and wait until it is back."""
-    from kraft.local_cluster import LocalCluster
+    from kraft.local.local_cluster import LocalCluster
 
     cluster = LocalCluster.attach(directory)
     cluster.start_node(node_id)

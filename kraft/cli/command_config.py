@@ -1,7 +1,7 @@
 """`--command-config FILE`: how a command speaks to a cluster that asks who it is.
 
-    Kafka's client properties -> in_use -> librdkafka_settings -> clients.py
-                              -> way -----------------------> cluster_state.py, our own client
+    Kafka's client properties -> in_use -> librdkafka_settings -> confluent_client.py
+                              -> way -----------------------> peers/blocking_client.py, our own client
 
 Every command that has `--bootstrap-server` has this option too: `with_option` sees to that, so that none of
 them has to name it. Key and trust stores are PEM files, as everywhere here.
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft.cli.trouble import Trouble
+from kraft.cli.errors import Trouble
 
 if TYPE_CHECKING:
-    from kraft.net.security import Way
+    from kraft.net.connection_security import Way
 
 _BOOTSTRAP: Final = "--bootstrap-server"
 
@@ -39,7 +39,7 @@ in_use: ContextVar[Mapping[str, str]] = ContextVar("client properties", default=
 
 def load(path: str) -> dict[str, str]:
     """Raises `Trouble`."""
-    from kraft.config import parse_properties
+    from kraft.config.node_config import parse_properties
 
     try:
         with open(path, encoding="utf-8") as file:
@@ -80,7 +80,7 @@ def librdkafka_settings() -> dict[str, str]:
 
 
 def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
-    from kraft.listener_security import parse_jaas
+    from kraft.node.listener_security import parse_jaas
 
     options = parse_jaas(given.get("sasl.jaas.config", ""))
     return (
@@ -91,7 +91,7 @@ def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def way(given: Mapping[str, str]) -> Way:
     """How our own client connects. Raises `Trouble`."""
-    from kraft.net.security import MECHANISMS, Login, Tls, Way, tls_context
+    from kraft.net.connection_security import MECHANISMS, Login, Tls, Way, tls_context
 
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
@@ -125,7 +125,7 @@ def way(given: Mapping[str, str]) -> Way:
 
 def _use(ctx: typer.Context, value: str | None) -> str | None:
     if value is not None:
-        from kraft.cluster_state import WAY
+        from kraft.peers.blocking_client import WAY
 
         given = load(value)
         spoken, used = WAY.set(way(given)), in_use.set(given)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import BrokerError
+from kraft.cli.errors import Trouble
+from metadata_quorum.foundation.errors import BrokerError
 
 PATIENCE_S: Final = 1.0
 LIST_GROUPS: Final = 16
@@ -45,7 +45,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _address() -> tuple[str, int]:
-    from kraft.cli.clients import DEFAULT_BOOTSTRAP, first_address
+    from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, first_address
 
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     found = _BOOTSTRAP.search(line)
@@ -63,8 +63,8 @@ def _ask_all(api_key: int, versions: tuple[int, int], fields: dict[str, Any]) ->
 def _ask(
     api_key: int, versions: tuple[int, int], fields: dict[str, Any], address: tuple[str, int] | None = None
 ) -> Any | None:
-    from kraft.cluster_state import ask  # the codec takes a while to import
     from kraft.net.client import UnsupportedVersion
+    from kraft.peers.blocking_client import ask  # the codec takes a while to import
 
     try:
         return ask(*(address or _address()), api_key, versions, fields, timeout_s=PATIENCE_S)

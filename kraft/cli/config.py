@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.clients import (
+from kraft.cli.confluent_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     connect_admin,
@@ -15,9 +15,9 @@ from kraft.cli.clients import (
     require_broker,
     require_topic,
 )
-from kraft.cli.configs import OWN_SOURCES, change, entries_of, source_of
+from kraft.cli.errors import Trouble
+from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of, source_of
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
@@ -49,9 +49,9 @@ def get(
     admin, metadata = connect_admin(bootstrap)
     _require(kind, name, metadata)
     if kind is Kind.BROKER and not name:
-        from kraft.cli import all_brokers
+        from kraft.cli import cluster_wide_configs
 
-        entries = dict[str, Any](all_brokers.entries(bootstrap))
+        entries = dict[str, Any](cluster_wide_configs.entries(bootstrap))
     else:
         entries = entries_of(admin, kind.value, name)
     if missing := [key for key in keys if key not in entries]:
@@ -79,9 +79,9 @@ def set_(
     _require(kind, name, metadata)
     values = key_values(pairs, "a configuration")
     if kind is Kind.BROKER and not name:
-        from kraft.cli import all_brokers
+        from kraft.cli import cluster_wide_configs
 
-        all_brokers.change(bootstrap, values, delete)
+        cluster_wide_configs.change(bootstrap, values, delete)
     else:
         change(admin, kind.value, name, values, delete)
 

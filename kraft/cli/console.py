@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli import completion
-from kraft.cli.clients import (
+from kraft.cli.confluent_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     connect_admin,
@@ -22,7 +22,7 @@ from kraft.cli.clients import (
     require_topic,
     settings,
 )  # fmt: skip
-from kraft.cli.trouble import Trouble, sentence_of
+from kraft.cli.errors import Trouble, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
 
 
 def elect_leaders(

@@ -13,13 +13,13 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli import completion, group_offsets
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import Address, KeyType, at_coordinator, metadata, raise_for, request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.errors import Trouble
 from kraft.cli.group_view import LATEST, Group, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from kraft.cli.wire_client import Address, KeyType, at_coordinator, metadata, raise_for, request
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 DELETE_GROUPS: Final = 42
 

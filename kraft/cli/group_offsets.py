@@ -16,13 +16,13 @@ import typer
 
 from kraft.cli import completion
 from kraft.cli import group_reset as reset
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import Address, KeyType, at_coordinator, raise_for, request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.errors import Trouble
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from kraft.cli.wire_client import Address, KeyType, at_coordinator, raise_for, request
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 OFFSET_COMMIT: Final = 8
 OFFSET_DELETE: Final = 47

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from kraft.cli.trouble import Trouble
-from metadata_quorum.model import TopicPartition
+from kraft.cli.errors import Trouble
+from metadata_quorum.foundation.model import TopicPartition
 
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?"

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from data_plane.coordinator.groups.consumer_protocol import read_assignment
-from kraft.cli.clients import require_partitions
-from kraft.cli.coordinators import Address, KeyType, at_coordinator, metadata, raise_for, request
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
+from kraft.cli.confluent_client import require_partitions
+from kraft.cli.errors import Trouble
+from kraft.cli.wire_client import Address, KeyType, at_coordinator, metadata, raise_for, request
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.trouble import Trouble
+from kraft.cli.errors import Trouble
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def dump(
 ) -> None:
     """Print batches, records and index entries."""
     from data_plane.log import dump as dumps
-    from metadata_quorum.disk import OsDisk
+    from metadata_quorum.foundation.disk import OsDisk
 
     disk = OsDisk()
     problems: list[str] = []

@@ -32,7 +32,7 @@ from kraft.cli import (
     user,
 )
 from kraft.cli.command_config import with_option
-from kraft.cli.trouble import plain_trouble
+from kraft.cli.errors import plain_trouble
 
 COMMANDS = "kraft.commands"
 

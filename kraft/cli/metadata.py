@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
 
 app = typer.Typer(no_args_is_help=True)
 

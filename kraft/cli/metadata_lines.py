@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.cli.trouble import Trouble
-from kraft.cluster_state import metadata_chunks
-from kraft.storage import uuid_text
-from metadata_quorum.batch import decode_batch, iter_headers
-from metadata_quorum.records import decode, decode_control
+from kraft.cli.errors import Trouble
+from kraft.peers.blocking_client import metadata_chunks
+from kraft.storage.formatter import uuid_text
+from metadata_quorum.foundation.batch import decode_batch, iter_headers
+from metadata_quorum.metadata.records import decode, decode_control
 
 CHECKPOINT: Final = ".checkpoint"
 

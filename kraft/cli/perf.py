@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft.cli.clients import (
+from kraft.cli.confluent_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     connect_admin,
@@ -23,7 +23,7 @@ from kraft.cli.clients import (
     wait,
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
-from kraft.cli.trouble import Trouble, sentence_of
+from kraft.cli.errors import Trouble, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -22,7 +22,7 @@ def group() -> None:
 @app.command()
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show leader, term, high watermark, and the lag of every voter and observer."""
-    from kraft.cluster_state import describe_quorum
+    from kraft.peers.blocking_client import describe_quorum
 
     try:
         partition = describe_quorum(*first_address(bootstrap)).topics[0].partitions[0]

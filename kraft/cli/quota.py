@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
-from kraft.cli.coordinators import request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import BrokerError, ErrorCode
+from kraft.cli.wire_client import request
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49

@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli import reassign_requests as requests
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.errors import Trouble
+from kraft.cli.reassignment_plan import Placed, decode, encode, propose
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from kraft.reassignment_plan import Placed, decode, encode, propose
 
 app = typer.Typer(no_args_is_help=True)
 

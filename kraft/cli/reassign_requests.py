@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kraft.cli.clients import first_address
-from kraft.cli.coordinators import metadata, raise_for, request
-from kraft.cli.trouble import Trouble
-from kraft.reassignment_plan import ANY_DIR, Placed
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ResourceType
+from kraft.cli.confluent_client import first_address
+from kraft.cli.errors import Trouble
+from kraft.cli.reassignment_plan import ANY_DIR, Placed
+from kraft.cli.wire_client import metadata, raise_for, request
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message

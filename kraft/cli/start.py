@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.clients import key_values
+from kraft.cli.confluent_client import key_values
 
 
 def start(
@@ -19,7 +19,7 @@ def start(
     ] = None,
 ) -> None:
     """Run one node, as broker, controller or both, until SIGTERM or Ctrl-C."""
-    from kraft.process import run_node
+    from kraft.node.process import run_node
 
     raise typer.Exit(run_node(file, key_values(override, "a configuration"), owner))
 

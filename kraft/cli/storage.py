@@ -38,10 +38,10 @@ def format_(
     ] = [],  # noqa: B006
 ) -> None:
     """Write meta.properties into every log dir, and the voter's marker of a controller."""
-    from kraft.bootstrap import parse_user
-    from kraft.config import Config
-    from kraft.storage import format_storage
-    from metadata_quorum.disk import OsDisk
+    from kraft.config.node_config import Config
+    from kraft.storage.bootstrap import parse_user
+    from kraft.storage.formatter import format_storage
+    from metadata_quorum.foundation.disk import OsDisk
 
     rng = random.SystemRandom()
     fresh = format_storage(
@@ -57,6 +57,6 @@ def format_(
 @app.command("random-uuid")
 def random_uuid_() -> None:
     """Print a new id, for a cluster or a topic."""
-    from kraft.storage import random_uuid, uuid_text
+    from kraft.storage.formatter import random_uuid, uuid_text
 
     print(uuid_text(random_uuid(random.SystemRandom())))

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli import completion
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, key_values, require_topic, wait
-from kraft.cli.configs import change, overrides_of
+from kraft.cli.confluent_client import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    connect_admin,
+    key_values,
+    require_topic,
+    wait,
+)
+from kraft.cli.errors import Trouble
+from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft.cli import completion
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.coordinators import Address, KeyType, at_coordinator, attempts, metadata, raise_for, request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.errors import BrokerError, ErrorCode
+from kraft.cli.wire_client import Address, KeyType, at_coordinator, attempts, metadata, raise_for, request
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message

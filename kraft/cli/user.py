@@ -12,11 +12,11 @@ from typing import Annotated, Final
 
 import typer
 
-from kraft.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, first_address
-from kraft.cli.coordinators import raise_for, request
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.errors import Trouble
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble
-from metadata_quorum.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
+from kraft.cli.wire_client import raise_for, request
+from metadata_quorum.security.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
 
 DESCRIBE_USER_SCRAM: Final = 50
 ALTER_USER_SCRAM: Final = 51

@@ -1,0 +1,1 @@
+"""Connections, both ends: frames, order, limits, TLS and SASL."""

@@ -29,8 +29,8 @@ from kraft.net.connection import (
 )
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import API_VERSIONS, request_header, response_body
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.supervision import tell
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.supervision import tell
 
 _INT32: Final = struct.Struct(">i")
 

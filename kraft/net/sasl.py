@@ -2,7 +2,7 @@
 
     SaslHandshake -> an Exchange -> SaslAuthenticate -> step(message) -> answer, until `user` is set
 
-PLAIN is here, SCRAM in scram.py, the client's end in security.py. Whatever is wrong is
+PLAIN is here, SCRAM in scram.py, the client's end in connection_security.py. Whatever is wrong is
 `AuthenticationFailed`, in words that do not tell whether it was the name or the password.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kraft.net.security import PLAIN, AuthenticationFailed
+from kraft.net.connection_security import PLAIN, AuthenticationFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     c=biws,r=NONCE,p=PROOF   -> v=SIGNATURE, and `user` is set
 
 A user whom nobody knows is asked like all others, over a salt made up for the name, and refused only after
-the proof: neither the words nor the time tell which names exist. The client's end is in security.py.
+the proof: neither the words nor the time tell which names exist. The client's end is in
+connection_security.py.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from kraft.net.security import AuthenticationFailed
-from metadata_quorum.records import UserScramCredentialRecord
-from metadata_quorum.scram import ScramMechanism
+from kraft.net.connection_security import AuthenticationFailed
+from metadata_quorum.metadata.records import UserScramCredentialRecord
+from metadata_quorum.security.scram import ScramMechanism
 
 FindCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord | None]
 DecoyCredential = Callable[[str, ScramMechanism], UserScramCredentialRecord]

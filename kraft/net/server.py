@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
 
-from kraft.net.accepting import BACKLOG, TlsAcceptor
+from kraft.monitoring.rate_limited_log import paced
+from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import (
     SCRATCH_BYTES,
     SMALL_FRAME_BYTES,
@@ -34,11 +35,10 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
-from kraft.net.connection_counts import ConnectionCounts, Most, Standing
-from kraft.net.turns import Turns
+from kraft.net.connection_quotas import ConnectionCounts, Most, Standing
+from kraft.net.turn_budget import Turns
 from kraft.net.unread import Unread
-from kraft.paced_log import paced
-from metadata_quorum.supervision import tell
+from metadata_quorum.foundation.supervision import tell
 
 log = paced(logging.getLogger(__name__))
 

@@ -31,7 +31,7 @@ from kraft.wire.primitives import (
     read_uvarint,
 )
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, plan_for
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 STRUCT_BYTES: Final = 160
 """A struct's own memory: the object and its dict, without the values."""

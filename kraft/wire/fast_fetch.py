@@ -53,8 +53,8 @@ from kraft.wire.primitives import (
     tagged_field,
     uvarint,
 )
-from metadata_quorum.errors import NO_ERROR, ErrorCode
-from metadata_quorum.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
 
 __all__ = [  # with the shapes of a fetch, for readers above that know only the wire
     "CONSUMER",

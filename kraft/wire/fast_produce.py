@@ -42,7 +42,7 @@ from kraft.wire.primitives import (
     tagged_field,
     uvarint,
 )
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.model import ZERO_UUID
 
 PRODUCE: Final = 0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from metadata_quorum.acls import PatternType, entry_problem, filter_problem, matches, rule_of
-from metadata_quorum.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from metadata_quorum.replies import AclResult
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
+from metadata_quorum.protocol.replies import AclResult
+from metadata_quorum.security.acls import PatternType, entry_problem, filter_problem, matches, rule_of
 
 MAX_DELETED_AT_ONCE = 10_000
 """More are refused: they would not fit into one batch of the metadata log."""

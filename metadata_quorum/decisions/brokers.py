@@ -7,7 +7,25 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from metadata_quorum.commands import (
+from metadata_quorum.decisions.decision import Decision, check_broker_epoch
+from metadata_quorum.decisions.elections import (
+    ELR_FEATURE,
+    MIN_INSYNC_REPLICAS,
+    broker_leaves,
+    broker_returns,
+)
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration, ResourceType
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from metadata_quorum.protocol.commands import (
     BeginControlledShutdown,
     ClaimLeadership,
     FenceBroker,
@@ -16,26 +34,8 @@ from metadata_quorum.commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from metadata_quorum.decisions.decision import Decision, check_broker_epoch
-from metadata_quorum.decisions.elections import (
-    ELR_FEATURE,
-    MIN_INSYNC_REPLICAS,
-    broker_leaves,
-    broker_returns,
-)
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import BrokerRegistration, ResourceType
-from metadata_quorum.records import (
-    BrokerRegistrationChangeRecord,
-    ConfigRecord,
-    FeatureLevelRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    UnregisterBrokerRecord,
-)
-from metadata_quorum.replies import BrokerRegistered, Claimed
-from metadata_quorum.scram import decoy_secret_of, decoy_secret_record
+from metadata_quorum.protocol.replies import BrokerRegistered, Claimed
+from metadata_quorum.security.scram import decoy_secret_of, decoy_secret_record
 
 FENCED, UNFENCED = 1, -1
 """BrokerRegistrationChangeRecord.fenced"""

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from metadata_quorum.commands import AlterClientQuotas, QuotaAlteration
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage, QuotaEntityKey
-from metadata_quorum.records import ClientQuotaRecord, MetadataRecord, QuotaEntity
-from metadata_quorum.replies import QuotaResult
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import MetadataImage, QuotaEntityKey
+from metadata_quorum.metadata.records import ClientQuotaRecord, MetadataRecord, QuotaEntity
+from metadata_quorum.protocol.commands import AlterClientQuotas, QuotaAlteration
+from metadata_quorum.protocol.replies import QuotaResult
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from metadata_quorum.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
-from metadata_quorum.commands import (
-    CONFIG_APPEND,
-    CONFIG_DELETE,
-    CONFIG_SET,
-    CONFIG_SUBTRACT,
-    AlterConfigs,
-    ConfigOperation,
-    IncrementalAlterConfigs,
-)
+from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import (
     ELR_FEATURE,
@@ -26,12 +17,9 @@ from metadata_quorum.decisions.elections import (
     affected_topics,
     config_changed,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import ResourceType
-from metadata_quorum.records import ConfigRecord, MetadataRecord
-from metadata_quorum.replies import ConfigResult
-from metadata_quorum.topic_configs import (
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
@@ -39,6 +27,18 @@ from metadata_quorum.topic_configs import (
     ConfigType,
     topic_config_problem,
 )
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import ConfigRecord, MetadataRecord
+from metadata_quorum.protocol.commands import (
+    CONFIG_APPEND,
+    CONFIG_DELETE,
+    CONFIG_SET,
+    CONFIG_SUBTRACT,
+    AlterConfigs,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+)
+from metadata_quorum.protocol.replies import ConfigResult
 
 Resource = tuple[int, str]
 Wish = tuple[Resource, frozenset[str], Mapping[str, str] | BrokerError]

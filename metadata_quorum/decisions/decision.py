@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import BrokerRegistration
-from metadata_quorum.records import MetadataRecord
-from metadata_quorum.replies import Done
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import MetadataRecord
+from metadata_quorum.protocol.replies import Done
 
 
 @dataclass(slots=True)

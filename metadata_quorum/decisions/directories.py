@@ -14,15 +14,15 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from metadata_quorum.commands import AssignReplicasToDirs, DirectoryAssignment, FailLogDirs
 from metadata_quorum.decisions.brokers import fence
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import change_partition, directories_fail, rules_of
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import LOST_DIR, BrokerRegistration
-from metadata_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
-from metadata_quorum.replies import DirectoryResult
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import LOST_DIR, BrokerRegistration
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_quorum.protocol.commands import AssignReplicasToDirs, DirectoryAssignment, FailLogDirs
+from metadata_quorum.protocol.replies import DirectoryResult
 
 
 def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:

@@ -23,20 +23,20 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
-from metadata_quorum.commands import ELECTION_PREFERRED, ElectLeaders
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.replicas import completed
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import MetadataImage, TopicImage
-from metadata_quorum.model import (
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import (
     NO_LEADER,
     LeaderRecoveryState,
     PartitionRegistration,
     ResourceType,
     TopicPartition,
 )
-from metadata_quorum.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
-from metadata_quorum.replies import ElectionResult
+from metadata_quorum.metadata.image import MetadataImage, TopicImage
+from metadata_quorum.metadata.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
+from metadata_quorum.protocol.commands import ELECTION_PREFERRED, ElectLeaders
+from metadata_quorum.protocol.replies import ElectionResult
 
 V = TypeVar("V")
 

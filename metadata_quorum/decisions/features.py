@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
-from metadata_quorum.commands import FeatureUpdate, UpdateFeatures
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import FeatureRange
-from metadata_quorum.records import FeatureLevelRecord
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import FeatureRange
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import FeatureLevelRecord
+from metadata_quorum.protocol.commands import FeatureUpdate, UpdateFeatures
 
 METADATA_VERSION: Final = "metadata.version"
 

@@ -19,14 +19,14 @@ from __future__ import annotations
 from functools import partial
 from uuid import UUID
 
-from metadata_quorum.commands import AlterPartitions, IsrChange, IsrMember
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import RECOVERED, RECOVERING, change_partition, rules_of
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import MetadataImage, merge_change
-from metadata_quorum.model import PartitionRegistration
-from metadata_quorum.records import PartitionChangeRecord
-from metadata_quorum.replies import IsrResult
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import PartitionRegistration
+from metadata_quorum.metadata.image import MetadataImage, merge_change
+from metadata_quorum.metadata.records import PartitionChangeRecord
+from metadata_quorum.protocol.commands import AlterPartitions, IsrChange, IsrMember
+from metadata_quorum.protocol.replies import IsrResult
 
 
 def alter_partitions(image: MetadataImage, command: AlterPartitions) -> Decision:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import BrokerRegistration
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)

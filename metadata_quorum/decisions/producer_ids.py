@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from metadata_quorum.commands import AllocateProducerIds
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.records import ProducerIdsRecord
-from metadata_quorum.replies import ProducerIdBlock
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import ProducerIdsRecord
+from metadata_quorum.protocol.commands import AllocateProducerIds
+from metadata_quorum.protocol.replies import ProducerIdBlock
 
 BLOCK_SIZE: Final = 1000
 _LAST: Final = 2**63 - 1

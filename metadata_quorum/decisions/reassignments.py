@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from metadata_quorum.commands import AlterReassignments, Reassignment
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import Election, change_partition, rules_of
 from metadata_quorum.decisions.replicas import reverted, toward
 from metadata_quorum.decisions.topics import known_directory
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage, TopicImage
-from metadata_quorum.model import NO_LEADER, PartitionRegistration, TopicPartition
-from metadata_quorum.records import PartitionChangeRecord
-from metadata_quorum.replies import ReassignmentResult
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, TopicPartition
+from metadata_quorum.metadata.image import MetadataImage, TopicImage
+from metadata_quorum.metadata.records import PartitionChangeRecord
+from metadata_quorum.protocol.commands import AlterReassignments, Reassignment
+from metadata_quorum.protocol.replies import ReassignmentResult
 
 
 def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> Decision:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from metadata_quorum.model import PartitionRegistration
+from metadata_quorum.foundation.model import PartitionRegistration
 
 
 def toward(

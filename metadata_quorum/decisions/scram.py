@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metadata_quorum.commands import AlterUserScram, ScramDeletion
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from metadata_quorum.replies import UserResult
-from metadata_quorum.scram import ScramMechanism, iterations_problem
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from metadata_quorum.protocol.commands import AlterUserScram, ScramDeletion
+from metadata_quorum.protocol.replies import UserResult
+from metadata_quorum.security.scram import ScramMechanism, iterations_problem
 
 Alteration = ScramDeletion | UserScramCredentialRecord
 

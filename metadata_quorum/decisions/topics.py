@@ -12,7 +12,20 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from metadata_quorum.commands import (
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.placement import place
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, UNASSIGNED_DIR, ResourceType
+from metadata_quorum.foundation.topic_configs import topic_config_problem
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from metadata_quorum.protocol.commands import (
     Assignment,
     CreatePartitions,
     CreateTopics,
@@ -20,20 +33,7 @@ from metadata_quorum.commands import (
     NewPartitions,
     NewTopic,
 )
-from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.decisions.placement import place
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataImage
-from metadata_quorum.model import METADATA_TOPIC, UNASSIGNED_DIR, ResourceType
-from metadata_quorum.records import (
-    ConfigRecord,
-    MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
-from metadata_quorum.replies import TopicResult
-from metadata_quorum.topic_configs import topic_config_problem
+from metadata_quorum.protocol.replies import TopicResult
 
 MAX_NAME_LENGTH: Final = 249
 MAX_PARTITIONS_PER_COMMAND: Final = 10_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from metadata_quorum import commands as c
 from metadata_quorum.decisions.acls import is_wide
-from metadata_quorum.image import MetadataImage
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.protocol import commands as c
 
 _LOOKED_AT: Final = 16
 """So many names or entries that are looked at weigh as much as one partition that changes."""

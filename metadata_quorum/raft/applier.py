@@ -19,9 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from metadata_quorum.disk import is_of_disk
-from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.invariants import InvariantViolation, invariant
+from metadata_quorum.foundation.disk import is_of_disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.invariants import InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind, MalformedFrame

@@ -1,6 +1,6 @@
 """How patient a voter is, and how much it keeps: the figures behind `controller.quorum.*`.
 
-Lowest part of the Raft room; `voter.py` is handed one `RaftConfig`, kraft/config.py fills it.
+Lowest part of the Raft room; `voter.py` is handed one `RaftConfig`, kraft/config/node_config.py fills it.
 
 The election timeout is long beside the heartbeat on purpose: a busy two-core machine stalls a
 process for a few hundred milliseconds now and then, and that must not cost a leader. A leader

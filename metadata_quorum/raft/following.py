@@ -5,7 +5,7 @@ receive -> judge_append (pure) -> journal -> answer in the outbox -> (fsync) -> 
 
 from __future__ import annotations
 
-from metadata_quorum.invariants import invariant
+from metadata_quorum.foundation.invariants import invariant
 from metadata_quorum.raft.admission import Admission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from metadata_quorum.blocking import RAFT
-from metadata_quorum.disk import Disk, make_dirs_durably
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.foundation.blocking import RAFT
+from metadata_quorum.foundation.disk import Disk, make_dirs_durably
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.raft.journal import RaftJournal
 
 FILE_NAME: Final = "voter.properties"

@@ -33,10 +33,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final, overload
 from uuid import UUID
 
-from metadata_quorum.blocking import RAFT
-from metadata_quorum.disk import Disk, File
-from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.invariants import invariant
+from metadata_quorum.foundation.blocking import RAFT
+from metadata_quorum.foundation.disk import Disk, File
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.invariants import invariant
 from metadata_quorum.raft.messages import EntryKind, LogEntry
 
 FILE_NAME: Final = "journal"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metadata_quorum.invariants import invariant
+from metadata_quorum.foundation.invariants import invariant
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.messages import Append, LogEntry
 

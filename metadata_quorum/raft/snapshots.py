@@ -22,9 +22,9 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metadata_quorum.blocking import RAFT
-from metadata_quorum.disk import Disk
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.foundation.blocking import RAFT
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.raft.messages import MalformedFrame, SnapshotChunk
 
 _HEADER: Final = struct.Struct(">4sQQIQI")

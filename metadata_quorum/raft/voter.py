@@ -21,9 +21,9 @@ from random import Random
 from typing import Final, TypeVar, cast
 from uuid import UUID
 
-from metadata_quorum.disk import Disk
-from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.raft.admission import Admission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig

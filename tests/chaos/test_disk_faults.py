@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from chaos.live.clock import ClockSwitch
 from chaos.live.damage import flip_bit, tear_journal, tear_tail
 from chaos.live.disk_switch import DiskSwitch
-from kraft.cluster_state import describe_quorum
-from kraft.local_cluster import HOST, LocalCluster
-from metadata_quorum.errors import ExitCode
-from tests.cluster import ended_at_once
-from tests.trouble.traffic import QUIET, isrs, leaders, produced
-from tests.waiting import wait_until
+from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.peers.blocking_client import describe_quorum
+from metadata_quorum.foundation.errors import ExitCode
+from tests.robustness.traffic import QUIET, isrs, leaders, produced
+from tests.support.nodes.cluster import ended_at_once
+from tests.support.waiting import wait_until
 
 NODES = {1, 2, 3}
 LOG = "00000000000000000000.log"

@@ -11,15 +11,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.cluster_state import describe_quorum
-from kraft.config import Config
-from kraft.local_cluster import HOST, LocalCluster
-from kraft.storage import format_storage
-from metadata_quorum.disk import OsDisk
-from tests.cluster import running_cluster
-from tests.load import Load
-from tests.rdkafka import QUIET, send
-from tests.waiting import wait_until
+from kraft.config.node_config import Config
+from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.peers.blocking_client import describe_quorum
+from kraft.storage.formatter import format_storage
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.clients.load import Load
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenario_runs import OF_LEADERSHIP, parameters, run_and_judge
+from tests.support.chaos.scenario_runs import OF_LEADERSHIP, parameters, run_and_judge
 
 
 @pytest.mark.parametrize("name", parameters(OF_LEADERSHIP))

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from chaos.live.cluster import ChaosCluster
 from chaos.live.links import Links
-from kraft.cluster_state import METADATA, METADATA_VERSION, ask, describe_quorum, live_brokers
-from kraft.local_cluster import HOST, LocalCluster
-from metadata_quorum.errors import ErrorCode
-from tests.rdkafka import QUIET
-from tests.waiting import wait_until
+from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.peers.blocking_client import METADATA, METADATA_VERSION, ask, describe_quorum, live_brokers
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.rdkafka import QUIET
+from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
 CREATE_TOPICS = 19

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.live.disk_switch import DiskSwitch
-from kraft.config import Config, parse_properties
-from kraft.local_cluster import LocalCluster
-from kraft.storage import format_storage
-from metadata_quorum.disk import OsDisk
-from tests.cluster import ended_at_once
-from tests.trouble.traffic import QUIET, isrs, leaders, produced
-from tests.waiting import wait_until
+from kraft.config.node_config import Config, parse_properties
+from kraft.local.local_cluster import LocalCluster
+from kraft.storage.formatter import format_storage
+from metadata_quorum.foundation.disk import OsDisk
+from tests.robustness.traffic import QUIET, isrs, leaders, produced
+from tests.support.nodes.cluster import ended_at_once
+from tests.support.waiting import wait_until
 
 NODES = {1, 2, 3}
 PARTITIONS = 4

@@ -16,9 +16,9 @@ from chaos.history import TopicMode
 from chaos.live.cluster import ChaosCluster
 from chaos.live.planted import PLANTS
 from chaos.workload.producer import CLIENT_SETTINGS
-from kraft.local_cluster import HOST
-from tests.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Stage, stage
-from tests.waiting import wait_until
+from kraft.local.local_cluster import HOST
+from tests.support.chaos.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Stage, stage
+from tests.support.waiting import wait_until
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.report import write_report
-from tests import made_up_run
+from tests.support.chaos import made_up_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -15,10 +15,10 @@ import pytest
 
 from chaos import events, seeds
 from chaos.run_files import EVENTS, HISTORY, SCHEDULE, VERDICT
-from kraft.cli.trouble import Trouble
-from kraft.local_cluster import LocalCluster
-from tests.scenario_runs import OTHERS, chaos, parameters, run_and_judge
-from tests.waiting import wait_until
+from kraft.cli.errors import Trouble
+from kraft.local.local_cluster import LocalCluster
+from tests.support.chaos.scenario_runs import OTHERS, chaos, parameters, run_and_judge
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("name", parameters(OTHERS))

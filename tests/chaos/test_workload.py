@@ -13,8 +13,8 @@ from chaos.checker import check
 from chaos.history import Header, History, HistoryWriter, Operation, Poll, read
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.workload import Mix, Pace, TopicSpec, Workload, create_topics
-from kraft.local_cluster import LocalCluster
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import wait_until
 
 SEED = 11
 CLIENTS = 4

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from tests.rdkafka import QUIET
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.rdkafka import QUIET
+from tests.support.waiting import wait_until
 
 
 def complete(*words: str) -> list[str]:

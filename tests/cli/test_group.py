@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner, Result
 
+from kraft.cli.errors import Trouble
 from kraft.cli.main import cli
-from kraft.cli.trouble import Trouble
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.cli.test_tools import Shell
-from tests.rdkafka import QUIET, send
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.waiting import wait_until
 
 PER_PARTITION = 10
 

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft.cli.main import cli
-from kraft.local_cluster import LocalCluster
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import wait_until
 
 MINE = ("--user", "cli-user")
 

@@ -11,12 +11,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from kraft.cli import reassign_requests as requests
-from kraft.cli.configs import overrides_of
 from kraft.cli.main import cli
-from kraft.local_cluster import LocalCluster
-from kraft.reassignment_plan import Placed, encode
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
+from kraft.cli.reassignment_plan import Placed, encode
+from kraft.cli.resource_configs import overrides_of
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.rdkafka import read, send
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("Q11", "U2")
 

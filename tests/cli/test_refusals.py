@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
-from tests.forks import run_kraft
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.rdkafka import read, send
+from tests.support.nodes.forks import run_kraft
+from tests.support.waiting import wait_until
 
 TOPIC = "refusals"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 
 
 def _get(cluster: LocalCluster, node_id: int, path: str) -> Any:

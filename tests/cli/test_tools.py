@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
-from tests.forks import run_kraft
+from kraft.local.local_cluster import LocalCluster
+from tests.support.nodes.forks import run_kraft
 
 
 class Shell:

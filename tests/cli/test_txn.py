@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.cli.test_tools import Shell
 from tests.compat.test_transactions import committed, transactional, write
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.row("P4", "U2")

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.cluster_state import live_brokers
-from kraft.local_cluster import HOST, LocalCluster
-from metadata_quorum.errors import ExitCode
-from tests.waiting import wait_until
+from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.peers.blocking_client import live_brokers
+from metadata_quorum.foundation.errors import ExitCode
+from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
 

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from tests.wire_client import Wire
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.wire_client import Wire
 
 MakeTopic = Callable[..., str]
 

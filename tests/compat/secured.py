@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kraft.local_cluster import LocalCluster
-from tests.cluster import ended_at_once
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.nodes.cluster import ended_at_once
+from tests.support.waiting import wait_until
 
 
 @contextlib.contextmanager

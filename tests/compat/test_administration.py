@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ResourceType
-from tests.cluster import running_cluster
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from tests.support.clients.wire_client import Wire
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U2")
 

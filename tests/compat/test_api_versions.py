@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from kraft.api.context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
-from kraft.context import Role
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
 
 PUBLIC = [row for row in ROWS.values() if not row.internal]

@@ -13,16 +13,16 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kraft.api.context import Role
 from kraft.api.table import ROWS
-from kraft.context import Role
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.bridge import Message, encode_request
 from kraft.wire.header import request_header
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.compression import compress
-from metadata_quorum.errors import ErrorCode
-from tests.examples import examples
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.compression import compress
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.suite.examples import examples
 
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 WITHIN_S = 60.0

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import ErrorCode
-from tests.cluster import running_cluster
-from tests.rdkafka import QUIET
-from tests.waiting import PATIENCE_S, wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.rdkafka import QUIET
+from tests.support.clients.wire_client import Wire
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("R12")
 

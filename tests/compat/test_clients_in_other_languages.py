@@ -1,4 +1,5 @@
-"""Stock clients of other languages, each with the same stories: see tests/programs.py and docs/CLIENTS.md.
+"""Stock clients of other languages, each with the same stories: see tests/support/clients/programs.py and
+docs/CLIENTS.md.
 
 The programs check what their client sees; here stands what another client sees of it.
 """
@@ -11,12 +12,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kraft.local_cluster import LocalCluster
-from metadata_quorum.batch import iter_headers
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.batch import iter_headers
 from tests.compat.test_transactions import committed
-from tests.programs import Program, go_program, java_program, node_program
-from tests.rdkafka import consumer, send
-from tests.waiting import wait_until
+from tests.support.clients.programs import Program, go_program, java_program, node_program
+from tests.support.clients.rdkafka import consumer, send
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.row("U2")]
 

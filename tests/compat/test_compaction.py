@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from tests.cluster import running_cluster
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("L4")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local_cluster import HOST
+from kraft.local.local_cluster import HOST
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import committed
-from tests.kafka_tools import JVM
-from tests.waiting import wait_until
+from tests.support.kafka.kafka_tools import JVM
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2")]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.consumer.records import Kind
-from kraft.local_cluster import LocalCluster
-from metadata_quorum.batch import Record, encode_batch
+from data_plane.coordinator.groups.consumer_records import Kind
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.batch import Record, encode_batch
 from tests.compat.conftest import MakeTopic
-from tests.kafka_tools import KafkaTools
-from tests.logs import NOW_MS, open_log
-from tests.may_block import MAY_BLOCK
-from tests.rdkafka import consumer, poll, send
+from tests.support.clients.rdkafka import consumer, poll, send
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.logs import NOW_MS, open_log
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics

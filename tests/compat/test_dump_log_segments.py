@@ -14,10 +14,10 @@ from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump, verify
 from data_plane.log.log import Log
 from data_plane.log.validation import Origin
-from metadata_quorum.batch import Record, encode_batch, encode_end_txn_marker
-from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, open_log
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import Record, encode_batch, encode_end_txn_marker
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.logs import NOW_MS, open_log
+from tests.support.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.kafka
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import wait_until
 
 Partition = tuple[str, int]
 

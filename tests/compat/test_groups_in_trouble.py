@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from metadata_quorum.errors import ErrorCode
-from tests.rdkafka import QUIET
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.rdkafka import QUIET
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
 

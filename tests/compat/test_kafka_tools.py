@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.kafka_tools import KafkaTools
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import read, send
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("U2")]
 
@@ -235,7 +235,7 @@ def test_dump_log_segments_reads_committed_offsets(
 ) -> None:
     from confluent_kafka import TopicPartition
 
-    from tests.rdkafka import consumer
+    from tests.support.clients.rdkafka import consumer
 
     topic = make_topic()
     with consumer(bootstrap, group_id="dumped-group") as reader:

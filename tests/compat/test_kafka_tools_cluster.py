@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import transactional, write
-from tests.kafka_tools import JVM, TOOLS, KafkaTools
-from tests.rdkafka import send
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.clients.rdkafka import send
+from tests.support.kafka.kafka_tools import JVM, TOOLS, KafkaTools
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("U2")]
 
@@ -54,7 +54,7 @@ def test_cluster(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
 def test_broker_loggers(tools: KafkaTools, shared_cluster: LocalCluster) -> None:
     """Each node's own, changed where the request arrives."""
     config = ("kafka.admin.ConfigCommand", "--entity-type", "broker-loggers", "--entity-name")
-    logger = "kraft.broker_lifecycle"
+    logger = "kraft.broker.lifecycle"
 
     def level(node: int) -> str:
         (found,) = re.findall(rf"^  {logger}=(\w+) ", tools(*config, str(node), "--describe"), re.MULTILINE)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from metadata_quorum.batch import Record, encode_batch
-from tests.cluster import running_cluster
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.batch import Record, encode_batch
 from tests.compat.test_transactions import committed
-from tests.kafka_tools import KafkaTools
-from tests.rdkafka import send
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.rdkafka import send
+from tests.support.clients.wire_client import Wire
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2")]
 

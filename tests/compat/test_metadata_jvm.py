@@ -8,11 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum import commands as c
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.disk import OsDisk
-from metadata_quorum.model import ResourceType
-from metadata_quorum.records import (
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     MetadataRecord,
@@ -23,10 +22,11 @@ from metadata_quorum.records import (
     UserScramCredentialRecord,
     encode,
 )
-from tests.kafka_tools import KafkaTools
-from tests.may_block import MAY_BLOCK
-from tests.metadata_machine import Machine
-from tests.waiting import wait_until
+from metadata_quorum.protocol import commands as c
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.may_block import MAY_BLOCK
+from tests.support.metadata_machine import Machine
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("Q3")]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import committed
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U2")
 

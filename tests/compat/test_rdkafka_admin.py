@@ -18,12 +18,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kraft.local_cluster import LocalCluster
-from metadata_quorum.errors import ErrorCode
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.rdkafka import read, send
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 INCREMENTAL_ALTER_CONFIGS = 44
 

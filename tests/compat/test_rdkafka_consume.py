@@ -17,8 +17,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import consumer, poll, read, send
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import consumer, poll, read, send
+from tests.support.waiting import wait_until
 
 LEISURELY_S = 90.0
 """A fetch that may wait this long is woken, if it is answered much sooner."""

@@ -17,10 +17,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import QUIET, consumer, even, poll, send, shares
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import QUIET, consumer, even, poll, send, shares
+from tests.support.waiting import wait_until
 
 Member = Callable[..., Consumer]
 PROMPT_MS = 200

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import consumer, even, poll, send, shares
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.rdkafka import consumer, even, poll, send, shares
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 FIND_COORDINATOR = 10
 

@@ -14,7 +14,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import read, send
+from tests.support.clients.rdkafka import read, send
 
 
 def code_of(raised: pytest.ExceptionInfo[KafkaException]) -> int:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kraft.config_keys import RACK_AWARE
-from kraft.local_cluster import LocalCluster
+from kraft.config.keys import RACK_AWARE
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
-from tests.cluster import NO_SWEEP, ended_at_once
-from tests.kafka_tools import KafkaTools
-from tests.rdkafka import QUIET, poll, send
-from tests.waiting import PATIENCE_S, wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.rdkafka import QUIET, poll, send
+from tests.support.clients.wire_client import Wire
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.cluster import NO_SWEEP, ended_at_once
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("R11")
 

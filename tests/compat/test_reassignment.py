@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
-from tests.cluster import NO_SWEEP, running_cluster
-from tests.load import Load
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.load import Load
+from tests.support.clients.wire_client import Wire
+from tests.support.nodes.cluster import NO_SWEEP, running_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("Q11")
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.cli.configs import change, overrides_of
-from kraft.config import Config, parse_properties
-from kraft.local_cluster import LocalCluster
-from kraft.storage import format_storage
-from metadata_quorum.disk import OsDisk
-from metadata_quorum.errors import ErrorCode
-from tests.cluster import NO_SWEEP, ended_at_once
-from tests.kafka_tools import KafkaTools
-from tests.load import Load
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from kraft.cli.resource_configs import change, overrides_of
+from kraft.config.node_config import Config, parse_properties
+from kraft.local.local_cluster import LocalCluster
+from kraft.storage.formatter import format_storage
+from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.load import Load
+from tests.support.clients.rdkafka import read, send
+from tests.support.clients.wire_client import Wire
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.cluster import NO_SWEEP, ended_at_once
+from tests.support.waiting import wait_until
 
 NODES = (1, 2, 3)
 DIRS = ("data", "second")

@@ -22,19 +22,19 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kraft.api.rights import RIGHTS
+from kraft.api.authz.table import RIGHTS
+from kraft.api.context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
-from kraft.context import Role
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
-from kraft.net.security import Login, Way, dial
+from kraft.net.connection_security import Login, Way, dial
 from kraft.wire.bridge import Message as WireMessage
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.secured import secured
 from tests.compat.test_wire_versions import ASKED, Questions
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import read, send
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U4")
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.cluster_state import describe_quorum, live_brokers
-from kraft.local_cluster import HOST
-from metadata_quorum.errors import BrokerError
-from tests.rdkafka import consumer, poll, read, send
-from tests.role_nodes import BOTH, BROKER, CONTROLLER, RoleNodes, role_nodes
-from tests.waiting import wait_until
+from kraft.local.local_cluster import HOST
+from kraft.peers.blocking_client import describe_quorum, live_brokers
+from metadata_quorum.foundation.errors import BrokerError
+from tests.support.clients.rdkafka import consumer, poll, read, send
+from tests.support.nodes.role_nodes import BOTH, BROKER, CONTROLLER, RoleNodes, role_nodes
+from tests.support.waiting import wait_until
 
 FreePorts = Callable[[int], list[int]]
 QUIET = {"log_level": 0}

@@ -22,13 +22,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kraft.cluster_state import WAY
-from kraft.local_cluster import LocalCluster
-from kraft.net.security import Login, Way
+from kraft.local.local_cluster import LocalCluster
+from kraft.net.connection_security import Login, Way
+from kraft.peers.blocking_client import WAY
 from tests.compat.secured import brokers, refusals, secured
-from tests.rdkafka import read, send
-from tests.role_nodes import BROKER, CONTROLLER, role_nodes
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.clients.rdkafka import read, send
+from tests.support.nodes.role_nodes import BROKER, CONTROLLER, role_nodes
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U4")
 

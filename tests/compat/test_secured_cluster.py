@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address
-from kraft.net.security import Tls, Way, dial, tls_context
-from tests.certificates import Authority
+from kraft.net.connection_security import Tls, Way, dial, tls_context
 from tests.compat.secured import brokers, refusals, secured
-from tests.rdkafka import read, send
-from tests.waiting import wait_until
+from tests.support.clients.rdkafka import read, send
+from tests.support.nodes.certificates import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.row("U4"),

@@ -13,12 +13,12 @@ from confluent_kafka import KafkaError, Producer
 from typer.testing import CliRunner
 
 from kraft.cli.main import cli
-from kraft.config import Config, format_properties
-from kraft.local_cluster import LocalCluster
-from tests.certificates import Authority
+from kraft.config.node_config import Config, format_properties
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.secured import brokers, secured
-from tests.kafka_tools import KafkaTools
-from tests.waiting import wait_until
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.certificates import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.row("U4", "U2"),

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import HOST
-from tests.kafka_tools import KafkaTools
-from tests.rdkafka import read, send
-from tests.role_nodes import BROKER, CONTROLLER, RoleNodes, role_nodes
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from kraft.local.local_cluster import HOST
+from tests.support.clients.rdkafka import read, send
+from tests.support.clients.wire_client import Wire
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.role_nodes import BROKER, CONTROLLER, RoleNodes, role_nodes
+from tests.support.waiting import wait_until
 
 FETCH_SNAPSHOT = 59
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "3000"}

@@ -14,7 +14,7 @@ from spark_connector.connections import close_clusters, cluster
 from spark_connector.errors import OptionError, SourceError
 from spark_connector.offsets import TopicPartition
 from spark_connector.reader import read_range
-from tests.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
+from tests.support.kafka.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("S1")]
 

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
-from tests.programs import java_program
-from tests.rdkafka import consumer, send
-from tests.waiting import wait_until
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.programs import java_program
+from tests.support.clients.rdkafka import consumer, send
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2", "P4")]
 

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from tests.compat.conftest import MakeTopic
-from tests.rdkafka import QUIET, consumer, dotted, poll, read, send
-from tests.waiting import PATIENCE_S, wait_until
-from tests.wire_client import Wire
+from tests.support.clients.rdkafka import QUIET, consumer, dotted, poll, read, send
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import PATIENCE_S, wait_until
 
 DESCRIBE_PRODUCERS = 61
 

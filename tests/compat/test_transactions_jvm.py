@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import committed, transactional, write
-from tests.kafka_tools import KafkaTools
-from tests.rdkafka import send
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.clients.rdkafka import send
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("P4", "U2")]
 

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.departures import FIRST_MOMENT_S
-from kraft.local_cluster import LocalCluster
-from tests.cluster import running_cluster
+from kraft.broker.failover_metadata import FIRST_MOMENT_S
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.test_transactions import committed, transactional, write
-from tests.rdkafka import QUIET, send
-from tests.waiting import PATIENCE_S, wait_until
-from tests.wire_client import Wire
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.clients.wire_client import Wire
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import PATIENCE_S, wait_until
 
 FIND_COORDINATOR, METADATA, DESCRIBE_TRANSACTIONS = 10, 3, 65
 GROUP, TRANSACTION = 0, 1
@@ -76,7 +76,15 @@ def dead(cluster: LocalCluster, node: int) -> Iterator[None]:
 @contextmanager
 def copier(cluster: LocalCluster, name: str) -> Iterator[None]:
     """The application, killed at the end."""
-    command = [sys.executable, "-m", "tests.copier", cluster.bootstrap, f"{name}-in", f"{name}-out", name]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.clients.copier",
+        cluster.bootstrap,
+        f"{name}-in",
+        f"{name}-out",
+        name,
+    ]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         try:
             yield

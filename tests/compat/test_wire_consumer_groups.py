@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import Message
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("G6")
 

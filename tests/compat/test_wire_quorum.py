@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 
 from kraft.api.versions import SUPPORTED_FEATURES
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.bridge import Message, decode_response, encode_request
-from metadata_quorum.batch import decode_batch, iter_headers
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import METADATA_TOPIC, METADATA_TOPIC_ID
-from metadata_quorum.records import (
+from metadata_quorum.foundation.batch import decode_batch, iter_headers
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from metadata_quorum.metadata.records import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -26,8 +26,8 @@ from metadata_quorum.records import (
     decode,
 )
 from tests.compat.conftest import MakeTopic
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 FETCH, METADATA, CREATE_TOPICS, DESCRIBE_QUORUM = 1, 3, 19, 55
 ALTER_PARTITION, BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 56, 62, 63, 64

@@ -14,12 +14,12 @@ from uuid import UUID
 
 import pytest
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import Message, decode_response, encode_request
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.errors import ErrorCode
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 1, 2, 3, 19
 INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, ELECT_LEADERS = 22, 23, 43

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.machine import Producer
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import decode_response, encode_request
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 PRODUCE, METADATA, OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 3, 9, 10, 22
 ADD_PARTITIONS, END_TXN, WRITE_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_PRODUCERS = 24, 26, 27, 28, 61

@@ -15,19 +15,19 @@ from uuid import UUID
 
 import pytest
 
+from kraft.api.context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
-from kraft.context import Role
-from kraft.local_cluster import HOST, LocalCluster
+from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.bridge import Message, encode_request
 from kraft.wire.header import request_header
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import METADATA_TOPIC
-from tests.rdkafka import send
-from tests.waiting import wait_until
-from tests.wire_client import Wire
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC
+from tests.support.clients.rdkafka import send
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import wait_until
 
 METADATA = 3
 NOBODY = "versions-group"

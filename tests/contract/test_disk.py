@@ -12,8 +12,8 @@ import pytest
 
 from chaos.live.disk_faults import FaultyDisk
 from chaos.sim.disk import SimDisk
-from metadata_quorum.disk import Disk, OsDisk
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import Disk, OsDisk
+from tests.support.may_block import MAY_BLOCK
 
 
 def _sim(tmp_path: Path) -> Disk:

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from data_plane.coordinator.groups.consumer.assignment import TopicIdPartition, partitions_of
+from data_plane.coordinator.groups.assignment import TopicIdPartition, partitions_of
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.consumer.messages import DescribedConsumerGroup
 from data_plane.coordinator.groups.messages import DescribedGroup
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
-from metadata_quorum.errors import BrokerError
+from metadata_quorum.foundation.errors import BrokerError
 from tests.golden.scenario import run_scenario
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver

@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -44,10 +45,9 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.golden.scenario import run_scenario
 from tests.unit.groups.table_driver import TableDriver
 

@@ -13,13 +13,13 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum import commands as c
 from metadata_quorum.decisions.elections import ELR_FEATURE
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import ResourceType
-from metadata_quorum.records import FeatureField
-from tests.metadata_machine import Machine
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import FeatureField
+from metadata_quorum.protocol import commands as c
+from tests.support.metadata_machine import Machine
 
 SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from chaos.sim.replication_world import World
-from data_plane.partition import ALL_REPLICAS
+from data_plane.replication.partition import ALL_REPLICAS
 
 SCENARIOS = sorted((Path(__file__).parent / "replication").glob("*.txt"))
 

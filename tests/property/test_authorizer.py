@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_quorum.acls import AclResource, Operation, PatternType, Permission, matches
-from metadata_quorum.authorizer import Authorizer
-from metadata_quorum.commands import AclFilter
-from metadata_quorum.records import AccessControlEntryRecord
+from metadata_quorum.metadata.records import AccessControlEntryRecord
+from metadata_quorum.protocol.commands import AclFilter
+from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission, matches
+from metadata_quorum.security.authorizer import Authorizer
 
 pytestmark = pytest.mark.row("U4")
 

@@ -19,8 +19,8 @@ from kraft.wire.bridge import (
     encode_response,
 )
 from kraft.wire.schemas import REQUEST, RESPONSE, FieldPlan, MessageId, StructPlan, plan_for, versions_of
-from metadata_quorum.errors import ErrorCode
-from tests.examples import examples
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.suite.examples import examples
 
 API_KEYS = [key for key in range(93) if versions_of(key)]
 

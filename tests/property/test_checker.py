@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from chaos.checker import Verdict, check
 from chaos.checker.anomalies import KINDS, MODES
 from chaos.history import Header, History, MicroOperation, Operation, Poll, Send, TopicMode, Transaction
-from tests.examples import examples
-from tests.honest_log import LIES, honest_history
-from tests.naive_checker import TABLE, Found, judge
+from tests.support.chaos.honest_log import LIES, honest_history
+from tests.support.chaos.naive_checker import TABLE, Found, judge
+from tests.support.suite.examples import examples
 
 KEYS = ("t-0", "u-0")
 SINGLED_OUT_BY = {  # what in an anomaly's detail tells it from others of its kind

@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from data_plane.coordinator.groups.classic.group import ClassicGroup
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
-from data_plane.coordinator.groups.state_machine import ClassicGroup
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
-from metadata_quorum.errors import ErrorCode
-from tests.examples import examples
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.suite.examples import examples
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics

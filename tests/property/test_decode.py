@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CorruptBatchError,
     Record,
@@ -18,7 +18,7 @@ from metadata_quorum.batch import (
     encode_batch,
     read_header,
 )
-from metadata_quorum.compression import Codec
+from metadata_quorum.foundation.compression import Codec
 from spark_connector.decode import SCHEMA, SCHEMA_WITH_HEADERS, Decoder, whole_batches
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

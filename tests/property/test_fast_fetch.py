@@ -24,8 +24,8 @@ from kraft.wire.fast_fetch import (
     write_fetch_response,
 )
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 
 VERSIONS = st.integers(4, 18)
 INT32 = st.integers(-(2**31), 2**31 - 1)

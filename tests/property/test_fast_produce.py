@@ -18,8 +18,8 @@ from kraft.wire.fast_produce import (
     read_produce_request,
     write_produce_response,
 )
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 
 VERSIONS = st.integers(3, 13)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -30,11 +31,10 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
-from tests.examples import examples
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.suite.examples import examples
 from tests.unit.groups.table_driver import TableDriver
 
 PARTITIONS = 3

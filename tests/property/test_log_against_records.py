@@ -17,9 +17,15 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
-from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, iter_headers
-from tests.logs import NOW_MS, open_log, read_committed
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import (
+    Record,
+    decode_batch,
+    encode_batch,
+    encode_end_txn_marker,
+    iter_headers,
+)
+from tests.support.logs import NOW_MS, open_log, read_committed
+from tests.support.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
 PRODUCERS: Final = (1, 2, 3)

@@ -12,9 +12,15 @@ from kio.records.readers import read_batch
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import LogCorruptError
-from metadata_quorum.batch import CorruptBatchError, Record, decode_batch, encode_batch, read_header
-from tests.examples import examples
-from tests.logs import lead, open_log, read_all
+from metadata_quorum.foundation.batch import (
+    CorruptBatchError,
+    Record,
+    decode_batch,
+    encode_batch,
+    read_header,
+)
+from tests.support.logs import lead, open_log, read_all
+from tests.support.suite.examples import examples
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
 RECORDS = st.lists(

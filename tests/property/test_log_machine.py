@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import Log
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.disk import OsDisk, OsFile
-from tests.examples import examples
-from tests.logs import NOW_MS, batch, cut, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import OsDisk, OsFile
+from tests.support.logs import NOW_MS, batch, cut, read_all
+from tests.support.may_block import MAY_BLOCK
+from tests.support.suite.examples import examples
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=120, retention_bytes=1500, file_delete_delay_ms=0)
 

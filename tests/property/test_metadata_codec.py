@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_quorum import commands, records
-from metadata_quorum.flexible import (
+from metadata_quorum.foundation.codec import (
     Bool,
     Bytes,
     Float64,
@@ -29,6 +28,8 @@ from metadata_quorum.flexible import (
     Uuid,
     Uuids,
 )
+from metadata_quorum.metadata import records
+from metadata_quorum.protocol import commands
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 

@@ -9,20 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata_quorum import commands as c
-from metadata_quorum.batch import check_crc, decode_batch, iter_headers
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.model import NO_LEADER, LeaderRecoveryState, PartitionRegistration, ResourceType
-from metadata_quorum.records import (
+from metadata_quorum.foundation.batch import check_crc, decode_batch, iter_headers
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import (
+    NO_LEADER,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    ResourceType,
+)
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import (
     AccessControlEntryRecord,
     QuotaEntity,
     UserScramCredentialRecord,
     decode,
 )
-from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
-from tests.examples import examples
-from tests.metadata_machine import Machine
+from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
+from metadata_quorum.protocol import commands as c
+from tests.support.metadata_machine import Machine
+from tests.support.suite.examples import examples
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b")

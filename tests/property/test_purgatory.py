@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from data_plane.purgatory import JointWait, OffsetWaits, Wait
-from data_plane.timing_wheel import WheelTimer
-from metadata_quorum.errors import ErrorCode
-from tests.examples import examples
+from data_plane.purgatory.purgatory import JointWait, OffsetWaits, Wait
+from data_plane.purgatory.timing_wheel import WheelTimer
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
+from tests.support.suite.examples import examples
 
 
 def never(what: str, error: Exception) -> None:

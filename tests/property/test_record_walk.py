@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_quorum.batch import BATCH_OVERHEAD, CorruptBatchError, Record, encode_batch
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD, CorruptBatchError, Record, encode_batch
 from spark_connector import record_walk
 from spark_connector.record_walk import Run, record_ends
 from spark_connector.varints import read_varints

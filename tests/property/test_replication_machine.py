@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from chaos.sim.replication_world import LAG_TIME_MAX, World
-from data_plane.partition import ALL_REPLICAS
-from tests.examples import examples
+from data_plane.replication.partition import ALL_REPLICAS
+from tests.support.suite.examples import examples
 
 BROKERS = st.integers(1, 3)
 

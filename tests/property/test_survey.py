@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import Effort, Origin, check
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CorruptBatchError,
     Record,
@@ -20,9 +20,9 @@ from metadata_quorum.batch import (
     encode_batch,
     iter_records,
 )
-from metadata_quorum.compression import Codec, compress
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.record_walk import Place, Survey, places, survey
+from metadata_quorum.foundation.compression import Codec, compress
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.record_walk import Place, Survey, places, survey
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from data_plane.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
-from tests.examples import examples
+from data_plane.purgatory.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
+from tests.support.suite.examples import examples
 
 DELAYS = st.one_of(
     st.floats(0, 0.1), st.floats(0, 5), st.floats(0, 300), st.floats(0, 1e6), st.sampled_from([0.064, 4.096])

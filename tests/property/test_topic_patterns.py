@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP, TopicMatches, compiled
 from data_plane.coordinator.patterns import LONGEST_TEXT, Pattern
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.examples import examples
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.suite.examples import examples
 
 pytestmark = pytest.mark.row("G6")
 

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, TransactionState
 from data_plane.coordinator.transactions.state_machine import PREPARED
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
-from tests.examples import examples
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.suite.examples import examples
 from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
 
 NAME = "x"

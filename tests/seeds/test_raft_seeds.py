@@ -15,8 +15,8 @@ import pytest
 from chaos.sim.disk import SimFile
 from chaos.sim.raft_options import Options
 from chaos.sim.raft_world import World, run_seed
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import FatalError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.raft import following
 from metadata_quorum.raft.admission import Admission
 from metadata_quorum.raft.journal import RaftJournal

@@ -20,7 +20,7 @@ from spark_connector.micro_batches import commit_all
 from spark_connector.options import SinkOptions, SourceOptions, sink_options
 from spark_connector.source import KraftDataSource, KraftStreamReader
 from spark_connector.transactional_sink import TransactionalStreamWriter
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 OPTION: Final = "deaths"
 """The directory of the files. The source itself does not hear of it."""

@@ -12,8 +12,8 @@ from spark_connector.coordinators import open_transactions
 from spark_connector.options import sink_options
 from spark_connector.transactional_sink import Prepared, TransactionalStreamWriter
 from spark_connector.transactions import name_of
-from tests.rdkafka import consumer
 from tests.spark.topics import Topics
+from tests.support.clients.rdkafka import consumer
 
 
 class Sink:

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tests.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
 from tests.spark.refusals import check_a_sink_that_may_only_write, check_refusals
 from tests.spark.topics import Topics, read
+from tests.support.kafka.apache_kafka import PASSWORD, USER, ApacheKafka, running_kafka
 
 ROOT = Path(__file__).parents[2]
 SUITE_PATIENCE_S = 1500

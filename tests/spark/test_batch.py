@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tests.rdkafka import send
 from tests.spark.topics import Topics, expected, read, records
+from tests.support.clients.rdkafka import send
 
 ROUNDS = range(20)
 T0 = 1_700_000_000_000

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.cluster import Skipped
 from benchmarks.spark.systems import System, beside_the_jar
-from tests.rdkafka import send
 from tests.spark.topics import Topics
+from tests.support.clients.rdkafka import send
 
 ROOT = Path(__file__).resolve().parents[2]
 THEIRS, OURS = "kafka", "kraft"

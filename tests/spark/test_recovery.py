@@ -15,11 +15,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from tests.spark.dying import FIRST_POINTS, OPTION, POINTS, Deaths
 from tests.spark.endless_query import to_parquet
 from tests.spark.topics import LIMITED_STEPS, Collected, Record, Topics, expected, records, stream
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 class Run:

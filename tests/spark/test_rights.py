@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from kraft.cli.main import cli
 from spark_connector.connections import close_clusters
 from spark_connector.errors import SinkError
-from tests.cluster import running_cluster
 from tests.spark.micro_batches import Sink
 from tests.spark.refusals import check_a_sink_that_may_only_write, check_refusals
 from tests.spark.topics import Topics, read
+from tests.support.nodes.cluster import running_cluster
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.rdkafka import read as consume
 from tests.spark.topics import Topics, read
+from tests.support.clients.rdkafka import read as consume
 
 LONG = pytest.mark.long
 HEADERS = "array<struct<key:string,value:binary>>"

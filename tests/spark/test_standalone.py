@@ -14,12 +14,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kraft.loopback import HOST
+from kraft.local.free_ports import HOST
 from spark_connector.java import java_environment
 from tests.spark.dying import WORKER
 from tests.spark.test_transactional_sink import Copying
 from tests.spark.topics import Topics
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 START_PATIENCE_S = 120

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_connector.offsets import Offsets, TopicPartition, from_spark
 from spark_connector.progress import offsets_behind_latest
 from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 limited_steps = pytest.mark.skipif(not LIMITED_STEPS, reason="AvailableNow is one micro-batch in Spark 4.1")
 

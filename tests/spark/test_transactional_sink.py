@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from spark_connector.connections import close_clusters, cluster
 from spark_connector.coordinators import Transaction, open_transactions
 from spark_connector.errors import SinkError
@@ -27,7 +27,7 @@ from tests.spark.copying_query import copy
 from tests.spark.dying import DRIVER, HELD, HOLDING, OPTION, QUERY, SINK_POINTS, WORKER, Deaths
 from tests.spark.micro_batches import Sink, committed
 from tests.spark.topics import LIMITED_STEPS, Topics, read
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 

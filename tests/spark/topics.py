@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.rdkafka import QUIET, send
-from tests.waiting import PATIENCE_S
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.waiting import PATIENCE_S
 
 Record = tuple[int, int, bytes]
 """Partition, offset, value."""

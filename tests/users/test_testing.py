@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from kraft.testing import cluster
-from metadata_quorum.errors import BrokerError, FatalError
-from tests.waiting import wait_until
+from metadata_quorum.foundation.errors import BrokerError, FatalError
+from tests.support.waiting import wait_until
 
 README = Path(__file__).parents[2] / "README.md"
 CODE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)

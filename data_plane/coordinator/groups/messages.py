@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.coordinator.machine import Producer
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 NO_GENERATION: Final = -1
 NO_OFFSET: Final = -1

@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import count, islice
 from typing import Final
 
+from data_plane.coordinator.groups.classic.group import ClassicGroup
+from data_plane.coordinator.groups.classic.states import GroupState
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.groups.state_machine import ClassicGroup
-from data_plane.coordinator.groups.states import GroupState
 from data_plane.coordinator.machine import Instant
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 LAST_MS: Final = 2**63 - 1
 """The end of time, as a record has room for it."""

@@ -3,7 +3,7 @@
 Two kinds matter to classic groups: a group's metadata as of its last completed rebalance, and an
 offset per group and partition. A null value is a tombstone. Keys and values open with a version;
 the values are written as Kafka 4.1 writes them and read in every version that it reads. Keys of
-the consumer protocol's groups are those of consumer/records.py; keys of other kinds (share and
+the consumer protocol's groups are those of groups/consumer_records.py; keys of other kinds (share and
 streams groups) decode to None and are passed over.
 
     OffsetCommitKey    version int16 (0, 1) | group string | topic string | partition int32
@@ -20,7 +20,7 @@ streams groups) decode to None and are passed over.
 
 Strings and bytes are led by their length: int16 and int32; varint of length + 1 where flexible.
 
-Way of the data: state_machine.py, offsets.py -> here -> coordinator/runtime.py -> partition log.
+Way of the data: classic/group.py, offsets.py -> here -> coordinator/runtime.py -> partition log.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.groups.consumer import records as consumer_records
-from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord
+from data_plane.coordinator.groups import consumer_records
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord
 from data_plane.coordinator.groups.messages import CommittedOffset
-from metadata_quorum.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

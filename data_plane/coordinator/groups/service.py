@@ -47,9 +47,9 @@ from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
 from data_plane.coordinator.machine import Instant, Producer, Ticket
 from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.supervision import bounded, tell
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.supervision import bounded, tell
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

@@ -17,14 +17,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from data_plane.coordinator.groups import records as codec
+from data_plane.coordinator.groups.classic.group import ClassicGroup
+from data_plane.coordinator.groups.classic.states import (
+    CONSUMER_PROTOCOL_TYPE,
+    Effects,
+    GroupRules,
+    GroupState,
+)
 from data_plane.coordinator.groups.consumer import migration
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup, Outcome
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
-from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord, Kind
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import JOINING, ConsumerGroupState
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, Kind
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -44,11 +51,9 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.offsets import Forgetting, Offsets, commit_records
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from data_plane.coordinator.groups.state_machine import ClassicGroup
-from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE, Effects, GroupRules, GroupState
 from data_plane.coordinator.machine import Decision, Instant, Replies, Ticket
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 Records = list[CoordinatorRecord]
 GroupDecision = Decision[CoordinatorRecord]

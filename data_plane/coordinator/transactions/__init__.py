@@ -1,0 +1,1 @@
+"""The coordinator of transactions, and the markers that end them."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final, NamedTuple
 
-from metadata_quorum.flexible import (
+from metadata_quorum.foundation.codec import (
     Int8,
     Int16,
     Int32,
@@ -28,7 +28,7 @@ from metadata_quorum.flexible import (
     String,
     Tag,
 )
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.model import TopicPartition
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

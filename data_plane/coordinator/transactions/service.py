@@ -7,7 +7,7 @@ then COMPLETE_*. The partition's leader epoch is the coordinator epoch, which fe
 coordinator that has been replaced.
 
     api/transactions -> TransactionService -> runtime.Shard of the partition -> TransactionTable
-                                           -> MarkerChannel (kraft/txn_markers.py) -> partition leaders
+                                           -> MarkerChannel (kraft/peers/txn_markers.py) -> partition leaders
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from data_plane.coordinator.transactions.state_machine import (
     TransactionLimits,
     TransactionTable,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.supervision import supervised
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.supervision import supervised
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 

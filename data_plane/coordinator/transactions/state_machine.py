@@ -32,8 +32,8 @@ from data_plane.coordinator.transactions.records import (
     TransactionRecord,
     TransactionState,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 LAST_EPOCH: Final = 2**15 - 2
 """A producer id is given up after it; the one above is left for the fence of its last transaction."""

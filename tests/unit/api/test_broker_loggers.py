@@ -9,8 +9,8 @@ import pytest
 
 from kraft.api import broker_loggers
 from kraft.api.broker_loggers import LevelChange
-from metadata_quorum.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.protocol.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET
 
 NAME = "test_broker_loggers"
 

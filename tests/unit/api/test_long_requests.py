@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import auto_create, quorum, users
-from kraft.api.group_rights import add_partitions, offset_fetch
+from kraft.api import auto_topic_creation, quorum, scram_credentials
+from kraft.api.authz.group_checks import add_partitions, offset_fetch
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
 from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
@@ -20,8 +20,15 @@ from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
 from kraft.api.transactions import MARKERS_PER_SLICE, handle_write_markers
 from kraft.api.transactions import ROWS as TRANSACTION_ROWS
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.commands import (
+from metadata_quorum.decisions import client_quotas
+from metadata_quorum.decisions import topics as decisions
+from metadata_quorum.decisions.scram import alter_user_scram
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.records import QuotaEntity, TopicRecord
+from metadata_quorum.protocol.commands import (
     AlterClientQuotas,
     AlterUserScram,
     CreateTopics,
@@ -29,16 +36,9 @@ from metadata_quorum.commands import (
     QuotaAlteration,
     QuotaOperation,
 )
-from metadata_quorum.decisions import client_quotas
-from metadata_quorum.decisions import topics as decisions
-from metadata_quorum.decisions.scram import alter_user_scram
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.records import QuotaEntity, TopicRecord
-from metadata_quorum.replies import ElectionResult
-from tests.may_block import MAY_BLOCK
-from tests.virtual_loop import run_virtually
+from metadata_quorum.protocol.replies import ElectionResult
+from tests.support.may_block import MAY_BLOCK
+from tests.support.virtual_loop import run_virtually
 
 MANY = 10_000
 
@@ -155,8 +155,8 @@ def test_topics_on_demand_are_created_so_many_at_a_time() -> None:
         node: Any = SimpleNamespace(
             loop=asyncio.get_running_loop(), creating_topics={}, ask_controller=ask, config=None
         )
-        auto_create.request_creation(node, (f"t{n}" for n in range(MANY)))
-        assert len(node.creating_topics) == auto_create.MOST_AT_ONCE
+        auto_topic_creation.request_creation(node, (f"t{n}" for n in range(MANY)))
+        assert len(node.creating_topics) == auto_topic_creation.MOST_AT_ONCE
         for task in node.creating_topics.values():
             task.cancel()
 
@@ -318,12 +318,12 @@ def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whol
     upsertions += [wanted("user0", 2), *[wanted("user1", 1)] * MANY]
     request: Any = SimpleNamespace(deletions=[], upsertions=upsertions)
     node: Any = SimpleNamespace()
-    monkeypatch.setattr(users, "controller_of", lambda node: Controller())
+    monkeypatch.setattr(scram_credentials, "controller_of", lambda node: Controller())
     turns = 0
 
     async def ask() -> None:
         nonlocal turns
-        asked = asyncio.ensure_future(users.handle_alter(node, node, request))
+        asked = asyncio.ensure_future(scram_credentials.handle_alter(node, node, request))
         while not asked.done():
             turns += 1
             await asyncio.sleep(0)
@@ -333,6 +333,6 @@ def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whol
         assert codes["user1"] == ErrorCode.DUPLICATE_RESOURCE
 
     asyncio.run(ask())
-    assert turns > len(upsertions) // users.CREDENTIALS_PER_SLICE
+    assert turns > len(upsertions) // scram_credentials.CREDENTIALS_PER_SLICE
     assert len(commands) == 3
     assert max(len(command.upsertions) for command in commands) < 2 * ITEMS_PER_COMMAND

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from kraft.api import topics
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.model import ZERO_UUID
-from metadata_quorum.records import TopicRecord
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.records import TopicRecord
 
 pytestmark = pytest.mark.row("U2")
 

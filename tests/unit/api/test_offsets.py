@@ -13,14 +13,14 @@ import pytest
 
 from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.timestamps import TimeSearch
-from data_plane.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
-from kraft.api import replicas
+from data_plane.replication.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
+from kraft.api import partition_lookup
+from kraft.api.context import NodeContext
 from kraft.api.offsets import handle_list_offsets
-from kraft.context import NodeContext
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE
-from metadata_quorum.model import ZERO_UUID, TopicPartition
-from tests.logs import NOW_MS, lead, open_log
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+from metadata_quorum.metadata.image import EMPTY_IMAGE
+from tests.support.logs import NOW_MS, lead, open_log
 
 
 class _Host(SimpleNamespace):
@@ -46,7 +46,7 @@ def partition(tmp_path: Path) -> Partition:
 
 
 def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(replicas, "find", lambda *_: partition)
+    monkeypatch.setattr(partition_lookup, "find", lambda *_: partition)
     monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
 
     async def ask() -> dict[str, Any]:

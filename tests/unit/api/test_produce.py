@@ -17,14 +17,14 @@ from kio.serial import entity_reader
 
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import AT_ONCE_STEPS
-from data_plane.partition import Partition
+from data_plane.replication.partition import Partition
 from kraft.api import produce
 from kraft.net.connection import ProtocolError
 from kraft.wire.bridge import MalformedMessage
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ZERO_UUID, PartitionRegistration, TopicPartition
-from tests.logs import NOW_MS, open_log, read_all
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
+from tests.support.logs import NOW_MS, open_log, read_all
 
 LONG = [b"long", b"longer"] * (AT_ONCE_STEPS // 2 + 1)  # of one size, they would take less
 MANY = len(LONG)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from kraft.api.context import NodeContext, RequestContext
 from kraft.api.sasl import handle_authenticate, handle_handshake
-from kraft.context import NodeContext, RequestContext
+from kraft.broker.scram_users import ScramUsers
+from kraft.net.connection_security import Login, Scram
 from kraft.net.sasl import LoginRules
-from kraft.net.security import Login, Scram
 from kraft.net.server import Peer
-from kraft.scram_users import ScramUsers
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.scram import BY_SASL_NAME, derive, salted
-from tests.virtual_loop import VirtualLoop
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.security.scram import BY_SASL_NAME, derive, salted
+from tests.support.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.row("U4")
 

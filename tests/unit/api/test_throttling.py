@@ -11,9 +11,9 @@ import pytest
 
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
-from kraft.context import NodeContext
-from kraft.throttling import QuotaWatch, Work, admitted
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from kraft.api.context import NodeContext
+from kraft.api.throttling import QuotaWatch, Work, admitted
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from tests.unit.replication.cluster import until
 
 pytestmark = pytest.mark.row("R12")

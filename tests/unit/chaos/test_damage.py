@@ -11,10 +11,10 @@ from chaos.live.damage import CUT, GARBAGE, WAYS, ZEROS, flip_bit, tear_journal,
 from data_plane.log.checkpoints import RUNNING
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.disk import OsDisk
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.raft.journal import RaftJournal
-from tests.may_block import MAY_BLOCK
+from tests.support.may_block import MAY_BLOCK
 
 BATCHES = 20
 

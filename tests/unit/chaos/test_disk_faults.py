@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chaos.live.disk_faults import ALL, GROW, READ, SYNC, WRITES, DiskFault, FaultyDisk
-from metadata_quorum.disk import OsDisk
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.may_block import MAY_BLOCK
 
 FULL = DiskFault((GROW,), code=errno.ENOSPC)
 BROKEN = DiskFault((READ, *WRITES), code=errno.EIO)

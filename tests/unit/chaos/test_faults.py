@@ -24,7 +24,7 @@ from chaos.play import Player
 from chaos.run_files import EVENTS, HISTORY
 from chaos.scenarios import SCENARIOS, everything
 from chaos.schedule import BadSchedule, Step
-from kraft.cli.trouble import Trouble
+from kraft.cli.errors import Trouble
 
 NODES = (1, 2, 3)
 CLIENTS = 2

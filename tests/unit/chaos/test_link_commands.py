@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chaos.live.commands import link
-from kraft.cli.trouble import Trouble
-from kraft.local_cluster import LocalCluster
+from kraft.cli.errors import Trouble
+from kraft.local.local_cluster import LocalCluster
 
 
 class Screen(io.StringIO):

@@ -14,8 +14,8 @@ import pytest
 
 from chaos.live import toxiproxy
 from chaos.live.toxiproxy import find_server
-from metadata_quorum.errors import ExitCode, FatalError
-from tests.waiting import wait_until
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from tests.support.waiting import wait_until
 
 GO_THAT_BUILDS = """#!/bin/sh
 test "$1" = install || exit 1

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from chaos.live.wiring import CLIENTS, CONTROLLERS, REPLICATION, Wiring
-from kraft.cli.trouble import Trouble
-from kraft.config import Config
-from kraft.local_cluster import LocalCluster
+from kraft.cli.errors import Trouble
+from kraft.config.node_config import Config
+from kraft.local.local_cluster import LocalCluster
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from chaos.ports import Ports
-from kraft.loopback import HOST, free_ports
+from kraft.local.free_ports import HOST, free_ports
 
 
 def test_what_is_taken_is_given_to_nobody_else() -> None:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from chaos.live.control import TAKEN
-from kraft.config import format_properties
-from metadata_quorum.errors import ExitCode
+from kraft.config.node_config import format_properties
+from metadata_quorum.foundation.errors import ExitCode
 
 
 def test_a_plant_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.report import client_series, cluster_series, evidence, write_report
 from chaos.report.buckets import MAX_BUCKETS, MS, Buckets, buckets_over, thinned
 from chaos.report.recorded import Run
-from tests import made_up_run
+from tests.support.chaos import made_up_run
 
 S = 1_000 * MS
 SECONDS = Buckets(S, 10)

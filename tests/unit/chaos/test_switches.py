@@ -16,7 +16,7 @@ from chaos.live.clock import ClockSwitch, ShiftedClock
 from chaos.live.control import Conditions, Control
 from chaos.live.disk_faults import GROW, SYNC
 from chaos.live.disk_switch import DiskSwitch
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 NODE = """
 import sys

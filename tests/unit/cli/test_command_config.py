@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kraft.bootstrap import read_users
 from kraft.cli.command_config import in_use, librdkafka_settings, load, way
+from kraft.cli.errors import Trouble
 from kraft.cli.main import cli
-from kraft.cli.trouble import Trouble
-from kraft.cluster_state import WAY
-from kraft.config import Config
-from kraft.loopback import HOST, free_ports
-from kraft.net.security import PLAINTEXT, Login
-from metadata_quorum.disk import OsDisk
+from kraft.config.node_config import Config
+from kraft.local.free_ports import HOST, free_ports
+from kraft.net.connection_security import PLAINTEXT, Login
+from kraft.peers.blocking_client import WAY
+from kraft.storage.bootstrap import read_users
+from metadata_quorum.foundation.disk import OsDisk
 
 pytestmark = pytest.mark.row("U4")
 

@@ -8,12 +8,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from kraft.cli.clients import first_address, key_values
+from kraft.cli.confluent_client import first_address, key_values
+from kraft.cli.errors import Trouble, plain_trouble
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
 from kraft.cli.tables import show
-from kraft.cli.trouble import Trouble, plain_trouble
-from metadata_quorum.errors import BrokerError, ErrorCode, ExitCode, FatalError
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 COMMANDS = [
     "up", "down", "start", "produce", "consume", "elect-leaders",

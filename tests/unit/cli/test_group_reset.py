@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kraft.cli import group_reset as reset
-from kraft.cli.trouble import Trouble
-from metadata_quorum.model import TopicPartition
+from kraft.cli.errors import Trouble
+from metadata_quorum.foundation.model import TopicPartition
 
 HERE = TopicPartition("orders", 0)
 

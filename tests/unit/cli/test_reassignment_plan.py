@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.reassignment_plan import Placed, decode, encode, propose
+from kraft.cli.reassignment_plan import Placed, decode, encode, propose
 
 pytestmark = pytest.mark.row("Q11", "Q12")
 

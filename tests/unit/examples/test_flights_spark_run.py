@@ -15,7 +15,7 @@ from examples.flights.audit import Problems
 from examples.flights.plan import QueryJob
 from examples.flights.spark_run import BUSY, RACE, SparkRun
 from examples.flights.stream import StreamFailed
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 TOTAL = 90
 STARTED = {"event": "started"}

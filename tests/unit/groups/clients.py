@@ -9,18 +9,18 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from data_plane.coordinator.groups.consumer.assignment import (
+from data_plane.coordinator.groups.assignment import (
     Assignment,
     TopicIdPartition,
     assignment_of,
     partitions_of,
 )
-from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from data_plane.coordinator.groups.consumer_protocol import (
+from data_plane.coordinator.groups.classic.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
 )
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.messages import (
     Heartbeat,
     HeartbeatReply,
@@ -32,7 +32,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.groups.table_driver import TableDriver
 
 GROUP = "g"

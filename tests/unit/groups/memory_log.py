@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from metadata_quorum.batch import Record, decode_batch, iter_headers, set_offset_and_epoch
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.batch import Record, decode_batch, iter_headers, set_offset_and_epoch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 @dataclass

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
 from data_plane.coordinator.machine import Instant, Replies
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 EPOCH_MS = 1_700_000_000_000
 NO_DELAY = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))

@@ -12,16 +12,16 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, GroupServiceConfig
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from kraft.api import group_admin, group_offsets, groups
+from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.row import ApiRow
-from kraft.context import NodeContext, RequestContext, Role
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from metadata_quorum.model import BrokerRegistration, Endpoint, PartitionRegistration
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
@@ -25,11 +26,10 @@ from data_plane.coordinator.groups.messages import (
     OffsetsReply,
     OffsetToCommit,
 )
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.machine import Producer
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics

@@ -19,8 +19,8 @@ from data_plane.coordinator.groups.service import GroupService, GroupServiceConf
 from data_plane.coordinator.groups.table import GroupLimits, GroupTable
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import Shard
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.test_service import ORDERS_0, commit, refusal, run, service
 

@@ -9,7 +9,7 @@ import pytest
 from data_plane.coordinator.groups.messages import ListedGroup
 from data_plane.coordinator.groups.service import GroupService
 from data_plane.coordinator.machine import Producer
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.test_service import (
     ORDERS_0,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.classic.states import TRANSITIONS, GroupRules, GroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -22,10 +23,9 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.states import TRANSITIONS, GroupRules, GroupState
 from data_plane.coordinator.groups.table import GroupLimits
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.table_driver import NO_DELAY, TableDriver, join
 
 ORDERS_0 = TopicPartition("orders", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from data_plane.coordinator.groups.consumer_protocol import subscribed_topics
+from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -19,8 +19,8 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.table_driver import EPOCH_MS, NO_DELAY, TableDriver, join
 
 DAY = 24 * 3600.0

@@ -18,7 +18,7 @@ from data_plane.coordinator.groups.records import (
     decode,
     encode,
 )
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.model import TopicPartition
 
 OFFSET_KEY = bytes.fromhex("00010002673100066f726465727300000002")
 OFFSET = CommittedOffset(42, 5, "möp", 1700000000123)

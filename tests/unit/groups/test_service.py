@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from data_plane.coordinator.groups.classic.states import GroupRules
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP
 from data_plane.coordinator.groups.messages import (
@@ -27,13 +28,12 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
 )
 from data_plane.coordinator.groups.service import GroupService, GroupServiceConfig, java_string_hash
-from data_plane.coordinator.groups.states import GroupRules
 from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import ShardLimits
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
 from tests.unit.groups.topics import Topics

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from data_plane.coordinator.groups.consumer.assignment import TopicIdPartition
+from data_plane.coordinator.groups.assignment import TopicIdPartition
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
-from metadata_quorum.image import MetadataDelta
-from metadata_quorum.model import ResourceType
-from metadata_quorum.records import (
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import MetadataDelta
+from metadata_quorum.metadata.records import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,

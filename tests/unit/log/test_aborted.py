@@ -10,10 +10,10 @@ from data_plane.log.aborted import AbortedTransaction, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
 from data_plane.log.log import Log, Origin
-from metadata_quorum.batch import encode_end_txn_marker
-from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, cut, lead, open_log
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import encode_end_txn_marker
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.logs import NOW_MS, cut, lead, open_log
+from tests.support.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L1")
 

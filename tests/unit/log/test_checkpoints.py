@@ -8,9 +8,9 @@ import pytest
 
 from data_plane.log import checkpoints
 from data_plane.log.checkpoints import CheckpointError
-from metadata_quorum.disk import OsDisk
-from metadata_quorum.model import TopicPartition
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.may_block import MAY_BLOCK
 
 DISK = OsDisk()
 

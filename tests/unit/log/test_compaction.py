@@ -12,7 +12,7 @@ from data_plane.log.cleaner import CleanWork, UncleanableError, batches_of
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import Log, Origin
-from metadata_quorum.batch import (
+from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CRC_START,
     Record,
@@ -21,9 +21,9 @@ from metadata_quorum.batch import (
     encode_end_txn_marker,
     iter_headers,
 )
-from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, cut, open_log
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.logs import NOW_MS, cut, open_log
+from tests.support.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L4")
 

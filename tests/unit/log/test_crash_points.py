@@ -18,10 +18,10 @@ from chaos.sim.disk import SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log, LogCorruptError, Origin
-from metadata_quorum.batch import encode_end_txn_marker
-from metadata_quorum.model import TopicPartition
-from tests.logs import NOW_MS, lead, open_log, read_committed
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import encode_end_txn_marker
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.logs import NOW_MS, lead, open_log, read_committed
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, marker, put
 
 PATH: Final = "/d/t-0"

@@ -16,9 +16,9 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
-from metadata_quorum.model import TopicPartition
-from tests.logs import batch, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.logs import batch, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 
 PATH: Final = "/d/t-0"
 CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"

@@ -8,9 +8,9 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump, verify
-from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, lead, open_log
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.logs import NOW_MS, lead, open_log
+from tests.support.may_block import MAY_BLOCK
 
 DISK = OsDisk()
 

@@ -10,9 +10,9 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.log import Log
-from metadata_quorum.blocking import MayBlock
-from tests.logs import NOW_MS, cut, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.blocking import MayBlock
+from tests.support.logs import NOW_MS, cut, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, put
 
 PATH = "/d/t-0"

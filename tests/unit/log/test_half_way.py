@@ -15,10 +15,10 @@ from data_plane.log.log import Log
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import Segment
 from data_plane.log.validation import Origin
-from metadata_quorum.batch import encode_end_txn_marker
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.logs import NOW_MS, batch, cut, lead, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import encode_end_txn_marker
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 
 INDEX_EACH = LogConfig(index_interval_bytes=1, segment_bytes=9_000)
 DIRECTORY = Path("/data/t-0")

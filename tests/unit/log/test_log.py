@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from data_plane.log.config import LogConfig
-from metadata_quorum.batch import iter_headers, read_header
-from metadata_quorum.disk import OsDisk, OsFile
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import iter_headers, read_header
+from metadata_quorum.foundation.disk import OsDisk, OsFile
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
+from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 

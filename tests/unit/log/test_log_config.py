@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from data_plane.log.config import LogConfig
-from data_plane.log_configs import LogConfigs
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.model import ResourceType
-from metadata_quorum.records import ConfigRecord
-from metadata_quorum.topic_configs import TOPIC_CONFIGS
+from data_plane.log_manager.log_configs import LogConfigs
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.records import ConfigRecord
 
 ELSEWHERE = {
     "internal.segment.bytes",

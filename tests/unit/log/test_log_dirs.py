@@ -13,11 +13,11 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log_dirs import LogDir
-from metadata_quorum.disk import OsDisk
-from metadata_quorum.model import TopicPartition
-from tests.logs import NOW_MS, lead
-from tests.may_block import MAY_BLOCK
+from data_plane.log_manager.log_dirs import LogDir
+from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.logs import NOW_MS, lead
+from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)

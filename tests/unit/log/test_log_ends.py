@@ -11,9 +11,9 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.log import Log, LogCorruptError
-from metadata_quorum.batch import iter_headers
-from tests.logs import NOW_MS, batch, cut, lead, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import iter_headers
+from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_aborted import end as end_transaction
 from tests.unit.log.test_aborted import send
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, contents, put

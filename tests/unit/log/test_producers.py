@@ -7,10 +7,16 @@ import pytest
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from data_plane.log.producers import MAX_SEQUENCE, ProducerStateManager
 from data_plane.log.validation import Origin
-from metadata_quorum.batch import Record, decode_batch, encode_batch, encode_end_txn_marker, read_header
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.logs import NOW_MS, batch, lead, open_log
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import (
+    Record,
+    decode_batch,
+    encode_batch,
+    encode_end_txn_marker,
+    read_header,
+)
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.logs import NOW_MS, batch, lead, open_log
+from tests.support.may_block import MAY_BLOCK
 
 
 def header(sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, timestamp: int = 0):

@@ -12,9 +12,9 @@ from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import LogCorruptError
 from data_plane.log.segment import Segment
-from metadata_quorum.disk import OsDisk
-from tests.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.disk import OsDisk
+from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
+from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 

@@ -8,9 +8,9 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
-from metadata_quorum.errors import BrokerError
-from tests.logs import NOW_MS, cut, lead, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.errors import BrokerError
+from tests.support.logs import NOW_MS, cut, lead, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 
 
 def filled(directory: Path, **settings) -> Log:

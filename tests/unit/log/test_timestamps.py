@@ -6,8 +6,8 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import Segment
-from tests.logs import NOW_MS, lead, open_log
-from tests.may_block import MAY_BLOCK
+from tests.support.logs import NOW_MS, lead, open_log
+from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100, message_timestamp_after_max_ms=10**12)
 

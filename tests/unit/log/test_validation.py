@@ -11,11 +11,11 @@ from crc32c import crc32c
 from data_plane.log.config import LogConfig
 from data_plane.log.log import Log
 from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong, check
-from metadata_quorum.batch import Record, check_crc, decode_batch, encode_batch, read_header
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.record_walk import Survey, survey
-from tests.logs import NOW_MS, batch, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import Record, check_crc, decode_batch, encode_batch, read_header
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.record_walk import Survey, survey
+from tests.support.logs import NOW_MS, batch, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 
 HOUR_MS = 3_600_000
 

@@ -10,21 +10,21 @@ from uuid import UUID
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum import commands as c
-from metadata_quorum.blocking import NOT_SERVING
-from metadata_quorum.controller import Controller, ControllerConfig
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.metadata_log import MetadataLog
-from metadata_quorum.model import Endpoint, ResourceType, TopicPartition
-from metadata_quorum.raft.port import Applied, Outcome
-from metadata_quorum.requests import (
+from metadata_quorum.controller.controller import Controller, ControllerConfig
+from metadata_quorum.controller.state_machine import MetadataStateMachine
+from metadata_quorum.foundation.blocking import NOT_SERVING
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import Endpoint, ResourceType, TopicPartition
+from metadata_quorum.metadata.metadata_log import MetadataLog
+from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol.requests import (
     CreatablePartitions,
     CreatableTopic,
     HeartbeatRequest,
     RegisterBrokerRequest,
 )
-from metadata_quorum.state_machine import MetadataStateMachine
-from tests.virtual_loop import run_virtually
+from metadata_quorum.raft.port import Applied, Outcome
+from tests.support.virtual_loop import run_virtually
 
 CLUSTER = "test-cluster"
 

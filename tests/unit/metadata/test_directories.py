@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum.commands import AssignReplicasToDirs
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import LOST_DIR, NO_LEADER
-from metadata_quorum.replies import DirectoryResult, IsrResult
-from tests.metadata_machine import Machine
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER
+from metadata_quorum.protocol.commands import AssignReplicasToDirs
+from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
+from tests.support.metadata_machine import Machine
 
 NEW = 8
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.invariants import InvariantViolation
-from metadata_quorum.metadata_log import MetadataLog, SnapshotId
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
+from tests.support.may_block import MAY_BLOCK
 
 DIRECTORY = "/disk/node/__cluster_metadata-0"
 

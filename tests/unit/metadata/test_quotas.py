@@ -6,21 +6,21 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum.commands import (
+from metadata_quorum.decisions.client_quotas import alter_client_quotas
+from metadata_quorum.decisions.features import update_features
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration, FeatureRange
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import ClientQuotaRecord, FeatureField, FeatureLevelRecord, QuotaEntity
+from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
+from metadata_quorum.protocol.commands import (
     AlterClientQuotas,
     FeatureUpdate,
     QuotaAlteration,
     QuotaOperation,
     UpdateFeatures,
 )
-from metadata_quorum.decisions.client_quotas import alter_client_quotas
-from metadata_quorum.decisions.features import update_features
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.model import BrokerRegistration, FeatureRange
-from metadata_quorum.records import ClientQuotaRecord, FeatureField, FeatureLevelRecord, QuotaEntity
-from metadata_quorum.replies import QuotaResult
-from metadata_quorum.snapshot import decode_checkpoint, encode_checkpoint
+from metadata_quorum.protocol.replies import QuotaResult
 
 USER = (QuotaEntity(entity_type="user", entity_name="u"),)
 DEFAULT_USER = (QuotaEntity(entity_type="user"),)

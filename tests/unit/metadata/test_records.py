@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum import records as r
-from metadata_quorum.batch import Record, decode_batch, encode_batch
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch
+from metadata_quorum.metadata import records as r
 
 # The first two batches of `__cluster_metadata-0` after `kafka-storage format` and a start (one node).
 KAFKA_LEADER_CHANGE = bytes.fromhex(

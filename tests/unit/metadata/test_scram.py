@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_quorum.commands import (
+from metadata_quorum.decisions.brokers import claim
+from metadata_quorum.decisions.configs import incremental_alter_configs
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.scram import alter_user_scram
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_quorum.protocol.commands import (
     AlterUserScram,
     ClaimLeadership,
     ConfigChange,
@@ -12,14 +19,7 @@ from metadata_quorum.commands import (
     IncrementalAlterConfigs,
     ScramDeletion,
 )
-from metadata_quorum.decisions.brokers import claim
-from metadata_quorum.decisions.configs import incremental_alter_configs
-from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.decisions.scram import alter_user_scram
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.records import FeatureLevelRecord, UserScramCredentialRecord
-from metadata_quorum.scram import decoy_secret_of
+from metadata_quorum.security.scram import decoy_secret_of
 
 pytestmark = pytest.mark.row("U4")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_quorum.sessions import BrokerSessions
+from metadata_quorum.controller.broker_sessions import BrokerSessions
 
 TIMEOUT_S, GRACE_S = 9.0, 0.2
 

@@ -7,17 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum import commands as c
-from metadata_quorum import state_machine
+from metadata_quorum.controller import state_machine
 from metadata_quorum.decisions import acls, producer_ids
 from metadata_quorum.decisions.weight import WEIGHTS
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.model import LeaderRecoveryState, PartitionRegistration
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegistration
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import AccessControlEntryRecord, PartitionChangeRecord
+from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol.replies import Refused
 from metadata_quorum.raft.port import QUICK_WEIGHT
-from metadata_quorum.records import AccessControlEntryRecord, PartitionChangeRecord
-from metadata_quorum.replies import Refused
-from tests.metadata_machine import Machine
+from tests.support.metadata_machine import Machine
 
 
 def ready(*brokers: int) -> Machine:
@@ -176,7 +176,9 @@ def test_a_record_that_would_break_an_invariant_is_refused(monkeypatch: pytest.M
         return decision
 
     monkeypatch.setitem(
-        __import__("metadata_quorum.state_machine", fromlist=["_"])._DECISIONS, c.AllocateProducerIds, broken
+        __import__("metadata_quorum.controller.state_machine", fromlist=["_"])._DECISIONS,
+        c.AllocateProducerIds,
+        broken,
     )
     before = machine.image
     with pytest.raises(BrokerError) as e:

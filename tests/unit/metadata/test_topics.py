@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum import commands as c
 from metadata_quorum.decisions.placement import place
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import BrokerRegistration, ResourceType
-from metadata_quorum.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigType
-from tests.metadata_machine import Machine, entries
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import BrokerRegistration, ResourceType
+from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigType
+from metadata_quorum.protocol import commands as c
+from tests.support.metadata_machine import Machine, entries
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 

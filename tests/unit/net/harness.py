@@ -13,13 +13,13 @@ from typing import Any
 
 import uvloop
 
+from kraft.api.context import NodeContext, Role
 from kraft.api.dispatch import Dispatcher
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
-from kraft.context import NodeContext, Role
 from kraft.net.client import Address, PeerClient
 from kraft.net.server import Peer, Server, ServerLimits
-from metadata_quorum.image import EMPTY_IMAGE
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 
 WITHIN_S = 60.0
 

@@ -10,8 +10,8 @@ import pytest
 
 from kraft.api.row import BROKER, ApiRow
 from kraft.net.connection import Buffers
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.supervision import ErrorBoundary
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.supervision import ErrorBoundary
 from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
 
 HEARTBEAT = 12  # its answer: int32 throttle time, int16 error code

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.api.context import Role
 from kraft.api.forwarding import decode_address, decode_principal, encode_principal
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.api.table import ROWS
-from kraft.context import Role
 from kraft.wire.bridge import Fields, Message
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.net.harness import Running, on_a_loop, serving
 
 DELETE_TOPICS = 20

@@ -10,14 +10,14 @@ from contextlib import suppress
 
 import pytest
 
-from kraft.bootstrap import parse_user
+from kraft.broker.scram_users import ScramUsers
+from kraft.net.connection_security import AuthenticationFailed, Login, Scram
 from kraft.net.scram import ScramExchange
-from kraft.net.security import AuthenticationFailed, Login, Scram
-from kraft.scram_users import ScramUsers
-from metadata_quorum.errors import FatalError
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta
-from metadata_quorum.records import FeatureLevelRecord, UserScramCredentialRecord
-from metadata_quorum.scram import Decoys, ScramMechanism, decoy_secret_record, derive, salted
+from kraft.storage.bootstrap import parse_user
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_quorum.security.scram import Decoys, ScramMechanism, decoy_secret_record, derive, salted
 
 pytestmark = pytest.mark.row("U4")
 

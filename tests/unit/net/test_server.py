@@ -15,10 +15,10 @@ from kraft.api import dispatch
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import Limits
-from kraft.net.connection_counts import Most
+from kraft.net.connection_quotas import Most
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
 from kraft.wire.bridge import decode_response, encode_request, encode_response
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
 
 API_VERSIONS = 18

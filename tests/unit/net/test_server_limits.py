@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kraft.loopback import HOST
+from kraft.local.free_ports import HOST
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
-from kraft.net.connection_counts import Most, Standing, handles_for_clients
+from kraft.net.connection_quotas import Most, Standing, handles_for_clients
 from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
 from kraft.net.unread import LEAST_BYTES
-from tests.certificates import Authority
+from tests.support.nodes.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")

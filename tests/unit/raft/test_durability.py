@@ -7,11 +7,11 @@ import errno
 import pytest
 
 from chaos.sim.disk import SimFile
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
 from metadata_quorum.raft.messages import Append, AppendReply, VoteReply, VoteRequest
-from tests.may_block import MAY_BLOCK
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
 JOURNAL = f"{DIRECTORY}/{FILE_NAME}"

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import Killed, SimDisk
-from metadata_quorum.errors import FatalError
+from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
 from metadata_quorum.raft.messages import LogEntry

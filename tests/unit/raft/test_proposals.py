@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.port import Applied, Outcome
 from metadata_quorum.raft.proposals import Proposal, Proposals

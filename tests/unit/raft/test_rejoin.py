@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_quorum.disk import Disk
-from metadata_quorum.errors import ExitCode, FatalError
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.raft.admission import Admission, ProvenNonce, Rejoins
 from metadata_quorum.raft.identity import is_formatted
 from metadata_quorum.raft.journal import FILE_NAME

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import ExitCode, FatalError
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.raft import snapshots
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
@@ -18,7 +18,7 @@ from metadata_quorum.raft.following import Following
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode
 from metadata_quorum.raft.snapshots import Snapshot
-from tests.may_block import MAY_BLOCK
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting, last_message
 
 CHUNKED = RaftConfig(snapshot_entries=10, snapshot_chunk_bytes=16)

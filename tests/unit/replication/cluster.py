@@ -10,24 +10,24 @@ from uuid import UUID
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log_dirs import LogDir
-from data_plane.partition import Partition
-from data_plane.partitions import Partitions, PartitionsSettings
+from data_plane.log_manager.log_dirs import LogDir
+from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuotas
-from data_plane.replica import AlterPartitionItem, AlterPartitionResult
-from data_plane.timing_wheel import WheelTimer
+from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
+from data_plane.replication.partition import Partition
+from data_plane.replication.replica_manager import Partitions, PartitionsSettings
 from fetch.delayed_fetch import FetchService
 from fetch.fetcher import FetcherContext
-from fetch.fetchers import Fetchers
+from fetch.fetcher_manager import Fetchers
+from fetch.follower_session import FetchLimits
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
-from fetch.own_session import FetchLimits
 from fetch.sessions import SessionCache
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.blocking import MayBlock, Result
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.records import (
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.blocking import MayBlock, Result
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import (
     ConfigRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
@@ -37,7 +37,7 @@ from metadata_quorum.records import (
     TopicRecord,
     UnfenceBrokerRecord,
 )
-from tests.may_block import MAY_BLOCK
+from tests.support.may_block import MAY_BLOCK
 
 NOW_MS = 1_700_000_000_000
 

@@ -11,22 +11,22 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.directory_reports import DirectoryReports, ReplicaPlace
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.log.effects import FlushWork
-from data_plane.partition import Partition
-from data_plane.partitions import RoleChanges
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.image import MetadataDelta, MetadataImage
-from metadata_quorum.invariants import InvariantViolation
-from metadata_quorum.model import LOST_DIR, TopicPartition
-from metadata_quorum.records import ConfigRecord
-from metadata_quorum.supervision import ErrorBoundary
-from tests.logs import cut, open_log, read_all
-from tests.may_block import MAY_BLOCK
+from data_plane.replication.directory_assignments import DirectoryReports, ReplicaPlace
+from data_plane.replication.partition import Partition
+from data_plane.replication.replica_manager import RoleChanges
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
+from metadata_quorum.foundation.supervision import ErrorBoundary
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import ConfigRecord
+from tests.support.logs import cut, open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
 from tests.unit.replication.test_following import in_loop
 

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.partition import OffsetSearch
+from data_plane.replication.partition import OffsetSearch
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
-from metadata_quorum.batch import decode_batch, iter_headers
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import decode_batch, iter_headers
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, until
 from tests.unit.replication.test_following import in_loop
 

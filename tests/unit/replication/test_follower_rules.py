@@ -16,7 +16,7 @@ from fetch.follower import (
     retry_delay,
 )
 from fetch.messages import FetchedPartition, LogBounds
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 
 @pytest.mark.row("R5")

@@ -10,16 +10,16 @@ from functools import wraps
 
 import pytest
 
-from data_plane.delayed_produce import await_deletion, await_replication
 from data_plane.log.config import LogConfig
 from data_plane.log.log import AppendInfo
-from data_plane.partition import LATEST_TIMESTAMP
-from fetch.own_session import FetchLimits
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.records import PartitionChangeRecord
-from tests.may_block import MAY_BLOCK
+from data_plane.replication.delayed_produce import await_deletion, await_replication
+from data_plane.replication.partition import LATEST_TIMESTAMP
+from fetch.follower_session import FetchLimits
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.metadata.records import PartitionChangeRecord
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, until
 
 

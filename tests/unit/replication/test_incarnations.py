@@ -15,14 +15,14 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.place import Place
-from data_plane.partitions import Partitions
-from metadata_quorum.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import BrokerError
-from metadata_quorum.model import TopicPartition
-from metadata_quorum.records import PartitionChangeRecord
-from tests.may_block import MAY_BLOCK
+from data_plane.log.partition_directory import Place
+from data_plane.replication.replica_manager import Partitions
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.metadata.records import PartitionChangeRecord
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster
 from tests.unit.replication.test_following import in_loop
 

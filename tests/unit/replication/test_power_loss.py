@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from chaos.sim.disk import PAGE
-from metadata_quorum.errors import BrokerError, ErrorCode
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, until
 from tests.unit.replication.test_following import in_loop
 

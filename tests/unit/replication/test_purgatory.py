@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from data_plane.purgatory import JointWait, OffsetWaits
-from data_plane.timing_wheel import WheelTimer
-from metadata_quorum.errors import ErrorCode
+from data_plane.purgatory.purgatory import JointWait, OffsetWaits
+from data_plane.purgatory.timing_wheel import WheelTimer
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from data_plane.partition import Partition
-from fetch.nearest import STAY, nearest_replica
-from fetch.own_session import FetchLimits
-from metadata_quorum.errors import ErrorCode
+from data_plane.replication.partition import Partition
+from fetch.follower_session import FetchLimits
+from fetch.replica_selector import STAY, nearest_replica
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.replication.cluster import Cluster, until
 from tests.unit.replication.test_fetch_sessions import Consumer, want
 from tests.unit.replication.test_following import in_loop

@@ -15,15 +15,15 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.quotas.replication import MOVES_RATE
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.blocking import MayBlock
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import ResourceType, TopicPartition
-from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
-from tests.may_block import MAY_BLOCK
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
+from tests.support.may_block import MAY_BLOCK
+from tests.support.virtual_loop import run_virtually
 from tests.unit.replication.cluster import NOW_MS, Cluster, until
 from tests.unit.replication.test_following import produce_outcome
-from tests.virtual_loop import run_virtually
 
 pytestmark = pytest.mark.row("L8")
 

@@ -17,13 +17,13 @@ from data_plane.quotas.replication import (
     LEADER_REPLICAS,
     ReplicationQuota,
 )
-from fetch.own_session import FetchLimits
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import ResourceType, TopicPartition
-from metadata_quorum.records import ConfigRecord, PartitionChangeRecord
+from fetch.follower_session import FetchLimits
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
+from tests.support.virtual_loop import run_virtually
 from tests.unit.replication.cluster import Cluster
 from tests.unit.replication.test_following import produce_outcome
-from tests.virtual_loop import run_virtually
 
 pytestmark = pytest.mark.row("R12")
 

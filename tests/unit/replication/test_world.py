@@ -9,10 +9,10 @@ import pytest
 
 from chaos.sim.replication_schedules import classic_schedule, run_seed
 from chaos.sim.replication_world import World
-from data_plane.partition import Partition
-from data_plane.replica import LeaderState
+from data_plane.replication.leader_state import LeaderState
+from data_plane.replication.partition import Partition
 from fetch.follower import TRUNCATE_BY_EPOCHS, TRUNCATE_TO_HIGH_WATERMARK
-from metadata_quorum.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import InvariantViolation
 
 MORE = pytest.mark.long  # the same with other seeds
 

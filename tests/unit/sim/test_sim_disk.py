@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import PAGE, SimDisk, SimFile
-from tests.may_block import MAY_BLOCK
+from tests.support.may_block import MAY_BLOCK
 
 
 def _file(disk: SimDisk, name: str = "/d/f") -> SimFile:

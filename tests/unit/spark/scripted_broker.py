@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kraft.loopback import HOST
+from kraft.local.free_ports import HOST
 from kraft.wire.bridge import decode_request, encode_response
 from kraft.wire.fast_fetch import (
     FETCH,
@@ -22,8 +22,8 @@ from kraft.wire.fast_fetch import (
     write_fetch_response,
 )
 from kraft.wire.header import API_VERSIONS, read_request_header, response_prefix
-from metadata_quorum.batch import read_header
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.batch import read_header
+from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import LIST_OFFSETS, METADATA
 
 TOPIC = "scripted"

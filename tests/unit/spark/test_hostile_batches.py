@@ -10,8 +10,8 @@ import tracemalloc
 import pytest
 from crc32c import crc32c
 
-from metadata_quorum.batch import CRC_START, CorruptBatchError, Record, encode_batch
-from metadata_quorum.compression import Codec, compress
+from metadata_quorum.foundation.batch import CRC_START, CorruptBatchError, Record, encode_batch
+from metadata_quorum.foundation.compression import Codec, compress
 from spark_connector.decode import Decoder, whole_batches
 
 COUNT, LAST_DELTA, BASE_TIME, ATTRIBUTES, LENGTH = (57, ">i"), (23, ">i"), (27, ">q"), (21, ">h"), (8, ">i")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from kraft.loopback import HOST
+from kraft.local.free_ports import HOST
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import producer_config
 from spark_connector.producing import WriteTask

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local_cluster import LocalCluster
+from kraft.local.local_cluster import LocalCluster
 from spark_connector.connections import close_clusters
 from spark_connector.connections import cluster as connected
 from spark_connector.errors import DataLossError

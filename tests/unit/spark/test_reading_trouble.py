@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
-from metadata_quorum.errors import ErrorCode
+from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
+from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector import connections, reader
 from spark_connector.connections import close_clusters, cluster
 from spark_connector.errors import DataLossError, SourceError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from data_plane.coordinator.machine import Decision, Instant, Producer
 from data_plane.coordinator.transactions.records import Transaction, TransactionRecord, decode, encode
 from data_plane.coordinator.transactions.state_machine import TransactionLimits, TransactionTable
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 EPOCH_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000

@@ -14,9 +14,9 @@ from data_plane.coordinator.machine import Producer
 from data_plane.coordinator.runtime import ShardLimits
 from data_plane.coordinator.transactions.records import TransactionRecord, TransactionState, encode
 from data_plane.coordinator.transactions.service import Marker, TransactionService, TransactionServiceConfig
-from metadata_quorum.batch import Record, encode_batch
-from metadata_quorum.errors import BrokerError, ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.transactions.table_driver import EPOCH_MS, TIMEOUT_MS
 

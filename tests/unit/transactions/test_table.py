@@ -15,8 +15,8 @@ from data_plane.coordinator.transactions.records import (
     encode,
 )
 from data_plane.coordinator.transactions.state_machine import LAST_EPOCH
-from metadata_quorum.errors import ErrorCode
-from metadata_quorum.model import TopicPartition
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.groups.consumer.assignment import (
+from data_plane.coordinator.groups.assignment import (
     Assignment,
     TopicIdPartition,
     assignment_of,

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment
+from data_plane.coordinator.groups.classic.consumer_protocol import (
+    Partitions,
+    Subscription,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from data_plane.coordinator.groups.classic.states import CONSUMER_PROTOCOL_TYPE
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.membership import (
@@ -22,15 +30,8 @@ from data_plane.coordinator.groups.consumer.membership import (
     write_metadata,
 )
 from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, reconcile, waits_for_others
-from data_plane.coordinator.groups.consumer.records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member, MemberState
-from data_plane.coordinator.groups.consumer_protocol import (
-    Partitions,
-    Subscription,
-    read_subscription,
-    version_of,
-    write_assignment,
-)
+from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.messages import (
     JoinGroup,
     JoinReply,
@@ -38,8 +39,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 class Joined(NamedTuple):

@@ -3,7 +3,7 @@
 The publisher hands over each image (`take`); `topics_version` grows where topics have come, gone or
 grown, and by it a group knows at the next heartbeat that its target may be stale.
 
-    publisher -> GroupService -> here <- rebalance, group
+    metadata_publisher -> GroupService -> here <- rebalance, group
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hashlib import blake2b
 from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.topic_patterns import TopicMatches
-from metadata_quorum.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from metadata_quorum.model import ResourceType
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 
 _HASH_BYTES = 8
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from data_plane.coordinator.groups.consumer.assignment import Assignment
-from data_plane.coordinator.groups.consumer.records import (
+from data_plane.coordinator.groups.assignment import Assignment
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
     Current,
     GroupEpoch,
@@ -24,7 +25,6 @@ from data_plane.coordinator.groups.consumer.records import (
     Value,
     to_stored,
 )
-from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
 
 
 class Draft:

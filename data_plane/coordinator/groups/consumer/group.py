@@ -28,7 +28,6 @@ from data_plane.coordinator.groups.consumer.rebalance import (
     patterns_are_old,
     patterns_in_use,
 )
-from data_plane.coordinator.groups.consumer.records import ConsumerGroupRecord, Kind
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import (
     LEAVING,
@@ -37,6 +36,7 @@ from data_plane.coordinator.groups.consumer.state import (
     Member,
     MemberState,
 )
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, Kind
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     Heartbeat,
@@ -51,7 +51,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.machine import Instant
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 ReplyT = TypeVar("ReplyT")
 Outcome = tuple[list[CoordinatorRecord], ReplyT]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment, is_within
+from data_plane.coordinator.groups.assignment import NOTHING, Assignment, is_within
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.rebalance import (
@@ -22,7 +22,6 @@ from data_plane.coordinator.groups.consumer.rebalance import (
     pattern_for_later,
     reconcile,
 )
-from data_plane.coordinator.groups.consumer.records import MemberMetadata
 from data_plane.coordinator.groups.consumer.state import (
     JOINING,
     LEAVING_FOR_NOW,
@@ -30,7 +29,8 @@ from data_plane.coordinator.groups.consumer.state import (
     Member,
 )
 from data_plane.coordinator.groups.consumer.topic_patterns import compiled
-from metadata_quorum.errors import BrokerError, ErrorCode
+from data_plane.coordinator.groups.consumer_records import MemberMetadata
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 def heartbeat(draft: Draft, request: ConsumerHeartbeat, setting: Setting) -> ConsumerHeartbeatReply:

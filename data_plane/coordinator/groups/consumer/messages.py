@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.state import Member
 
 UNCHANGED: Final = None

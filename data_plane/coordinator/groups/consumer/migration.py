@@ -12,26 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from data_plane.coordinator.groups.consumer.assignment import NOTHING, Assignment
-from data_plane.coordinator.groups.consumer.classic_members import by_id, by_name, common_protocols
-from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
-from data_plane.coordinator.groups.consumer.draft import Draft
-from data_plane.coordinator.groups.consumer.records import ClassicMetadata, ClassicProtocol, MemberMetadata
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
-from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
-from data_plane.coordinator.groups.consumer.state import Member as ConsumerMember
-from data_plane.coordinator.groups.consumer_protocol import (
+from data_plane.coordinator.groups.assignment import NOTHING, Assignment
+from data_plane.coordinator.groups.classic.consumer_protocol import (
     read_assignment,
     read_subscription,
     version_of,
     write_assignment,
 )
-from data_plane.coordinator.groups.members import Member as ClassicMember
+from data_plane.coordinator.groups.classic.group import ClassicGroup
+from data_plane.coordinator.groups.classic.members import Member as ClassicMember
+from data_plane.coordinator.groups.classic.states import CONSUMER_PROTOCOL_TYPE
+from data_plane.coordinator.groups.consumer.classic_members import by_id, by_name, common_protocols
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
+from data_plane.coordinator.groups.consumer.state import Member as ConsumerMember
+from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup, StoredMember
-from data_plane.coordinator.groups.state_machine import ClassicGroup
-from data_plane.coordinator.groups.states import CONSUMER_PROTOCOL_TYPE
 from data_plane.coordinator.machine import Instant
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 def may_upgrade(group: ClassicGroup, rules: ConsumerGroupRules) -> bool:

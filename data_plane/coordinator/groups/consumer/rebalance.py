@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from data_plane.coordinator.groups.consumer.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, AssignedMember
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.reconciliation import reconciled
-from data_plane.coordinator.groups.consumer.records import MemberMetadata, ResolvedRegex
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
 from data_plane.coordinator.machine import Instant
 
 

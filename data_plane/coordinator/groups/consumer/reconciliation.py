@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from data_plane.coordinator.groups.consumer.assignment import (
+from data_plane.coordinator.groups.assignment import (
     NOTHING,
     Assignment,
     TopicIdPartition,
@@ -26,7 +26,7 @@ from data_plane.coordinator.groups.consumer.assignment import (
     without,
 )
 from data_plane.coordinator.groups.consumer.state import Member, MemberState
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 def reconciled(

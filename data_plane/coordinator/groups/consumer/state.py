@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final
 
-from data_plane.coordinator.groups.consumer.assignment import (
+from data_plane.coordinator.groups.assignment import (
     NOTHING,
     Assignment,
     TopicIdPartition,
     partitions_of,
 )
-from data_plane.coordinator.groups.consumer.records import (
+from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
     Current,
     GroupEpoch,

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from data_plane.coordinator.patterns import Pattern
-from metadata_quorum.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 PATTERNS_KEPT: Final = 64
 NAMES_PER_STEP: Final = 8

@@ -1,0 +1,211 @@
+"""The members of a classic group: who they are, what they can play, what they wait for.
+
+Pure; owned by one ClassicGroup (group.py), which decides when anything here changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from data_plane.coordinator.groups.messages import (
+    DescribedMember,
+    JoinedMember,
+    JoinGroup,
+    MemberProtocol,
+)
+from data_plane.coordinator.groups.records import StoredMember
+from data_plane.coordinator.machine import Ticket
+
+
+@dataclass(slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[MemberProtocol, ...]
+    """In the member's order of preference. After a load only the group's chosen one is known."""
+    assignment: bytes = b""
+    deadline: float = float("inf")
+    """When the session ends unless the member is heard of (seconds, monotonic)."""
+    is_new: bool = False
+    """Has not seen an answer to its first join: it cannot send heartbeats yet."""
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
+
+    @property
+    def session_timeout(self) -> float:
+        return self.session_timeout_ms / 1000
+
+    @property
+    def rebalance_timeout(self) -> float:
+        return self.rebalance_timeout_ms / 1000
+
+    @property
+    def waits(self) -> bool:
+        """A request of it is parked here: it is alive, whatever its heartbeats say."""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def vote(self, candidates: set[str]) -> str:
+        """The candidate that this member likes best."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def joined(self, protocol: str | None) -> JoinedMember:
+        return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
+
+    def stored(self, protocol: str | None, assignment: bytes) -> StoredMember:
+        return StoredMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )
+
+    def described(self, protocol: str | None) -> DescribedMember:
+        return DescribedMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata(protocol),
+            self.assignment,
+        )
+
+
+def member_of(request: JoinGroup, member_id: str) -> Member:
+    """A newcomer."""
+    return Member(
+        member_id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        request.session_timeout_ms,
+        rebalance_timeout_of(request),
+        request.protocols,
+        is_new=True,
+    )
+
+
+def rebalance_timeout_of(request: JoinGroup) -> int:
+    """JoinGroup v0 has only a session timeout."""
+    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+
+
+def member_from(stored: StoredMember, protocol: str | None) -> Member:
+    """A member as the log remembers it."""
+    return Member(
+        stored.member_id,
+        stored.instance_id,
+        stored.client_id,
+        stored.client_host,
+        stored.session_timeout_ms,
+        stored.rebalance_timeout_ms,
+        (MemberProtocol(protocol or "", stored.subscription),),
+        stored.assignment,
+    )
+
+
+class Roster:
+    """Members in the order they came, findable by instance id, with one of them leading."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self.leader: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> Member | None:
+        return self._members.get(member_id)
+
+    def by_instance(self, instance_id: str | None) -> Member | None:
+        if instance_id is None:
+            return None
+        member_id = self._static.get(instance_id)
+        return None if member_id is None else self._members[member_id]
+
+    def add(self, member: Member) -> None:
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """The next in order leads where the leader goes."""
+        del self._members[member.member_id]
+        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
+            del self._static[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self._members), None)
+
+    def replace(self, members: Iterable[Member], leader: str | None) -> None:
+        """All of them at once, in this order."""
+        self._members = {m.member_id: m for m in members}
+        self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
+        self.leader = leader
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """A static member came back: it keeps its place, under a new id."""
+        led = self.leader == member.member_id
+        self._members = {
+            (member_id if known == member.member_id else known): m for known, m in self._members.items()
+        }
+        member.member_id = member_id
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member_id
+        if led:
+            self.leader = member_id
+
+    def all_joined(self) -> bool:
+        return all(m.join_ticket is not None for m in self._members.values())
+
+    def elect_joined(self) -> bool:
+        """See that the leader is one who has joined; False where nobody has."""
+        leader = self._members.get(self.leader or "")
+        if leader is None or leader.join_ticket is None:
+            joined = next((m for m in self._members.values() if m.join_ticket is not None), None)
+            if joined is None:
+                return False
+            self.leader = joined.member_id
+        return True
+
+    def common_protocols(self) -> set[str]:
+        """The protocols that every member can play."""
+        members = iter(self._members.values())
+        first = next(members, None)
+        if first is None:
+            return set()
+        common = {name for name, _ in first.protocols}
+        for member in members:
+            common &= {name for name, _ in member.protocols}
+        return common
+
+    def select_protocol(self) -> str:
+        """The common protocol with most first votes; between equals the earlier name, so that
+        every run gives the same answer."""
+        candidates = self.common_protocols()
+        votes = dict.fromkeys(sorted(candidates), 0)
+        for member in self._members.values():
+            votes[member.vote(candidates)] += 1
+        return max(votes, key=lambda name: votes[name])

@@ -1,0 +1,219 @@
+"""The records of consumer-protocol groups in `__consumer_offsets`, in Apache Kafka's own bytes.
+
+    key    kind int16 | group id string | member id or regular expression string (5, 7, 8, 16)
+    value  version int16 (0) | flexible fields as the dataclasses below name them; null: a tombstone
+
+    3   the group: its epoch and a hash of the topics that it reads
+    5   a member: who it is, what it subscribes to
+    6   the epoch of the target assignment          7   a member's part of it
+    8   where a member stands on its way there      16  what a regular expression stands for
+
+Kind 4 (partition metadata) has been replaced by the hash of kind 3 in Kafka 4.1 and is not written;
+found in a log it is passed over. Strings of keys are led by an int16.
+
+Way of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partition log.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Any, Final, NamedTuple
+
+from data_plane.coordinator.groups.assignment import NOTHING, Assignment
+from metadata_quorum.foundation.codec import (
+    Bytes,
+    Int8,
+    Int32,
+    Int32s,
+    Int64,
+    NullableString,
+    Reader,
+    Schema,
+    String,
+    Tag,
+    Uuid,
+)
+
+_INT16: Final = struct.Struct(">h")
+_VALUE_VERSION: Final = 0
+_NULL_STRUCT: Final = b"\xff"
+_PRESENT_STRUCT: Final = b"\x01"
+
+Strings = tuple[String, ...]
+
+
+class Kind(IntEnum):
+    """Of a record; Kafka's numbers."""
+
+    GROUP = 3
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    REGEX = 16
+
+
+class _NullableStruct:
+    """A marker byte, then the struct: as Kafka writes a struct that may be null."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self._schema = Schema.of(cls)
+
+    def write(self, out: bytearray, value: Any, version: int) -> None:
+        if value is None:
+            out += _NULL_STRUCT
+        else:
+            out += _PRESENT_STRUCT
+            self._schema.write(out, value, version)
+
+    def read(self, reader: Reader, version: int) -> Any:
+        return None if bytes(reader.take(1)) == _NULL_STRUCT else self._schema.read(reader, version)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    """Kafka's ConsumerGroupMetadataValue."""
+
+    epoch: Int32
+    metadata_hash: Annotated[Int64, Tag(0)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocol:
+    name: String
+    metadata: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What a member of the classic protocol brought, besides what all members have."""
+
+    session_timeout_ms: Int32
+    supported_protocols: tuple[ClassicProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    """Kafka's ConsumerGroupMemberMetadataValue. Topic names are kept sorted."""
+
+    instance_id: NullableString = None
+    rack_id: NullableString = None
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: Strings = ()
+    subscribed_topic_regex: NullableString = None
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: NullableString = None
+    classic: Annotated[ClassicMetadata | None, Tag(0), _NullableStruct(ClassicMetadata)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpoch:
+    """Kafka's ConsumerGroupTargetAssignmentMetadataValue."""
+
+    assignment_epoch: Int32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartitions:
+    topic_id: Uuid
+    partitions: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Kafka's ConsumerGroupTargetAssignmentMemberValue."""
+
+    topic_partitions: tuple[StoredPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """Kafka's ConsumerGroupCurrentMemberAssignmentValue."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: tuple[StoredPartitions, ...]
+    partitions_pending_revocation: tuple[StoredPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """Kafka's ConsumerGroupRegularExpressionValue: the topics, as of a metadata offset and a moment."""
+
+    topics: Strings
+    version: Int64
+    timestamp: Int64
+
+
+Value = GroupEpoch | MemberMetadata | TargetEpoch | Target | Current | ResolvedRegex
+
+_VALUES: Final[dict[Kind, type[Any]]] = {
+    Kind.GROUP: GroupEpoch,
+    Kind.MEMBER: MemberMetadata,
+    Kind.TARGET_EPOCH: TargetEpoch,
+    Kind.TARGET: Target,
+    Kind.CURRENT: Current,
+    Kind.REGEX: ResolvedRegex,
+}
+_NAMED: Final = frozenset({Kind.MEMBER, Kind.TARGET, Kind.CURRENT, Kind.REGEX})
+"""Kinds whose key names a member or a regular expression, too."""
+
+
+class ConsumerGroupRecord(NamedTuple):
+    """`value` None: a tombstone."""
+
+    kind: Kind
+    group_id: str
+    name: str
+    """Member id or regular expression; empty where the kind has none."""
+    value: Value | None
+
+
+def encode(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as they lie in the log."""
+    key = bytearray(_INT16.pack(record.kind))
+    for text in (record.group_id, record.name) if record.kind in _NAMED else (record.group_id,):
+        data = text.encode()
+        key += _INT16.pack(len(data)) + data
+    if record.value is None:
+        return bytes(key), None
+    out = bytearray(_INT16.pack(_VALUE_VERSION))
+    Schema.of(_VALUES[record.kind]).write(out, record.value, _VALUE_VERSION)
+    return bytes(key), bytes(out)
+
+
+def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
+    """The record behind the bytes; None for a key of another kind. Raises ValueError."""
+    number = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
+    if number not in _VALUES:
+        return None
+    kind = Kind(number)
+    reader = Reader(key, _INT16.size)
+    group_id = _string(reader)
+    name = _string(reader) if kind in _NAMED else ""
+    if value is None:
+        return ConsumerGroupRecord(kind, group_id, name, None)
+    body = Reader(value)
+    version = _INT16.unpack(body.take(_INT16.size))[0]
+    if version != _VALUE_VERSION:
+        raise ValueError(f"value of version {version} for records of kind {number} is not known")
+    return ConsumerGroupRecord(kind, group_id, name, Schema.of(_VALUES[kind]).read(body, version))
+
+
+def _string(reader: Reader) -> str:
+    return bytes(reader.take(_INT16.unpack(reader.take(_INT16.size))[0])).decode()
+
+
+def to_stored(assignment: Assignment) -> tuple[StoredPartitions, ...]:
+    """In one order, whatever order it was made in."""
+    return tuple(
+        StoredPartitions(t, tuple(sorted(assignment[t]))) for t in sorted(assignment) if assignment[t]
+    )
+
+
+def from_stored(stored: tuple[StoredPartitions, ...]) -> Assignment:
+    return {each.topic_id: frozenset(each.partitions) for each in stored} or NOTHING

@@ -1,0 +1,88 @@
+"""`__consumer_offsets` or `__transaction_state`, as its coordinator writes and reads it: the `PartitionLog`
+port on our partitions.
+
+A coordinator is the leader of its partition, so its appends are plain leader appends with acks=all,
+and its loading reads the log of this broker, up to the end: what is not replicated yet belongs to
+the epoch that begins now, and replies wait for it.
+
+    coordinator/runtime -> here -> partition.append_as_leader, hw_waits
+    coordinator/runtime <- here <- partition.read (in the executor where it is not in the page cache)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from data_plane.log.validation import Origin
+from data_plane.replication.partition import ALL_REPLICAS, Partition
+from data_plane.replication.replica_manager import Partitions
+from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+
+class InternalTopic:
+    """One internal topic on this broker."""
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Partitions,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        blocking: Blocking,
+    ) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        self._loop = loop
+        self._now_ms = now_ms
+        self._blocking = blocking
+
+    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+        found = self._get(partition)
+        found.check_epoch(leader_epoch, leader_only=True)
+        info = found.append_as_leader(
+            batch,
+            acks=ALL_REPLICAS,
+            now=self._loop.time(),
+            now_ms=self._now_ms(),
+            origin=Origin.COORDINATOR,
+        )
+        return info.last_offset + 1
+
+    def max_batch_bytes(self, partition: int) -> int:
+        config = self._get(partition).log.config
+        return min(config.max_message_bytes, config.segment_bytes)
+
+    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
+        found = self._get(partition)
+        if found.leader is None:
+            return
+        if found.high_watermark >= offset:
+            callback()
+            return
+
+        def told(outcome: ErrorCode) -> None:
+            if outcome is ErrorCode.NONE:
+                callback()
+
+        found.hw_waits.add(offset, told)
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        log = self._get(partition).log
+        return log.log_start_offset, log.log_end_offset
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        found = self._get(partition)
+        piece = found.read(offset, max_bytes, found.log.log_end_offset, at_least_one_batch=True)
+        if piece is None:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
+        try:
+            cached = piece.read_cached()
+            return bytes(cached if cached is not None else await self._blocking(piece.read))
+        except OSError as error:
+            self._partitions.storage_failed(found, error)
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{found.tp}: {error}") from error
+
+    def _get(self, partition: int) -> Partition:
+        return self._partitions.get(self._topic, partition)

@@ -1,0 +1,158 @@
+"""A transaction's end on the partitions that this broker leads: markers into their logs.
+
+    WriteTxnMarkers, or our own coordinator -> MarkerWriter -> partition.append_as_leader, acks=all
+                                                `-> groups: offsets committed in the transaction
+
+A marker of an older producer epoch or an older coordinator than the log knows is refused (data_plane/log/
+producers.py). For `__consumer_offsets` the group coordinator writes it, because its offsets must follow the
+order of its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.coordinator.machine import Producer
+from data_plane.log.validation import Origin
+from data_plane.purgatory.timing_wheel import WheelTimer
+from data_plane.replication.delayed_produce import await_replication
+from data_plane.replication.partition import ALL_REPLICAS, Partition
+from data_plane.replication.replica_manager import Partitions
+from metadata_quorum.foundation.batch import encode_end_txn_marker
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+
+
+class Guard:
+    """Holds from when a leader asks the coordinator about a transaction until the batch that it asked
+    for is appended, unless a marker comes between: then the transaction in question is over."""
+
+    __slots__ = ("holds",)
+
+    def __init__(self) -> None:
+        self.holds = True
+
+
+class Guards:
+    """By partition and producer id."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[TopicPartition, int], list[Guard]] = {}
+
+    def begin(self, tp: TopicPartition, producer_id: int) -> Guard:
+        guard = Guard()
+        self._open.setdefault((tp, producer_id), []).append(guard)
+        return guard
+
+    def renew(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
+        """The coordinator is asked anew: what came before does not count."""
+        guard.holds = True
+        guards = self._open.setdefault((tp, producer_id), [])
+        if guard not in guards:
+            guards.append(guard)
+
+    def end(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
+        """The batch is appended, or will not be."""
+        guards = self._open.get((tp, producer_id), [])
+        if guard in guards:
+            guards.remove(guard)
+            if not guards:
+                del self._open[tp, producer_id]
+
+    def marker_written(self, tp: TopicPartition, producer_id: int) -> None:
+        for guard in self._open.pop((tp, producer_id), ()):
+            guard.holds = False
+
+
+class MarkerWriter:
+    """See the module."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        groups: GroupService,
+        guards: Guards,
+        timer: WheelTimer,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        timeout_s: float,
+    ) -> None:
+        """`timeout_s`: patience with the replication of a marker."""
+        self._partitions = partitions
+        self._groups = groups
+        self._guards = guards
+        self._timer = timer
+        self._loop = loop
+        self._now_ms = now_ms
+        self._timeout_s = timeout_s
+
+    async def write(
+        self,
+        producer: Producer,
+        coordinator_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        commit: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What became of it on each partition, once it is replicated where it was written."""
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        appended: list[tuple[Partition, int]] = []
+        of_groups: list[TopicPartition] = []
+        for tp in partitions:
+            if tp.topic == OFFSETS_TOPIC:
+                of_groups.append(tp)
+                continue
+            try:
+                appended.append(self._append(tp, producer, coordinator_epoch, commit))
+            except BrokerError as error:
+                outcomes[tp] = error.code
+        ends = [self._end_in_group(tp, producer, coordinator_epoch, commit) for tp in of_groups]
+        codes, *group_codes = await asyncio.gather(self._replicated(appended), *ends)
+        outcomes.update((partition.tp, code) for (partition, _), code in zip(appended, codes, strict=True))
+        outcomes.update(zip(of_groups, (code for [code] in group_codes), strict=True))
+        return outcomes
+
+    def _append(
+        self, tp: TopicPartition, producer: Producer, coordinator_epoch: int, commit: bool
+    ) -> tuple[Partition, int]:
+        """The partition, and the offset behind the marker."""
+        partition = self._partitions.get(*tp)
+        now_ms = self._now_ms()
+        marker = encode_end_txn_marker(
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            timestamp=now_ms,
+        )
+        info = partition.append_as_leader(
+            bytearray(marker),
+            acks=ALL_REPLICAS,
+            now=self._loop.time(),
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+        )
+        self._guards.marker_written(tp, producer.producer_id)
+        return partition, info.last_offset + 1
+
+    async def _replicated(self, appended: list[tuple[Partition, int]]) -> list[ErrorCode]:
+        outcomes: asyncio.Future[list[ErrorCode]] = self._loop.create_future()
+
+        def on_done(codes: list[ErrorCode]) -> None:
+            if not outcomes.done():
+                outcomes.set_result(codes)
+
+        await_replication(appended, timer=self._timer, timeout=self._timeout_s, on_done=on_done)
+        return await outcomes
+
+    async def _end_in_group(
+        self, tp: TopicPartition, producer: Producer, coordinator_epoch: int, commit: bool
+    ) -> list[ErrorCode]:
+        self._guards.marker_written(tp, producer.producer_id)
+        try:
+            await self._groups.end_transaction(tp.partition, producer, coordinator_epoch, commit=commit)
+        except BrokerError as error:
+            return [error.code]
+        return [ErrorCode.NONE]

@@ -1,0 +1,81 @@
+"""A log's own view of the disk: its directory, whatever that is called by now.
+
+A deleted topic's directory is renamed on the loop, and a new topic of that name gets one under the old name
+at once, while a flush, a cleaning or an identification of the old log is still under way in the executor.
+Their paths would lead into the new topic's directory. Here a path means the directory that the log was opened
+in: after `move` it leads to where that lies now, and once that is removed to FileNotFoundError.
+
+No fsync is waited for under the lock, so the loop waits for one open, rename or removal of a file at most.
+
+Way of the data: log, segments, effects, cleaner -> here -> disk.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Buffer, Disk, File, write_in_steps
+
+
+class Place:
+    """A `Disk` for the files of one log."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._lock = RLock()
+        self._directory = directory
+        self._names = {directory}
+
+    def move(self, directory: str) -> None:
+        """Rename the directory; paths that begin with any of its names lead there."""
+        with self._lock:
+            self._disk.rename(self._directory, directory)
+            self._directory = directory
+            self._names.add(directory)
+
+    def _now(self, path: str) -> str:
+        if path in self._names:
+            return self._directory
+        directory, _, name = path.rpartition("/")
+        return f"{self._directory}/{name}" if directory in self._names else path
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        with self._lock:
+            return self._disk.open(self._now(path), create=create)
+
+    def exists(self, path: str) -> bool:
+        with self._lock:
+            return self._disk.exists(self._now(path))
+
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
+        with self._lock:
+            return self._disk.list(self._now(path), may_block)
+
+    def make_dirs(self, path: str) -> None:
+        with self._lock:
+            self._disk.make_dirs(self._now(path))
+
+    def remove(self, path: str) -> None:
+        with self._lock:
+            self._disk.remove(self._now(path))
+
+    def remove_tree(self, path: str, may_block: MayBlock) -> None:
+        self._disk.remove_tree(self._now(path), may_block)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._lock:
+            self._disk.rename(self._now(source), self._now(target))
+
+    def sync_dir(self, path: str, may_block: MayBlock) -> None:
+        # Not under the lock. Where the directory is renamed meanwhile another one may be synced, which harms
+        # nobody: a log that was set aside needs nothing durable, and one that moves is not being flushed.
+        self._disk.sync_dir(self._now(path), may_block)
+
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
+        with self._lock:
+            return self._disk.read_bytes(self._now(path), may_block)
+
+    def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
+        """As the disk's, in steps that each find the directory where it lies then."""
+        write_in_steps(self, path, data, may_block)

@@ -1,0 +1,183 @@
+"""What lay in the log directories when the broker started: kept until metadata claims it or gives it up.
+
+A log may also be there and not be served: damaged in its middle, or perhaps in a directory that cannot be
+read. Then the partition is offline here, which is said to whoever asks; an empty log made in its place could
+come to lead, and what had been acknowledged would be lost.
+
+Used by replication/replica_manager.py: at the start, and as metadata names partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.log import Log
+from data_plane.log_manager.log_dirs import LogDir
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import is_of_disk
+from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_NO_TOPIC_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """One log, open."""
+
+    log: Log
+    topic_id: UUID
+    directory: LogDir
+
+    def belongs_to(self, topic_id: UUID) -> bool:
+        """Whether it is not of an older topic of the same name."""
+        return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
+
+
+class NotMade(NamedTuple):
+    """A partition for which there could be no log."""
+
+    topic_id: UUID
+    reason: str
+    again: bool
+    """The process had no file left for it, which passes."""
+
+
+class FoundLogs:
+    """See the module."""
+
+    def __init__(self, rng: Random, fail: Callable[[LogDir, OSError], None]) -> None:
+        self._rng = rng
+        self._fail = fail
+        self._logs: dict[TopicPartition, FoundLog] = {}
+        self._offline: dict[TopicPartition, str] = {}  # and why
+        self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
+        self._not_made: dict[TopicPartition, NotMade] = {}
+        self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
+        self._unread_dir: str | None = None  # one that failed before it was known what lies in it
+
+    def load(
+        self,
+        dirs: Iterable[LogDir],
+        defaults: LogConfig,
+        configs: Mapping[str, LogConfig],
+        now_ms: int,
+        may_block: MayBlock,
+    ) -> None:
+        """Open all of them (blocks)."""
+        for directory in dirs:
+            try:
+                logs, corrupt = directory.load(defaults, configs, now_ms, may_block)
+            except OSError as e:
+                self._unread_dir = directory.path
+                self._fail(directory, e)
+                continue
+            self._offline.update(corrupt)
+            self._unreadable.update(corrupt)
+            for tp, (log, topic_id) in logs.items():
+                self._enter(tp, FoundLog(log, topic_id, directory), may_block)
+
+    def _enter(self, tp: TopicPartition, found: FoundLog, may_block: MayBlock) -> None:
+        """A log that lies in two directories was on its way from one to the other when the node died, and
+        they are equal."""
+        known = self._logs.get(tp)
+        spare = found
+        if known is None or known.log.log_end_offset < found.log.log_end_offset:
+            self._logs[tp] = found
+            if known is None:
+                return
+            spare = known
+        directory = spare.directory
+        logger.warning("%s lies in two directories; the copy in %s goes", tp, directory.path)
+        try:
+            spare.log.close()
+            path = directory.set_aside(tp, spare.log, UUID(int=self._rng.getrandbits(128)), "delete")
+            directory.disk.remove_tree(path, may_block)
+        except OSError as e:
+            if is_of_disk(e):
+                self._fail(directory, e)
+            else:
+                logger.warning("the copy in %s is left: %s", directory.path, e)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every log that was found can be served."""
+        return not self._offline and not self._not_made
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._logs
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        """Those that nothing has claimed yet."""
+        return iter(list(self._logs))
+
+    def put(self, tp: TopicPartition, found: FoundLog) -> None:
+        """A log that was made for a partition that is about to be claimed."""
+        self._logs[tp] = found
+
+    def take(self, tp: TopicPartition) -> FoundLog | None:
+        """It is claimed, or given up."""
+        return self._logs.pop(tp, None)
+
+    def in_dir(self, directory: LogDir) -> dict[TopicPartition, Log]:
+        return {tp: found.log for tp, found in self._logs.items() if found.directory is directory}
+
+    # --- what is not served -------------------------------------------------------------------
+
+    def suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
+        """A partition that is not new may lie in a directory that could not be read."""
+        is_new = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        if self._unread_dir is not None and not is_new and tp not in self._logs:
+            reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
+            logger.error("%s", reason)
+            self._offline[tp] = reason
+
+    def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str, *, again: bool) -> None:
+        """It could not be made; `again`: it is to be tried again."""
+        self._not_made[tp] = NotMade(topic_id, reason, again)
+        self._offline_ids[topic_id, tp.partition] = tp
+
+    @property
+    def to_make_again(self) -> bool:
+        """Whether there are such."""
+        return any(each.again for each in self._not_made.values())
+
+    def make_again(self) -> list[tuple[UUID, int]]:
+        """They are no longer called offline; whoever asks makes them."""
+        found = [(tp, each.topic_id) for tp, each in self._not_made.items() if each.again]
+        for tp, topic_id in found:
+            del self._not_made[tp]
+            self._offline_ids.pop((topic_id, tp.partition), None)
+        return [(topic_id, tp.partition) for tp, topic_id in found]
+
+    def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the topic's partition is here, and not to be served. What lies on disk lies in the way of
+        any topic of its name; what could not be made is of one topic."""
+        if tp in self._offline:
+            self._offline_ids[topic_id, tp.partition] = tp
+            return True
+        not_made = self._not_made.get(tp)
+        return not_made is not None and not_made.topic_id == topic_id
+
+    def forget(self, topic_id: UUID) -> None:
+        """The topic is deleted: another of its name begins anew, but for what lies in its way on disk."""
+        for key in [key for key in self._offline_ids if key[0] == topic_id]:
+            tp = self._offline_ids.pop(key)
+            if tp not in self._unreadable:
+                self._offline.pop(tp, None)
+            if tp in self._not_made and self._not_made[tp].topic_id == topic_id:
+                del self._not_made[tp]
+
+    def why_offline(self, tp: TopicPartition) -> str | None:
+        not_made = self._not_made.get(tp)
+        return not_made.reason if not_made is not None else self._offline.get(tp)
+
+    def offline_by_id(self, topic_id: UUID, partition: int) -> TopicPartition | None:
+        return self._offline_ids.get((topic_id, partition))

@@ -1,0 +1,55 @@
+"""How each topic's logs are configured: its own values over the broker's dynamic ones over server.properties.
+
+Way of the data: committed ConfigRecords -> replication/replica_manager.py -> here -> LogConfig of a log.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from data_plane.log.config import LogConfig
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+_TOPIC: Final = int(ResourceType.TOPIC)
+_BROKER: Final = int(ResourceType.BROKER)
+
+
+class LogConfigs:
+    """Of one broker. A value that is not understood is said and passed over, alone: the controller checks
+    values, but a newer one may know more."""
+
+    def __init__(self, broker_id: int, static: LogConfig) -> None:
+        """`static`: what server.properties says."""
+        self._broker_id = broker_id
+        self._static = static
+        self.defaults = static
+
+    def take_defaults(self, image: MetadataImage) -> None:
+        values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self._broker_id))}
+        given = {key.name: key.synonyms[0] for key in TOPIC_CONFIGS.values() if key.synonyms}
+        known = {name: values[broker_key] for name, broker_key in given.items() if broker_key in values}
+        self.defaults = LogConfig.understood(
+            known,
+            self._static,
+            lambda problem: logger.warning("Broker-wide log configuration: passed over: %s", problem),
+        )
+
+    def of(self, image: MetadataImage, topic: str) -> LogConfig:
+        return LogConfig.understood(
+            image.config(_TOPIC, topic),
+            self.defaults,
+            lambda problem: logger.warning("Configuration of %s: passed over: %s", topic, problem),
+        )
+
+    def changed_by(self, delta: MetadataDelta, image: MetadataImage) -> set[str] | None:
+        """Topics whose logs are configured anew; None: all of them, for the defaults have changed."""
+        resources = delta.changed_configs
+        if (_BROKER, "") in resources or (_BROKER, str(self._broker_id)) in resources:
+            self.take_defaults(image)
+            return None
+        return {name for kind, name in resources if kind == _TOPIC}

@@ -1,0 +1,273 @@
+"""The log directories of a broker, and what lies in them when it starts.
+
+A directory holds one subdirectory per replica (`topic-partition`), the four offset checkpoints and
+`meta.properties`. Names of directories that are on their way out:
+  topic-0.<uuid>-delete   the partition was deleted; removed after file.delete.delay.ms, or at a start
+  topic-0.<uuid>-future   a copy of a replica in another directory, on its way in (replica_moves.py)
+  topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
+
+A file system takes names of up to 255 bytes. Where what comes behind a long topic name would not fit, the
+topic is cut short: nothing needs it any more. (A `-future` that would not fit is refused beforehand.)
+
+One that fails (any OSError) goes offline as a whole until the node is started anew.
+Used by replication/replica_manager.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from data_plane.log import checkpoints
+from data_plane.log.config import LogConfig
+from data_plane.log.files import PARTITION_METADATA
+from data_plane.log.log import Log
+from data_plane.log.recovery import LogCorruptError
+from metadata_quorum.foundation.batch import CorruptBatchError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk, is_of_disk, make_dirs_durably
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.supervision import ends_node
+
+logger = logging.getLogger(__name__)
+
+_PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
+_FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
+_MAX_NAME_BYTES: Final = 255
+_LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
+
+
+class LogDir:
+    """One of `log.dirs`."""
+
+    def __init__(self, disk: Disk, path: str, directory_id: UUID = ZERO_UUID, boot_id: str = "") -> None:
+        """`boot_id` names the machine's present boot; empty where that is not known."""
+        self.disk = disk
+        self.path = path
+        self.directory_id = directory_id
+        self._boot_id = boot_id
+        self.online = True
+        self.clean = False  # the last shutdown was a clean one
+        self._went_down = False  # the machine, since a process last ran here, which did not stop cleanly
+        self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.cleaned_to: dict[TopicPartition, int] = {}
+        self.unfinished: dict[TopicPartition, str] = {}
+        """Copies that the last run had begun, and their paths: they begin anew."""
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._unopened: frozenset[TopicPartition] = frozenset()  # they lie here: what is known of them stays
+        self._written: dict[str, bytes] = {}
+
+    def partition_path(self, tp: TopicPartition) -> str:
+        return f"{self.path}/{tp.topic}-{tp.partition}"
+
+    # --- start --------------------------------------------------------------------------------
+
+    def load(
+        self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
+    ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
+        """Open every log here; recovers them where the last shutdown was unclean. Those that cannot be
+        opened (corrupt in their middle, say, or of nobody knows whom) are named with the reason; they are
+        nobody else's affair. Raises OSError of the disk.
+
+        Nothing of the last run is lost after a clean shutdown; nor where only the process died, however it
+        did: what it had written is in the page cache until the machine goes down. The boot id tells
+        one from the other. The logs are checked all the same: the last write may have been cut short."""
+        disk = self.disk
+        make_dirs_durably(disk, self.path, may_block)
+        epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
+        self.clean = epoch is not None
+        self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id, may_block)
+        self.whole_epoch = (
+            checkpoints.read_running(disk, self.path, self._boot_id, may_block) if epoch is None else epoch
+        )
+        self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
+        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
+        self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS, may_block)
+        self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
+        # What is said of a log that has not been identified may be said of an older one of its name. That it
+        # has lost nothing can be told of neither.
+        told = {tp: self._told(tp) for tp in self._known()}
+        logs: dict[TopicPartition, tuple[Log, UUID]] = {}
+        corrupt: dict[TopicPartition, str] = {}
+        for name in disk.list(self.path, may_block):
+            leaving = _LEAVING.match(name)
+            if leaving:
+                if leaving[1] == "delete":
+                    disk.remove_tree(f"{self.path}/{name}", may_block)
+                continue
+            future = _FUTURE.match(name)
+            if future:
+                self.unfinished[TopicPartition(future[1], int(future[2]))] = f"{self.path}/{name}"
+                continue
+            tp = self._partition_of(name)
+            if tp is None:
+                continue
+            config = topic_configs.get(tp.topic, defaults)
+            metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
+            try:
+                if not checkpoints.is_known_to_checkpoints(disk, metadata, may_block):
+                    self.forget(tp)
+                topic_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
+                logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
+            except Exception as e:
+                if (isinstance(e, OSError) and is_of_disk(e)) or ends_node(e):
+                    raise
+                known = isinstance(e, LogCorruptError | checkpoints.CheckpointError | CorruptBatchError)
+                logger.error("%s stays offline: %s", tp, e, exc_info=not known)
+                corrupt[tp] = str(e)
+        for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
+            self.forget(tp)
+        self._unopened = frozenset(corrupt)
+        if any(_lacks(tp, log, told.get(tp, 0)) for tp, (log, _) in logs.items()):
+            self.whole_epoch = -1
+        if self.clean:
+            checkpoints.remove_clean_shutdown(disk, self.path, may_block)
+        else:  # recovery has fallen back behind some, and written anew what they vouched for
+            points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
+            self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
+        self.clean = self._went_down = False  # logs that are opened from now on are new
+        return logs, corrupt
+
+    def _told(self, tp: TopicPartition) -> int:
+        """Up to where it had records that were durable, or committed, by the checkpoints."""
+        return max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
+
+    def open_log(
+        self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock
+    ) -> Log:
+        """Open a replica's log, made where there is none. Raises OSError, LogCorruptError, and BrokerError
+        for a partition whose name no directory can have, or whose directory is another topic's."""
+        name = f"{tp.topic}-{tp.partition}"
+        if len(name) > _MAX_NAME_BYTES:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
+        if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        log = Log.open(
+            self.disk,
+            self.partition_path(tp),
+            config,
+            recovery_point=self._recovery_points.get(tp, 0),
+            log_start_offset=self._log_starts.get(tp, 0),
+            clean=self.clean,
+            went_down=self._went_down,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            may_block=may_block,
+        )
+        log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
+        return log
+
+    def open_future(
+        self,
+        tp: TopicPartition,
+        tag: UUID,
+        topic_id: UUID,
+        config: LogConfig,
+        now_ms: int,
+        may_block: MayBlock,
+    ) -> Log:
+        """An empty log for a copy of a replica that lies in another directory. Raises OSError."""
+        if not self.disk.exists(self.path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        unfinished = self.unfinished.pop(tp, None)
+        path = self.future_path(tp, tag)
+        if self.disk.exists(path):
+            self.disk.remove_tree(path, may_block)
+        log = Log.open(
+            self.disk, path, config,
+            recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
+            may_block=may_block,
+        )  # fmt: skip
+        if unfinished not in (None, path):  # only now: until then it says that the replica is to come here
+            self.disk.remove_tree(unfinished, may_block)
+        return log
+
+    def future_path(self, tp: TopicPartition, tag: UUID) -> str:
+        return f"{self.partition_path(tp)}.{tag.hex}-future"
+
+    def _partition_of(self, name: str) -> TopicPartition | None:
+        match = _PARTITION_DIR.match(name)
+        # The metadata quorum may keep its own log beside the partitions'.
+        if match is None or match[1] == "__cluster_metadata":
+            return None
+        return TopicPartition(match[1], int(match[2]))
+
+    def _offsets(self, name: str, may_block: MayBlock) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}", may_block)
+        except checkpoints.CheckpointError as e:
+            # What it says can be found again, from the logs or from the leaders.
+            logger.warning("%s; going on without it", e)
+            return {}
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        may_block: MayBlock,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        recovery_points: Mapping[TopicPartition, int] | None = None,
+        log_starts: Mapping[TopicPartition, int] | None = None,
+        cleaned_to: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Write those that changed since they were written last (blocks). Raises OSError."""
+        for name, known, offsets in (
+            (checkpoints.REPLICATION_OFFSETS, self.high_watermarks, high_watermarks),
+            (checkpoints.RECOVERY_POINTS, self._recovery_points, recovery_points),
+            (checkpoints.LOG_START_OFFSETS, self._log_starts, log_starts),
+            (checkpoints.CLEANED_TO, self.cleaned_to, cleaned_to),
+        ):
+            if offsets is None:
+                continue
+            kept = {tp: known[tp] for tp in self._unopened if tp in known}
+            data = checkpoints.encode_offsets({**kept, **offsets})
+            if self._written.get(name) != data:
+                self.disk.write_atomic(f"{self.path}/{name}", data, may_block)
+                self._written[name] = data
+
+    def mark_clean(self, broker_epoch: int, may_block: MayBlock) -> None:
+        """The next start need not recover (blocks)."""
+        checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch, may_block)
+
+    def mark_running(self, broker_epoch: int) -> None:
+        """From now on the broker runs in that epoch."""
+        if self._boot_id:
+            checkpoints.write_running(self.disk, self.path, broker_epoch, self._boot_id)
+
+    def mark_lost(self) -> None:
+        """A write or a flush failed: what the next start finds in the page cache may not be all."""
+        self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
+
+    def _known(self) -> set[TopicPartition]:
+        return {*self.high_watermarks, *self._recovery_points, *self._log_starts, *self.cleaned_to}
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Its offsets in the checkpoints belong to a log that is gone."""
+        self.high_watermarks.pop(tp, None)
+        self._recovery_points.pop(tp, None)
+        self._log_starts.pop(tp, None)
+        self.cleaned_to.pop(tp, None)
+
+    def set_aside(self, tp: TopicPartition, log: Log, tag: UUID, suffix: str) -> str:
+        """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
+        directory."""
+        behind = f"-{tp.partition}.{tag.hex}-{suffix}"
+        path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
+        log.set_aside(path)
+        self.forget(tp)
+        return path
+
+
+def _lacks(tp: TopicPartition, log: Log, told: int) -> bool:
+    """Whether it has come back without records that it is told to have had."""
+    if told > log.log_end_offset:
+        logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, told)
+    return told > log.log_end_offset

@@ -1,0 +1,56 @@
+"""acks=all: answering a produce when every in-sync replica has it.
+
+The records are in the leader's log already; what is awaited is the high watermark of each partition
+reaching the offset after its last record. The wait ends early where the partition cannot get there:
+leadership lost, ISR below min.insync.replicas, disk gone. After the request's timeout the partitions
+that are still open answer REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
+
+Way of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
+watermark) -> reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from data_plane.purgatory.purgatory import JointWait
+from data_plane.purgatory.timing_wheel import WheelTimer
+from data_plane.replication.partition import Partition
+from metadata_quorum.foundation.errors import ErrorCode
+
+
+def await_replication(
+    appended: Sequence[tuple[Partition, int]],
+    *,
+    timer: WheelTimer,
+    timeout: float,
+    on_done: Callable[[list[ErrorCode]], None],
+) -> None:
+    """Call `on_done` with an outcome per (partition, offset after the last record), in that order.
+
+    It is called at once where nothing is left to wait for.
+    """
+    wait = JointWait(on_done)
+    for partition, needed_offset in appended:
+        if partition.high_watermark >= needed_offset or partition.leader is None:
+            wait.settle(partition.replication_outcome())
+        else:
+            wait.add(partition.hw_waits, needed_offset)
+    wait.start(timer, timeout)
+
+
+def await_deletion(
+    deleted: Sequence[tuple[Partition, int]],
+    *,
+    timer: WheelTimer,
+    timeout: float,
+    on_done: Callable[[list[ErrorCode]], None],
+) -> None:
+    """The same for DeleteRecords: until every live replica's log begins at the offset or later."""
+    wait = JointWait(on_done)
+    for partition, offset in deleted:
+        if partition.low_watermark() >= offset:
+            wait.settle(ErrorCode.NONE)
+        else:
+            wait.add(partition.low_waits, offset)
+    wait.start(timer, timeout)

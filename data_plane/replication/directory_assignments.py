@@ -1,0 +1,87 @@
+"""Where this broker's replicas lie, told to the controller wherever committed metadata says otherwise.
+
+A replica is new and its broker chose the directory, or its disk was replaced and has another id now, or
+the directory failed before the controller knew what lies in it. Until the controller knows, it can judge
+neither whom a failed directory takes along nor who may come back (KIP-858).
+
+One request at a time, with as many replicas in it as there is news of; told again until it is answered.
+Way of the data: replica_manager.py -> here -> `DirectoryChannel` -> AssignReplicasToDirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.supervision import supervised, tell
+
+MAX_IN_REQUEST: Final = 2000
+FIRST_RETRY_SECONDS: Final = 0.05
+LAST_RETRY_SECONDS: Final = 2.0
+
+
+class ReplicaPlace(NamedTuple):
+    """A replica of this broker, and the id of the directory that it lies in."""
+
+    topic_id: UUID
+    partition: int
+    directory: UUID
+
+
+class DirectoryChannel(Protocol):
+    """The way to the active controller."""
+
+    async def assign_replicas(self, places: Sequence[ReplicaPlace]) -> None:
+        """Return once all of them have been judged: refused are those that are no longer there. Raises
+        BrokerError, OSError or TimeoutError where the controller cannot be reached or is not active."""
+
+
+class DirectoryReports:
+    """The queue in front of the channel."""
+
+    def __init__(self, channel: DirectoryChannel, loop: asyncio.AbstractEventLoop) -> None:
+        self._channel = channel
+        self._loop = loop
+        self._queue: dict[tuple[UUID, int], ReplicaPlace] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def tell(self, place: ReplicaPlace) -> None:
+        """The newest word on a replica counts."""
+        self._queue[place.topic_id, place.partition] = place
+        if self._task is None and not self._closed:
+            # The task starts in the loop's next round and finds what this round has to tell.
+            self._task = supervised(self._loop, self._drain(), "directory-reports")
+
+    def take_back(self, topic_id: UUID, partition: int) -> None:
+        """The replica is gone, or the metadata is right about it."""
+        self._queue.pop((topic_id, partition), None)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        retry_after = FIRST_RETRY_SECONDS
+        try:
+            while self._queue:
+                batch = list(self._queue.values())[:MAX_IN_REQUEST]
+                try:
+                    await self._channel.assign_replicas(batch)
+                except Exception as error:  # noqa: BLE001
+                    if not isinstance(error, BrokerError | OSError):
+                        tell(self._loop, "telling where replicas lie", error)
+                    await asyncio.sleep(retry_after)
+                    retry_after = min(retry_after * 2, LAST_RETRY_SECONDS)
+                    continue
+                retry_after = FIRST_RETRY_SECONDS
+                for place in batch:
+                    if self._queue.get(place[:2]) == place:
+                        del self._queue[place[:2]]
+        finally:
+            self._task = None

@@ -1,0 +1,99 @@
+"""How ISR changes of all partitions get to the controller: one request at a time, as many partitions
+in it as have asked meanwhile.
+
+A partition has one change in flight at most (leader_state.py), so a queued item is never superseded, only
+abandoned: when the partition no longer waits for it, it is not asked again.
+Way of the data: partition -> here -> `IsrChannel` (kraft's controller client) -> AlterPartition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
+from data_plane.replication.partition import Partition
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import supervised, tell
+
+FIRST_RETRY_SECONDS: Final = 0.02
+LAST_RETRY_SECONDS: Final = 0.5
+RECONSIDER_SECONDS: Final = 0.3  # after a definite refusal: an idle follower does not remind us
+
+_NO_ANSWER: Final = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class IsrChannel(Protocol):
+    """The way to the active controller."""
+
+    async def alter_partitions(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
+        """The answers, in the order of `items`. Raises BrokerError, OSError or TimeoutError where the
+        controller cannot be reached, is not active, or refuses the request as a whole."""
+
+
+class IsrRequests:
+    """The queue in front of the channel."""
+
+    def __init__(self, channel: IsrChannel, loop: asyncio.AbstractEventLoop) -> None:
+        self._channel = channel
+        self._loop = loop
+        self._queue: dict[Partition, AlterPartitionItem] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._retry_after = FIRST_RETRY_SECONDS
+        self._closed = False
+
+    def ask(self, partition: Partition, item: AlterPartitionItem) -> None:
+        self._queue[partition] = item
+        if self._task is None and not self._closed:
+            # The task starts in the loop's next round and finds what this round has asked for.
+            self._task = supervised(self._loop, self._drain(), "isr-requests")
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        try:
+            while self._queue:
+                batch = {p: item for p, item in self._queue.items() if p.awaits(item)}
+                self._queue = {}
+                if batch and await self._send(batch):
+                    await asyncio.sleep(self._retry_after)
+                    self._retry_after = min(self._retry_after * 2, LAST_RETRY_SECONDS)
+                else:
+                    self._retry_after = FIRST_RETRY_SECONDS
+        finally:
+            self._task = None
+
+    def _reconsider(self, partition: Partition) -> None:
+        if not self._closed and not partition.removed:
+            partition.reconsider_isr(self._loop.time())
+
+    async def _send(self, batch: dict[Partition, AlterPartitionItem]) -> bool:
+        """True where some of it must be asked again (and is back in the queue)."""
+        items = list(batch.values())
+        try:
+            answers = await self._channel.alter_partitions(items)
+        except (BrokerError, OSError, TimeoutError):
+            answers = [_NO_ANSWER] * len(items)
+        except Exception as error:  # noqa: BLE001
+            tell(self._loop, "asking for ISRs", error)
+            answers = [_NO_ANSWER] * len(items)
+        again = False
+        now = self._loop.time()
+        for (partition, item), answer in zip(batch.items(), answers, strict=True):
+            try:
+                outcome = partition.isr_answered(item, answer, now)
+            except Exception as error:  # noqa: BLE001
+                tell(self._loop, f"an answer about the ISR of {partition.tp}", error)
+                continue
+            if outcome is IsrOutcome.ASK_AGAIN:
+                # A commit above may already have queued a newer change of the same partition.
+                self._queue.setdefault(partition, item)
+                again = True
+            elif outcome is IsrOutcome.ROLLED_BACK:
+                self._loop.call_later(RECONSIDER_SECONDS, self._reconsider, partition)
+        return again

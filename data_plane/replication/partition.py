@@ -1,0 +1,628 @@
+"""One replica of a partition: its log, and its part in replication.
+
+A partition leads (`leader` holds the rules of leader_state.py), follows, or waits to be told. All that
+happens to it is one synchronous call: an append, a follower's fetch, a change of role. What must
+follow from it happens in the same call: the high watermark rises, waiting produces are completed,
+fetch sessions are told, the controller is asked for another ISR through the host.
+
+Ways through here:
+  Produce          api/produce -> append_as_leader -> log; watchers wake the followers' fetches
+  follower's Fetch fetch/reader -> follower_fetched -> high watermark -> waits, watchers
+  own Fetch        fetch/fetcher -> append_as_follower, truncate_to
+  metadata         replica_manager.py -> become_leader, become_follower
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
+from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.log import AppendInfo, Log
+from data_plane.log.segment import LogSlice
+from data_plane.log.timestamps import TimeSearch, TimestampedOffset
+from data_plane.log.validation import Checked, Origin
+from data_plane.purgatory.purgatory import OffsetWaits, Watchers
+from data_plane.replication.leader_state import (
+    AlterPartitionItem,
+    AlterPartitionResult,
+    FetchClock,
+    IsrChange,
+    IsrOutcome,
+    LeaderState,
+)
+from data_plane.replication.partition_host import MovingCopy, PartitionHost
+from metadata_quorum.foundation.batch import CorruptBatchError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
+
+ALL_REPLICAS: Final = -1  # acks=all
+UNDEFINED_OFFSET: Final = -1
+NEVER_FLUSH: Final = LogConfig().flush_messages
+
+# Timestamps with a meaning of their own in ListOffsets.
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+
+_CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """An answer of ListOffsets; all -1 where no record fits."""
+
+    offset: int = UNDEFINED_OFFSET
+    timestamp: int = -1
+    leader_epoch: int = NO_EPOCH
+
+
+class OffsetSearch:
+    """One search by time: `run` outside the loop, then `answer` on it."""
+
+    __slots__ = ("_committed_only", "_found", "_partition", "_replica", "_search")
+
+    def __init__(
+        self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
+    ) -> None:
+        self._partition = partition
+        self._search = search
+        self._replica = replica
+        self._committed_only = committed_only
+        self._found: TimestampedOffset | Exception | None = None
+
+    def run(self, may_block: MayBlock) -> None:
+        try:
+            self._found = self._search.run(may_block)
+        except Exception as error:  # noqa: BLE001 - judged by `answer`
+            self._found = error
+
+    def answer(self) -> TimestampOffset:
+        """Raises BrokerError."""
+        return self._partition.offset_found(
+            self._found, replica=self._replica, committed_only=self._committed_only
+        )
+
+
+class Partition:
+    """One replica of a partition on this broker."""
+
+    __slots__ = (
+        "_flush_waits",
+        "_host",
+        "high_watermark",
+        "hw_waits",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "low_waits",
+        "move",
+        "offline",
+        "partition_epoch",
+        "removed",
+        "topic_id",
+        "tp",
+        "watchers",
+    )
+
+    def __init__(
+        self, tp: TopicPartition, topic_id: UUID, log: Log, host: PartitionHost, high_watermark: int = 0
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self._host = host
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.leader: LeaderState | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        fault = host.fault
+        self.hw_waits = OffsetWaits(fault)  # for the high watermark: acks=all, coordinators
+        self.low_waits = OffsetWaits(fault)  # for the least log start of all replicas: DeleteRecords
+        self.watchers = Watchers()  # fetch sessions
+        self.move: MovingCopy | None = None  # to another log directory
+        self.offline = False
+        self.removed = False
+        self._flush_waits = OffsetWaits(fault)  # for the recovery point: flush.messages=1
+
+    def __repr__(self) -> str:
+        role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
+        return f"<Partition {self.tp} {role} epoch {self.leader_epoch} hw {self.high_watermark}>"
+
+    # --- role ---------------------------------------------------------------------------------
+
+    def become_leader(self, registration: PartitionRegistration, now: float) -> bool:
+        """Lead in the registration's epoch, or take newer state of it. True where the epoch is new."""
+        self._check_usable()
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        leader = self.leader
+        if leader is not None and registration.leader_epoch == self.leader_epoch:
+            if leader.take_metadata(registration, now):
+                self.partition_epoch = registration.partition_epoch
+                self._isr_committed(leader, now)
+            return False
+        epoch_start = self.log.log_end_offset
+        # Opened even before the first append: followers must be able to learn where it begins.
+        self.log.assign_epoch(registration.leader_epoch)
+        self.leader = LeaderState(
+            self._host.broker_id,
+            registration,
+            epoch_start_offset=epoch_start,
+            eligible=self._host.eligible,
+            online=self._host.has_online_dir,
+            min_insync=self.log.config.min_insync_replicas,
+            lag_time_max=self._host.lag_time_max,
+            now=now,
+        )
+        self._took_role(registration)
+        self._isr_committed(self.leader, now)
+        if self.flushes_each_append and self.log.unflushed_records:
+            self._host.flush(self)  # what an earlier process has written counts once it is synced anew
+        return True
+
+    def become_follower(self, registration: PartitionRegistration) -> bool:
+        """Follow the registration's leader (which may be nobody). True where leader or epoch is new."""
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        news = self.leader is not None or (registration.leader_epoch, registration.leader) != (
+            self.leader_epoch,
+            self.leader_id,
+        )
+        self.leader = None
+        if news:
+            self._took_role(registration)
+            for waits in (self.hw_waits, self.low_waits, self._flush_waits):
+                waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.partition_epoch = registration.partition_epoch
+        return news
+
+    def stop(self, error: ErrorCode) -> None:
+        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer."""
+        self.leader = None
+        self.leader_id = NO_LEADER
+        self.hw_waits.fail_all(error)
+        self.low_waits.fail_all(error)
+        self._flush_waits.fail_all(error)
+        self.watchers.role_changed()
+
+    def _took_role(self, registration: PartitionRegistration) -> None:
+        self.log.forgo_cut()  # another leader may have what was to be cut
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+        self.watchers.role_changed()
+
+    def configure(self, config: LogConfig) -> None:
+        """The topic's configuration changed."""
+        self.log.config = config
+        if self.leader is not None:
+            self.leader.configure(config.min_insync_replicas)
+
+    # --- leader: append -----------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: bytearray | memoryview | Checked,
+        *,
+        acks: int,
+        now: float,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendInfo:
+        """Append what a producer sent; offsets and epoch are written into `records`.
+
+        Raises BrokerError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and the log's own refusals.
+        """
+        leader = self.leader
+        if leader is None:
+            self.refuse_as_not_leader()
+        if acks == ALL_REPLICAS and leader.under_min_isr:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.tp}: ISR {list(leader.isr)} < {leader.min_isr}"
+            )
+        log = self.log
+        end_before = log.log_end_offset
+        try:
+            info = log.append_as_leader(
+                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
+            )
+        except (OSError, LogInDoubtError) as e:
+            self._storage_failed(e)
+        if log.log_end_offset != end_before:  # a duplicate appends nothing
+            leader.appended(end_before, now)
+            if info.rolled or log.config.flush_messages != NEVER_FLUSH:
+                self._flush_if_due(info)
+            if len(leader.isr) == 1:
+                self._advance_high_watermark(leader, now)
+            self.watchers.log_grew()
+        return info
+
+    @property
+    def flushes_each_append(self) -> bool:
+        """flush.messages=1: what is not fsynced counts for nothing."""
+        return self.log.config.flush_messages == 1
+
+    def flushed(self, now: float) -> None:
+        """The log is durable up to its recovery point."""
+        if self.leader is not None:
+            self._advance_high_watermark(self.leader, now)
+        self._flush_waits.reached(self.log.recovery_point)
+
+    def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call once everything present is durable."""
+        self._flush_waits.add(self.log.log_end_offset, callback)
+        self._host.flush(self)
+
+    def _flush_if_due(self, info: AppendInfo) -> None:
+        if info.rolled or self.log.unflushed_records >= self.log.config.flush_messages:
+            self._host.flush(self)
+
+    def replication_outcome(self) -> ErrorCode:
+        """For a produce whose offset the high watermark has reached: are enough replicas left?"""
+        leader = self.leader
+        if leader is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if len(leader.maximal_isr) < leader.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return NO_ERROR
+
+    # --- leader: followers --------------------------------------------------------------------
+
+    def follower_fetched(
+        self,
+        follower_id: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        clock: FetchClock,
+        now: float,
+    ) -> None:
+        """Note how far a follower has come; its offset has been checked (`check_fetch_offset`)."""
+        leader = self.leader
+        if leader is None:
+            self.refuse_as_not_leader()
+        follower = leader.followers.get(follower_id)
+        if follower is None:
+            # It knows of an assignment that we have not heard of.
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{follower_id} is no replica of {self.tp}")
+        known_epoch = follower.broker_epoch
+        if known_epoch is not None and NO_EPOCH < broker_epoch < known_epoch:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale broker epoch {broker_epoch}")
+        follower.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, now)
+        follower.broker_epoch = broker_epoch
+        follower.clock = clock
+        if not follower.in_maximal_isr:
+            self._ask_for(leader.expand(follower, self.high_watermark))
+        self._advance_high_watermark(leader, now)
+        if self.low_waits:
+            self.low_waits.reached(self.low_watermark())
+
+    def sweep_isr(self, now: float) -> None:
+        """Called every half of replica.lag.time.max.ms: drop laggards, propose who waits to join."""
+        leader = self.leader
+        if leader is not None:
+            self._ask_for(leader.shrink(self.log.log_end_offset, now))
+            self._ask_for(leader.expand_any(self.high_watermark, now))
+            # A caught-up non-member that fell behind no longer holds the high watermark back.
+            self._advance_high_watermark(leader, now)
+
+    def reconsider_isr(self, now: float) -> None:
+        """Brokers have become eligible for an ISR, or ceased to be."""
+        leader = self.leader
+        if leader is not None:
+            self._ask_for(leader.expand_any(self.high_watermark, now))
+            self._advance_high_watermark(leader, now)
+
+    def isr_answered(self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float) -> IsrOutcome:
+        """The controller's answer to `item`."""
+        leader = self.leader
+        if leader is None:
+            return IsrOutcome.IGNORED
+        outcome = leader.take_answer(item.change, answer)
+        if outcome is IsrOutcome.COMMITTED:
+            self.partition_epoch = leader.partition_epoch
+            self._isr_committed(leader, now)
+        return outcome
+
+    def awaits(self, item: AlterPartitionItem) -> bool:
+        """Whether `item` is still the change in flight."""
+        return self.leader is not None and self.leader.change is item.change
+
+    def _isr_committed(self, leader: LeaderState, now: float) -> None:
+        if leader.under_min_isr:
+            # The high watermark stands still now: these produces could only run into their timeouts.
+            self.hw_waits.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self._advance_high_watermark(leader, now)
+        self._ask_for(leader.expand_any(self.high_watermark, now))
+
+    def _ask_for(self, change: IsrChange | None) -> None:
+        leader = self.leader
+        if change is not None and leader is not None:
+            self._host.ask_for_isr(
+                self,
+                AlterPartitionItem(
+                    self.topic_id, self.tp.topic, self.tp.partition, change, leader.isr_with_epochs(change)
+                ),
+            )
+
+    def _advance_high_watermark(self, leader: LeaderState, now: float) -> None:
+        log = self.log
+        end = log.log_end_offset
+        own = log.recovery_point if log.config.flush_messages == 1 else end
+        offset = leader.high_watermark(self.high_watermark, end, now, own)
+        if offset > self.high_watermark:
+            self._raise_high_watermark(offset)
+
+    def _raise_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.hw_waits.reached(offset)
+        self.watchers.high_watermark_rose()
+
+    # --- follower -----------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, records: memoryview | None, leader_hw: int, leader_start: int, now_ms: int
+    ) -> int:
+        """Append the leader's run of batches and take its high watermark. Returns the log's end."""
+        log = self.log
+        if records:
+            try:
+                info = log.append_as_follower(records, now_ms=now_ms)
+            except (OSError, LogInDoubtError) as e:
+                self._storage_failed(e)
+            if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
+                self._flush_if_due(info)
+        end = log.log_end_offset
+        offset = leader_hw if leader_hw < end else end
+        if offset > self.high_watermark:
+            self._raise_high_watermark(offset)
+        if leader_start > log.log_start_offset:
+            self._advance_log_start(min(leader_start, self.high_watermark))
+        return end
+
+    def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
+        """Cut what the leader does not have, once no checkpoint vouches for it any longer; `done` is told
+        whether it is, once the cut is durable. Before that nothing is to be appended: of what is written
+        over something else, a loss of power may leave one page of this and one of that."""
+        log = self.log
+        try:
+            work = log.prepare_cut(offset)
+        except LogInDoubtError as e:
+            self._host.storage_failed(self, e)
+            done(False)
+            return
+        if work is None:
+            # Nothing to cut but an epoch that was opened here and never written in.
+            log.epochs.truncate_from_end(log.log_end_offset)
+            done(True)
+            return
+        epoch = self.leader_epoch
+        self._host.carry_out(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
+
+    def _cut(self, log: Log, work: CutWork, leader_epoch: int, ready: bool) -> bool:
+        """Whether it was still to be done, and is."""
+        overtaken = self.log is not log or self.leader_epoch != leader_epoch or self.leader is not None
+        if overtaken or self.offline or self.removed:
+            return False
+        if not ready:
+            log.forgo_cut()
+            return False
+        try:
+            if not log.truncate_to(work):
+                return False
+        except LogInDoubtError as e:
+            self._host.storage_failed(self, e)
+            return False
+        if self.move is not None:
+            self.move.cut(work.end)
+        self._delete_cut_files()
+        self.high_watermark = min(self.high_watermark, log.log_end_offset)
+        return True
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins beyond ours, and beyond what any checkpoint tells of."""
+        if self.move is not None:
+            self.move.cut(0)
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        except LogInDoubtError as e:
+            self._storage_failed(e)
+        self._delete_cut_files()
+        self.high_watermark = offset
+        self.watchers.role_changed()
+
+    def _delete_cut_files(self) -> None:
+        deletions = self.log.take_deletions()
+        if deletions:
+            self._host.delete_files(self, deletions)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def check_epoch(self, current_leader_epoch: int, *, leader_only: bool) -> None:
+        """Is the asker's leader the one it thinks it is? -1 asks for no check of the epoch."""
+        self._check_usable()
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.tp} is in {self.leader_epoch}")
+        if leader_only and self.leader is None:
+            self.refuse_as_not_leader()
+
+    def check_fetch_offset(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where the asker's log diverges from ours, as (epoch, end offset of that epoch here); None
+        where it does not. Raises OFFSET_OUT_OF_RANGE."""
+        log = self.log
+        if last_fetched_epoch != NO_EPOCH and (
+            last_fetched_epoch != log.epochs.latest or fetch_offset > log.log_end_offset
+        ):
+            epoch, end = log.offset_for_epoch(last_fetched_epoch)
+            if epoch == NO_EPOCH or end == UNDEFINED_OFFSET:
+                self._refuse_offset(fetch_offset)
+            if epoch < last_fetched_epoch or end < fetch_offset:
+                return epoch, end
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            self._refuse_offset(fetch_offset)
+        return None
+
+    def read_limit(self, *, for_follower: bool, committed_only: bool) -> int:
+        """How far a reader may read: a follower everything, a consumer what every in-sync replica has."""
+        if for_follower:
+            return self.log.log_end_offset
+        return self.last_stable_offset if committed_only else self.high_watermark
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one_batch: bool) -> LogSlice | None:
+        """Batches from `offset` on, ending before `end`; None where nothing fits."""
+        try:
+            piece = self.log.read(offset, max_bytes, upper_offset=end, at_least_one_batch=at_least_one_batch)
+        except OSError as e:
+            self._storage_failed(e)
+        except CorruptBatchError as e:
+            self._refuse_as_corrupt(e)
+        return piece if piece.length > 0 else None
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed ends: before the first transaction that is still open."""
+        high_watermark = self.high_watermark
+        first_open = self.log.first_unstable_offset(high_watermark)
+        return high_watermark if first_open is None else min(first_open, high_watermark)
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
+        if epoch == self.leader_epoch and self.leader is not None:
+            return epoch, self.log.log_end_offset
+        return self.log.offset_for_epoch(epoch)
+
+    def list_offset(
+        self, timestamp: int, *, replica: bool, committed_only: bool
+    ) -> TimestampOffset | OffsetSearch:
+        """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end. By time it
+        has to be searched for, outside the loop."""
+        log = self.log
+        if timestamp == LATEST_TIMESTAMP:
+            if not self._end_is_known(replica):
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return TimestampOffset(self._visible_end(replica, committed_only), -1, self.leader_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = log.log_start_offset
+            return TimestampOffset(start, -1, log.epochs.epoch_at(start))
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return TimestampOffset()
+        search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+        return OffsetSearch(self, search, replica=replica, committed_only=committed_only)
+
+    def offset_found(
+        self, found: TimestampedOffset | Exception | None, *, replica: bool, committed_only: bool
+    ) -> TimestampOffset:
+        """What a search has found, or has met, as its asker may see it now."""
+        if isinstance(found, OSError) and found.errno in _CLOSED:  # cut or deleted while it was searched
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.tp} has changed meanwhile")
+        if isinstance(found, OSError):
+            self._storage_failed(found)
+        if isinstance(found, CorruptBatchError):
+            self._refuse_as_corrupt(found)
+        if isinstance(found, BrokerError):
+            raise found
+        if isinstance(found, Exception):
+            self._host.fault(f"the search by time in {self.tp}", found)
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.tp}: {found}") from found
+        if found is not None and found.offset < self._visible_end(replica, committed_only):
+            return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
+        if not self._end_is_known(replica):
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return TimestampOffset()
+
+    def _visible_end(self, replica: bool, committed_only: bool) -> int:
+        if replica:
+            return self.log.log_end_offset
+        return self.last_stable_offset if committed_only else self.high_watermark
+
+    def _end_is_known(self, replica: bool) -> bool:
+        """Until the high watermark has come into this epoch it may lie below what was exposed before."""
+        leader = self.leader
+        return replica or leader is None or self.high_watermark >= leader.epoch_start_offset
+
+    # --- the log's beginning ------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Forget all records before `before_offset` (-1: the high watermark). Returns that offset;
+        it holds on every replica once `low_waits` reach it."""
+        if self.leader is None:
+            self.refuse_as_not_leader()
+        offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            self._refuse_offset(offset)
+        if offset > self.log.log_start_offset:
+            self._advance_log_start(offset)
+        return offset
+
+    def low_watermark(self) -> int:
+        """The least log start offset over this replica and its live followers."""
+        low = self.log.log_start_offset
+        leader = self.leader
+        if leader is not None:
+            for follower in leader.followers.values():
+                if follower.broker_id in self._host.eligible:
+                    low = min(low, follower.log_start_offset)
+        return low
+
+    def _advance_log_start(self, offset: int) -> None:
+        if offset <= self.log.log_start_offset:
+            return
+        try:
+            self.log.advance_log_start(offset)
+        except LogInDoubtError as e:
+            self._storage_failed(e)
+        self.log_start_moved()
+
+    def log_start_moved(self) -> None:
+        """Old records went (retention, DeleteRecords, the leader's log start)."""
+        self.watchers.high_watermark_rose()
+        if self.low_waits:
+            self.low_waits.reached(self.low_watermark())
+
+    # --- refusals -----------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """For the simulator and the tests (P5)."""
+        log = self.log
+        order = (log.log_start_offset, self.last_stable_offset, self.high_watermark, log.log_end_offset)
+        invariant(list(order) == sorted(order), "P5", (self.tp, order))
+
+    def _check_usable(self) -> None:
+        if self.offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: its log directory is offline")
+        if self.removed:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(self.tp))
+
+    def refuse_as_not_leader(self) -> NoReturn:
+        self._check_usable()
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
+
+    def _refuse_offset(self, offset: int) -> NoReturn:
+        log = self.log
+        raise BrokerError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
+        )
+
+    def _refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
+        """What is there already stays: another replica may be whole, and what lies beside it is."""
+        self._host.fault(f"reading {self.tp}", error)
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
+
+    def _storage_failed(self, error: OSError | LogInDoubtError) -> NoReturn:
+        self._host.storage_failed(self, error)
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

@@ -1,0 +1,280 @@
+"""Replicas on their way from one log directory of this broker to another (AlterReplicaLogDirs).
+
+    topic-0.<uuid>-future in the new directory <- copied from the replica itself, at a limited rate
+        -> flushed -> the rest copied, renamed, put in the replica's place, in one call of the loop
+        -> the old directory becomes topic-0.<uuid>-delete; the controller is told
+
+The replica leads or follows all the while; where its log is cut, the copy is cut too. A crash leaves the
+replica where it was and the copy beside it, and the copy begins anew with the next start; between the two
+renames it leaves the same log twice, and the start drops one of them.
+
+Beside the data's way: api/log_dirs -> replica_manager -> here -> log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Final, Protocol
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.log import Log
+from data_plane.log.segment import LogSlice
+from data_plane.log_manager.log_dirs import LogDir
+from data_plane.quotas.replication import ReplicationQuota
+from data_plane.replication.partition import Partition
+from metadata_quorum.foundation.batch import CorruptBatchError
+from metadata_quorum.foundation.blocking import Blocking, MayBlock
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import supervised
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1024 * 1024
+NEW_COPY: Final = MayBlock("opening an empty log waits for no device")
+MOVE: Final = MayBlock(
+    "the copy's new name is durable before the old directory loses its own; once in a move"
+)
+
+MAX_PAUSE_S: Final = 0.5
+"""The limit may be lifted while a copy waits for it."""
+
+
+class MovesHost(Protocol):
+    """What the moves need of the partitions (replica_manager.py)."""
+
+    def log_dir_of(self, partition: Partition) -> LogDir: ...
+
+    def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
+        """Whether the directory has failed."""
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None: ...
+
+    def fault(self, work: str, error: Exception) -> None: ...
+
+    def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
+        """`log`, equal to the replica's own and under its name already, takes that one's place."""
+
+
+class _Read:
+    """A slice read in the executor."""
+
+    def __init__(self, piece: LogSlice) -> None:
+        self._piece = piece
+        self.data = b""
+
+    def run(self, may_block: MayBlock) -> None:
+        self.data = bytes(self._piece.read(may_block))
+
+
+class ReplicaMove:
+    """One replica, and its copy in another directory."""
+
+    def __init__(self, partition: Partition, directory: LogDir, log: Log) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.log = log
+        self.task: asyncio.Task[None] | None = None
+        self._cut: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """Records that the copy lacks."""
+        return max(self.partition.log.log_end_offset - self.log.log_end_offset, 0)
+
+    def cut(self, offset: int) -> None:
+        """The replica's log has been cut there; the copy follows before anything else is done to it."""
+        self._cut = offset if self._cut is None else min(offset, self._cut)
+
+    @property
+    def was_cut(self) -> bool:
+        return self._cut is not None
+
+    async def align(self, blocking: Blocking) -> None:
+        """Let the copy begin and end no farther than the log that it copies; no checkpoint tells of it."""
+        cut, self._cut = self._cut, None
+        work = None if cut is None else self.log.prepare_cut(cut)
+        if work is not None:
+            await blocking(work.run)
+            self.log.truncate_to(work)
+        start = self.partition.log.log_start_offset
+        if self.log.log_end_offset < start or cut == 0:
+            self.log.truncate_fully_and_start_at(start)
+
+
+class ReplicaMoves:
+    """All moves of a broker."""
+
+    def __init__(
+        self,
+        host: MovesHost,
+        blocking: Blocking,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        rng: Random,
+        quota: ReplicationQuota,
+    ) -> None:
+        self._host = host
+        self._blocking = blocking
+        self._loop = loop
+        self._now_ms = now_ms
+        self._rng = rng
+        self._quota = quota
+        self._moves: dict[Partition, ReplicaMove] = {}
+
+    def of(self, partition: Partition) -> ReplicaMove | None:
+        return self._moves.get(partition)
+
+    def begin(self, partition: Partition, directory: LogDir) -> None:
+        """Copy the replica into `directory`; another move of it is called off."""
+        known = self._moves.get(partition)
+        if known is not None and known.directory is directory:
+            return
+        self.cancel(partition)
+        if self._host.log_dir_of(partition) is directory:
+            return
+        tag = UUID(int=self._rng.getrandbits(128))
+        log = self._open(partition, directory, tag)
+        if log is None:
+            return
+        move = ReplicaMove(partition, directory, log)
+        self._moves[partition] = partition.move = move
+        name = f"move of {partition.tp} to {directory.path}"
+        move.task = supervised(self._loop, self._run(move), name)
+
+    def _open(self, partition: Partition, directory: LogDir, tag: UUID) -> Log | None:
+        config: LogConfig = partition.log.config
+        try:
+            log = directory.open_future(
+                partition.tp, tag, partition.topic_id, config, self._now_ms(), NEW_COPY
+            )
+            log.truncate_fully_and_start_at(partition.log.log_start_offset)
+        except (OSError, LogInDoubtError) as e:
+            self._host.dir_error(directory, e)
+            return None
+        return log
+
+    def cancel(self, partition: Partition) -> None:
+        """Forget the copy, if there is one; its files go."""
+        move = self._forget(partition)
+        if move is not None:
+            logger.info("Move of %s to %s is called off", partition.tp, move.directory.path)
+            supervised(self._loop, self._remove(move.log, move.directory), "removal of a copy")
+
+    def directory_failed(self, directory: LogDir) -> None:
+        """Copies there, and of what lay there, are of no use any more."""
+        for partition, move in list(self._moves.items()):
+            if move.directory is directory:
+                self._forget(partition)
+            elif self._host.log_dir_of(partition) is directory:
+                self.cancel(partition)
+
+    async def close(self) -> None:
+        """Leave the copies where they are: the next start begins them anew."""
+        tasks = [move.task for move in self._moves.values() if move.task is not None]
+        for partition in list(self._moves):
+            self._forget(partition)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, partition: Partition) -> ReplicaMove | None:
+        move = self._moves.pop(partition, None)
+        partition.move = None
+        if move is not None and move.task is not None:
+            move.task.cancel()
+        return move
+
+    async def _remove(self, log: Log, directory: LogDir) -> None:
+        try:
+            await self._blocking(partial(directory.disk.remove_tree, log.directory))
+        except OSError as e:
+            self._host.dir_error(directory, e)
+
+    async def _run(self, move: ReplicaMove) -> None:
+        partition = move.partition
+        try:
+            await self._blocking(move.log.identify)
+            while not await self._step(move):
+                pass
+        except (OSError, LogInDoubtError) as e:
+            if self._host.dir_error(move.directory, e):
+                self._forget(partition)
+            else:
+                self.cancel(partition)
+        except Exception as e:  # noqa: BLE001
+            if not isinstance(e, BrokerError | CorruptBatchError):
+                self._host.fault(f"the move of {partition.tp} to {move.directory.path}", e)
+            logger.error("%s cannot be moved to %s: %s", partition.tp, move.directory.path, e)
+            self.cancel(partition)
+
+    async def _step(self, move: ReplicaMove) -> bool:
+        """Copy a piece; True once the replica has moved. Raises OSError of the new directory, BrokerError
+        where it cannot go on: each step gets farther or lets others have their turn."""
+        await move.align(self._blocking)
+        for deletion in move.log.take_deletions():
+            await self._blocking(deletion.run)
+        if move.was_cut:
+            return False
+        pause = self._quota.pause_s(self._loop.time())
+        if pause > 0:
+            await asyncio.sleep(min(pause, MAX_PAUSE_S))
+            return False
+        if move.lag:
+            await self._copy(move)
+            return False
+        return await self._finish(move)
+
+    async def _copy(self, move: ReplicaMove) -> None:
+        current = move.partition.log
+        offset = move.log.log_end_offset
+        try:
+            piece = _Read(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
+            await self._blocking(piece.run)
+        except OSError as e:
+            if move.was_cut:  # its files were closed meanwhile
+                return
+            self._host.storage_failed(move.partition, e)
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: {e}") from e
+        if move.was_cut or move.partition.log is not current or move.log.log_end_offset != offset:
+            return
+        if move.log.append_as_follower(piece.data, now_ms=self._now_ms()) is None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: no batch at {offset}")
+        self._quota.record(len(piece.data), self._loop.time())
+
+    async def _finish(self, move: ReplicaMove) -> bool:
+        """The copy is whole, but for what comes meanwhile: make it durable, then put it in place."""
+        work = move.log.prepare_flush()
+        if work is not None:
+            await self._blocking(work.run)
+            move.log.flush_done(work)
+        if move.was_cut or not self._has_rest(move):
+            return False
+        partition, log = move.partition, move.log
+        current = partition.log
+        log.advance_log_start(current.log_start_offset)
+        log.take_state(current)
+        log.move_to(move.directory.partition_path(partition.tp))
+        move.directory.disk.sync_dir(move.directory.path, MOVE)
+        self._moves.pop(partition, None)
+        partition.move = None
+        self._host.arrived(partition, log, move.directory)
+        logger.info("%s has moved to %s", partition.tp, move.directory.path)
+        return True
+
+    def _has_rest(self, move: ReplicaMove) -> bool:
+        """Copy what has come since, if it is little and in the page cache; whether the copy is whole."""
+        if move.lag:
+            offset = move.log.log_end_offset
+            try:
+                piece = move.partition.log.read(offset, CHUNK_BYTES, at_least_one_batch=True).read_cached()
+            except OSError as e:
+                self._host.storage_failed(move.partition, e)
+                return False
+            if piece is None:
+                return False
+            move.log.append_as_follower(piece, now_ms=self._now_ms())
+        return not move.lag

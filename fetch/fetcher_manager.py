@@ -1,0 +1,91 @@
+"""All fetchers of a broker: which one follows which partition (num.replica.fetchers per leader).
+
+The publisher tells it of every partition whose leader or epoch changed; a fetcher lives as long as it
+has something to follow.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from data_plane.replication.partition import Partition
+from fetch.fetcher import Fetcher, FetcherContext
+from fetch.leader_endpoint import LeaderEndpoint
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER
+
+
+class Fetchers:
+    """Assigns partitions to fetchers."""
+
+    def __init__(
+        self,
+        context: FetcherContext,
+        connect: Callable[[int, int], LeaderEndpoint],
+        *,
+        fetchers_per_leader: int = 1,
+    ) -> None:
+        """`connect(leader id, fetcher id)` makes an endpoint; it connects at the first request."""
+        self._context = context
+        self._connect = connect
+        self._per_leader = fetchers_per_leader
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._assigned: dict[Partition, tuple[int, int]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._assigned)
+
+    def resize(self, fetchers_per_leader: int) -> None:
+        """From now on as many per leader; partitions move to those that are theirs now."""
+        if fetchers_per_leader != self._per_leader:
+            self._per_leader = fetchers_per_leader
+            for partition in list(self._assigned):
+                self.follow(partition)
+
+    def follow(self, partition: Partition) -> None:
+        """Its leader or epoch changed: follow the leader it names now."""
+        if partition.leader_id == NO_LEADER or partition.leader is not None:
+            self.unfollow(partition)
+            return
+        if partition.flushes_each_append and partition.log.unflushed_records:
+            # To ask for more says that all before is kept: also what an earlier process has written.
+            self.unfollow(partition)
+            partition.when_flushed(lambda error: self._follow_durable(partition, error))
+            return
+        place = (partition.leader_id, self._fetcher_id(partition))
+        if self._assigned.get(partition, place) != place:
+            self.unfollow(partition)
+        self._assigned[partition] = place
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = Fetcher(place[0], self._connect(*place), self._context)
+            self._fetchers[place] = fetcher
+        fetcher.add(partition)
+
+    def _follow_durable(self, partition: Partition, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE and not self._closed:  # else its role has changed meanwhile
+            self.follow(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        """It leads now, has no leader, or is gone."""
+        place = self._assigned.pop(partition, None)
+        if place is None:
+            return
+        fetcher = self._fetchers[place]
+        fetcher.remove(partition)
+        if not len(fetcher):
+            del self._fetchers[place]
+            fetcher.stop()
+
+    async def close(self) -> None:
+        self._closed = True
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
+        self._assigned.clear()
+        for fetcher in fetchers:
+            await fetcher.close()
+
+    def _fetcher_id(self, partition: Partition) -> int:
+        return (zlib.crc32(partition.tp.topic.encode()) + partition.tp.partition) % self._per_leader

@@ -1,0 +1,140 @@
+"""Incremental fetch sessions (KIP-227), the follower's side: what the leader has been told, and what
+it must be told next.
+
+The first request of a session is full; it waits for nothing, so that the session is known at once
+(unless the leader has refused one: then every request is full, and waits as any other).
+Later ones name only the partitions that moved or were added, and those to forget.
+Used by fetcher.py; the leader's side is sessions.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from data_plane.replication.partition import Partition
+from fetch.follower import FollowerRules
+from fetch.messages import (
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    next_session_epoch,
+)
+from metadata_quorum.foundation.errors import ErrorCode
+
+Key = tuple[UUID, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Kafka's replica.fetch.* settings."""
+
+    max_wait_ms: int = 500  # replica.fetch.wait.max.ms
+    min_bytes: int = 1  # replica.fetch.min.bytes
+    max_bytes: int = 10 * 1024 * 1024  # replica.fetch.response.max.bytes
+    partition_max_bytes: int = 1024 * 1024  # replica.fetch.max.bytes
+
+
+class OwnSession:
+    """One fetcher's session with one leader."""
+
+    def __init__(self, replica_id: int, limits: FetchLimits, rules: FollowerRules) -> None:
+        self._replica_id = replica_id
+        self._limits = limits
+        self._rules = rules
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._refused = False  # the leader has no room for a session of ours
+        self._wanted: dict[Key, Partition] = {}
+        self._changed: dict[Key, None] = {}  # to be named in the next request
+        self._known: dict[Key, str] = {}  # what the leader has in the session, with the topics' names
+        self._forgotten: dict[Key, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    @property
+    def established(self) -> bool:
+        return self._session_id != NO_SESSION
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changed or self._forgotten)
+
+    def want(self, key: Key, partition: Partition) -> None:
+        """Fetch it from now on; also told whenever its offset, epoch or log start moved."""
+        self._wanted[key] = partition
+        self._changed[key] = None
+        self._forgotten.pop(key, None)
+
+    def moved(self, key: Key) -> None:
+        """Its offset, epoch or log start is another one now."""
+        if key in self._wanted:
+            self._changed[key] = None
+
+    def unwant(self, key: Key) -> None:
+        """Not for now: delayed, or no longer followed."""
+        if self._wanted.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            if key in self._known:
+                self._forgotten[key] = None
+
+    def reset(self) -> None:
+        """The leader does not know the session, or the connection broke: begin with a full request."""
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._refused = False
+        self._known.clear()
+        self._forgotten.clear()
+
+    def next_request(self, broker_epoch: int) -> FetchRequest:
+        full = not self.established
+        keys = self._wanted if full else self._changed
+        partitions = [self._describe(key, self._wanted[key]) for key in keys]
+        forgotten = [] if full else [(k[0], self._known.pop(k), k[1]) for k in self._forgotten]
+        for key in keys:
+            self._known[key] = self._wanted[key].tp.topic
+        limits = self._limits
+        request = FetchRequest(
+            partitions,
+            forgotten,
+            self._replica_id,
+            broker_epoch,
+            0 if full and not self._refused else limits.max_wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+        )
+        self._changed.clear()
+        self._forgotten.clear()
+        if not full:
+            self._epoch = next_session_epoch(self._epoch)
+        return request
+
+    def answered(self, request: FetchRequest, error: ErrorCode, session_id: int) -> bool:
+        """The answer to `request`, as a whole; False where it was refused and the session is over."""
+        if error != ErrorCode.NONE:
+            self.reset()
+            return False
+        self._refused = session_id == NO_SESSION
+        if request.session_epoch == INITIAL_EPOCH and session_id != NO_SESSION:
+            self._session_id = session_id
+            self._epoch = next_session_epoch(INITIAL_EPOCH)
+            # What the full request did not contain yet, or contained for the last time.
+            self._forgotten.update((key, None) for key in self._known if key not in self._wanted)
+        return True
+
+    def _describe(self, key: Key, partition: Partition) -> FetchPartition:
+        log = partition.log
+        return FetchPartition(
+            key[0],
+            partition.tp.topic,
+            key[1],
+            log.log_end_offset,
+            self._limits.partition_max_bytes,
+            partition.leader_epoch,
+            self._rules.last_fetched_epoch(log.epochs.latest),
+            log.log_start_offset,
+        )

@@ -1,0 +1,123 @@
+"""Topics that come into being because somebody asked for them.
+
+Metadata (and, for its own topics, FindCoordinator) asks; the creation runs in the background through
+the controller, at most once at a time per topic and for so many topics at once. Who asked for metadata is
+told UNKNOWN_TOPIC_OR_PARTITION, as by Kafka, and comes again; who looked for a coordinator waits a little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kraft.api.context import NodeContext
+from kraft.monitoring.rate_limited_log import paced
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import supervised
+
+log = paced(logging.getLogger(__name__))
+
+CREATE_TOPICS: Final = 19
+CREATE_TOPICS_VERSION: Final = 7
+CREATE_TIMEOUT_MS: Final = 10_000
+PATIENCE_S: Final = 3.0
+LOOK_EVERY_S: Final = 0.02
+MOST_AT_ONCE: Final = 100
+"""Topics being created; who asks for more has them created when it asks again."""
+LOOKS: Final = 50
+"""What was created is known here when this broker has read that far in the metadata: a moment later."""
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_name(name: str) -> bool:
+    """Kafka's rule for the names of topics."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def unknown_topic_error(name: str) -> ErrorCode:
+    """What to say about a topic that does not exist."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def request_creation(node: NodeContext, names: Iterable[str]) -> None:
+    """Have those topics created that may be, as far as there is room."""
+    for name in names:
+        if len(node.creating_topics) >= MOST_AT_ONCE:
+            return
+        if is_legal_name(name):
+            _begin(node, name)
+
+
+def _begin(node: NodeContext, name: str) -> asyncio.Task[bool]:
+    """Its creation, which may be under way already."""
+    if name not in node.creating_topics:
+        node.creating_topics[name] = supervised(node.loop, _create(node, name), f"creation of {name}")
+    return node.creating_topics[name]
+
+
+async def creation(node: NodeContext, name: str) -> None:
+    """Have it created, and wait a little until this broker knows it.
+
+    A transactional producer of librdkafka asks three times for its group's coordinator, in a third of a
+    second, and then no more until something else happens to it; Kafka leaves it to that.
+    """
+    done, _ = await asyncio.wait((_begin(node, name),), timeout=PATIENCE_S)
+    if not (done and done.pop().result()):
+        return
+    for _ in range(LOOKS):
+        if node.image_told.topic(name) is not None:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _create(node: NodeContext, name: str) -> bool:
+    """Whether there is such a topic now."""
+    request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
+    try:
+        response = await node.ask_controller(CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        for topic in response.topics:
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                code = ErrorCode(topic.error_code).name
+                log.warning(
+                    "topic %s was not created on demand: %s %s", name, code, topic.error_message or ""
+                )
+                return False
+        return True
+    except (BrokerError, OSError) as error:
+        log.warning("topic %s was not created on demand: %s", name, error)
+        return False
+    finally:
+        node.creating_topics.pop(name, None)
+
+
+def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
+    config = node.config
+    if name == "__consumer_offsets":
+        return {
+            "name": name,
+            "num_partitions": config.offsets_topic_num_partitions,
+            "replication_factor": config.offsets_topic_replication_factor,
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "producer"},
+                {"name": "segment.bytes", "value": str(config.offsets_topic_segment_bytes)},
+            ],
+        }
+    if name == "__transaction_state":
+        return {
+            "name": name,
+            "num_partitions": config.transaction_state_log_num_partitions,
+            "replication_factor": config.transaction_state_log_replication_factor,
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "uncompressed"},
+                {"name": "unclean.leader.election.enable", "value": "false"},
+                {"name": "min.insync.replicas", "value": str(config.transaction_state_log_min_isr)},
+                {"name": "segment.bytes", "value": str(config.transaction_state_log_segment_bytes)},
+            ],
+        }
+    return {"name": name, "num_partitions": -1, "replication_factor": -1}

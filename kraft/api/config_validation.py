@@ -1,0 +1,165 @@
+"""What is wrong with a change of configurations, before the controller judges it.
+
+Kafka's broker checks the same before it forwards a request: what is said twice, what is null, and for brokers
+what cannot change while they run. Here the controller's node does, with Kafka's codes and words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from kraft.api.context import NodeContext
+from kraft.api.group_configs import group_config_problem
+from kraft.api.slices import in_slices
+from kraft.config.dynamic_config import base_name
+from kraft.config.keys import (
+    CLASSES,
+    CLUSTER_WIDE_OF_LISTENERS,
+    FIXED_IN_KAFKA,
+    NO_EFFECT,
+    PER_LISTENER,
+    Update,
+)
+from kraft.config.node_config import ROWS, parse_value
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, FatalError
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
+from metadata_quorum.protocol.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET, CONFIG_SUBTRACT
+from metadata_quorum.protocol.replies import ConfigResult
+
+RESOURCES_PER_SLICE: Final = 200
+"""Between two turns of the loop."""
+
+Judge = Callable[[Message], ConfigResult | None]
+"""Of a resource that is fine so far: its outcome, or None where the controller is to judge it."""
+
+_ALTERABLE: Final = frozenset(
+    {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS}
+)
+_REPORTERS: Final = frozenset({"metric.reporters"})
+"""May change without effect."""
+_FIXED: Final = FIXED_IN_KAFKA.union(NO_EFFECT)
+_OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
+"""HOST:COUNT,…"""
+_OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
+
+
+async def outcomes(
+    node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Judge | None = None
+) -> list[ConfigResult | None]:
+    """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    found: list[ConfigResult | None] = []
+    async for resource in in_slices(resources, RESOURCES_PER_SLICE):
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            if times[kind, name] > 1:
+                raise _invalid("Each resource must appear at most once.")
+            _check_form(resource, incremental=incremental)
+            if kind == ResourceType.BROKER_LOGGER and levels is not None:
+                found.append(levels(resource))
+                continue
+            if kind not in _ALTERABLE:
+                raise _invalid(f"Unknown resource type {kind}")
+            _check_values(node, kind, name, resource, incremental=incremental)
+            found.append(None)
+        except BrokerError as error:
+            found.append(ConfigResult(kind, name, error.code, error.message))
+    return found
+
+
+def _check_form(resource: Message, *, incremental: bool) -> None:
+    names = [each.name for each in resource.configs]
+    if len(set(names)) < len(names):
+        raise _invalid("Error due to duplicate config keys")
+    empty = [
+        each.name
+        for each in resource.configs
+        if each.value is None and not (incremental and each.config_operation == CONFIG_DELETE)
+    ]
+    if empty:
+        raise _invalid(f"Null value not supported for : {', '.join(empty)}")
+    for each in resource.configs if incremental else ():
+        if each.config_operation not in _OPERATIONS:
+            raise _invalid(f"Unknown operations type {each.config_operation}")
+
+
+def _check_values(node: NodeContext, kind: int, name: str, resource: Message, *, incremental: bool) -> None:
+    values = {
+        each.name: each.value
+        for each in resource.configs
+        if not (incremental and each.config_operation == CONFIG_DELETE)
+    }
+    if kind == ResourceType.BROKER:
+        check_broker_values(values, per_broker=bool(name))
+    elif kind == ResourceType.GROUP:
+        if incremental:  # its values must fit together with those that it has
+            gone = {each.name for each in resource.configs} - values.keys()
+            present = node.image.config(ResourceType.GROUP, name)
+            values = {key: value for key, value in present.items() if key not in gone} | values
+        problem = group_config_problem(values, node.config)
+        if problem:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
+    """Of what is set: anything may be deleted. Raises INVALID_REQUEST, as Kafka does for every kind of value
+    that cannot be (KAFKA-13609)."""
+    fixed = [key for key in values if not _may_change(key)]
+    if fixed:
+        raise _invalid(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    bare = [key for key in values if key in PER_LISTENER]
+    if bare:
+        raise _invalid(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            + ", ".join(bare)
+        )
+    for key, value in values.items():
+        _check_value(key, value)
+    single = [key for key in values if _is_of_one_broker(key)]
+    if single and not per_broker:
+        raise _invalid(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            + ", ".join(single)
+        )
+
+
+def _may_change(key: str) -> bool:
+    """What nobody knows may be set to anything."""
+    if base_name(key) != key:
+        return True
+    row = ROWS.get(key)
+    if row is not None:
+        return row.rule.update is not Update.READ_ONLY
+    return key in DYNAMIC_BROKER_CONFIGS or key in _REPORTERS or key not in _FIXED
+
+
+def _is_of_one_broker(key: str) -> bool:
+    base, row = base_name(key), ROWS.get(key)
+    if base != key:
+        return base not in CLUSTER_WIDE_OF_LISTENERS
+    return key in CLASSES or (row is not None and row.rule.update is Update.PER_BROKER)
+
+
+def _check_value(key: str, value: str) -> None:
+    dynamic, row = DYNAMIC_BROKER_CONFIGS.get(key), ROWS.get(base_name(key))
+    problem = None if dynamic is None else dynamic.problem(value)
+    if problem:
+        raise _invalid(problem)
+    if value and base_name(key) in CLASSES and value != CLASSES[base_name(key)]:
+        raise _invalid(f"Invalid value {value} for configuration {key}: Class {value} could not be found.")
+    if key == "max.connections.per.ip.overrides" and not _OVERRIDES.fullmatch(value):
+        raise _invalid(f"Error parsing configuration property '{key}': {value}")
+    if row is not None:
+        try:
+            parse_value(row, value)
+        except FatalError as error:
+            raise _invalid(f"Invalid value {value} for configuration {key}: {error}") from None
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, message)

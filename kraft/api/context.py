@@ -1,0 +1,190 @@
+"""What a request handler is given: the node it runs in, and the request it answers.
+
+`kraft/node/node.py` fills a `NodeContext` once at the start; handlers reach everything through it, so they
+import none of the node's wiring. Whatever a role does not have is None (a broker-only node has no
+controller, a controller-only node no partitions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kraft.monitoring.stall_watch import LoopHealth
+from kraft.net.connection import Buffers
+from kraft.wire.bridge import Fields, Message
+from kraft.wire.header import response_prefix
+from metadata_quorum.foundation.blocking import MayBlock, Result
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from data_plane.coordinator.transactions.marker_writer import MarkerWriter
+    from data_plane.coordinator.transactions.service import TransactionService
+    from data_plane.purgatory.timing_wheel import WheelTimer
+    from data_plane.quotas.client_quotas import ClientQuotas
+    from data_plane.replication.replica_manager import Partitions
+    from fetch.delayed_fetch import FetchService
+    from kraft.api.metadata_fetch import MetadataReader
+    from kraft.api.row import ApiRow
+    from kraft.api.throttling import Work
+    from kraft.broker.failover_metadata import Departures
+    from kraft.broker.producer_ids import ProducerIds
+    from kraft.broker.scram_users import ScramUsers
+    from kraft.broker.txn_verification import Admission
+    from kraft.net.sasl import LoginRules
+    from kraft.net.server import Peer
+    from metadata_quorum.metadata.image import MetadataImage
+    from metadata_quorum.security.authorizer import Authorizer
+
+_LONG_CHECKS: Final = 2
+"""At a time: what they unpack is memory that no budget counts."""
+
+MOST_SEARCHES: Final = 2
+OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
+
+JOIN_BELOW_BYTES: Final = 64 * 1024
+"""A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
+
+
+class Role(Enum):
+    """What a listener serves; the words are those of Kafka's message schemas."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+
+
+class ControllerClient(Protocol):
+    """The way to the active controller, wherever it is."""
+
+    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+        """Ask it, and again where the controller has just moved. Raises `BrokerError`
+        (REQUEST_TIMED_OUT) where none has answered in time."""
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """A node as its handlers see it."""
+
+    node_id: int
+    cluster_id: str
+    config: Any
+    loop: asyncio.AbstractEventLoop
+    random: random.Random
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    image: MetadataImage
+    """The newest committed metadata that this node has acted on."""
+    partitions: Partitions | None = None
+    fetches: FetchService | None = None
+    timer: WheelTimer | None = None
+    """For the many deadlines of waiting requests."""
+    controller: Any = None
+    controller_client: ControllerClient | None = None
+    groups: Any = None
+    producer_ids: ProducerIds | None = None
+    transactions: TransactionService | None = None
+    markers: MarkerWriter | None = None
+    admission: Admission | None = None
+    long_checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LONG_CHECKS))
+    """Of records that producers sent, which other threads look at."""
+    departures: Departures | None = None
+    """Brokers that die or may have died, on a broker."""
+    logins: Mapping[str, LoginRules] = field(default_factory=dict)
+    """How clients log in, by listener; those that ask for no login are not in it."""
+    scram_users: ScramUsers | None = None
+    authorizer: Authorizer | None = None
+    """The rights of everybody as of now; None where nobody's are asked for."""
+    stopwatch: Callable[[], float] = lambda: 0.0
+    """Seconds, finely enough to tell how long a request takes."""
+    quotas: ClientQuotas | None = None
+    """None while nothing is limited."""
+    raft: Any = None
+    broker_epoch: Callable[[], int] = lambda: -1
+    """Of this broker's current registration, -1 where there is none."""
+    metadata_reader: MetadataReader | None = None
+    """The metadata log, on nodes that have a controller."""
+    fetch_room: Callable[[], int] | None = None
+    """Bytes of records that one more answer to a consumer may have (kraft/net/unread.py)."""
+    loop_health: LoopHealth = field(default_factory=LoopHealth)
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """How often work has failed of a bug, by the place in the code
+    (metadata_quorum/foundation/supervision.py)."""
+    searches: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MOST_SEARCHES))
+    """For offsets by time."""
+    creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
+    """Topics that are just being created on demand."""
+
+    @property
+    def brokers_in_doubt(self) -> Collection[int]:
+        """Those that may just have died: no client should be sent to them."""
+        return () if self.departures is None else self.departures.in_doubt
+
+    @property
+    def image_told(self) -> MetadataImage:
+        """The metadata as clients are told it who ask whom to go to."""
+        return self.image if self.departures is None else self.departures.image_told(self.image)
+
+    @property
+    def deadlines(self) -> WheelTimer:
+        """The timer of a broker."""
+        if self.timer is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+        return self.timer
+
+    def blocking(self, work: Callable[[MayBlock], Result], /) -> asyncio.Future[Result]:
+        """Run what blocks outside the loop."""
+        return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
+
+    async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
+        """Ask the active controller in this node's own name."""
+        if self.controller_client is None:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, "this node knows no controller")
+        return await self.controller_client.request(api_key, version, fields)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request, besides its message."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    role: Role
+    """Which kind of listener it came in by."""
+    connection: Peer
+    principal: str
+    row: ApiRow
+    apis: Mapping[int, ApiRow]
+    """What this listener answers."""
+    forwarded_for: str | None = None
+    """The client's host, where a broker has passed its request on."""
+    lost_controller: bool = False
+    """Set when the answer is NOT_CONTROLLER."""
+    is_long: bool = False
+    """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
+    amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """What becomes of the handler's answer where the asker may not do, or see, all of it."""
+    work: Work | None = None
+    """What it costs; None while nothing is limited."""
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    @property
+    def client_host(self) -> str:
+        return self.forwarded_for or self.connection.client_host
+
+    def framed(self, body: Buffers) -> Buffers:
+        """The whole reply to this request around the buffers of its body."""
+        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        prefix = response_prefix(self.api_key, self.version, self.correlation_id, size)
+        if len(body) == 1 and size < JOIN_BELOW_BYTES:
+            return (prefix + body[0],)
+        return (prefix, *body)

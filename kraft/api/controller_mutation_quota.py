@@ -1,0 +1,44 @@
+"""controller_mutation_rate: how many partitions a client may have created and deleted (KIP-599).
+
+    api/topics, on the active controller -> here, per topic -> data_plane/quotas: a credit
+
+Clients that know THROTTLING_QUOTA_EXCEEDED are refused while they owe something; older ones are served, and
+told to pause.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.api.context import NodeContext, RequestContext
+from kraft.api.throttling import MS_PER_S, client_of
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+_REFUSED_FROM: Final = {19: 6, 20: 5, 37: 3}
+"""CreateTopics, DeleteTopics, CreatePartitions: the first version that understands a refusal."""
+
+
+class Mutations:
+    """What one request does to the cluster's partitions."""
+
+    __slots__ = ("_ctx", "_node", "_pause_s")
+
+    def __init__(self, node: NodeContext, ctx: RequestContext) -> None:
+        self._node = node
+        self._ctx = ctx
+        self._pause_s = 0.0
+
+    def count(self, partitions: int) -> None:
+        """Raises `BrokerError`, THROTTLING_QUOTA_EXCEEDED, where the client has to wait first."""
+        quotas, ctx = self._node.quotas, self._ctx
+        if quotas is None:
+            return
+        strict = ctx.version >= _REFUSED_FROM[ctx.api_key]
+        may, self._pause_s = quotas.mutated(client_of(ctx), partitions, self._node.loop.time(), strict=strict)
+        if not may:
+            raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """For the response."""
+        return round(self._pause_s * MS_PER_S)

@@ -1,0 +1,79 @@
+"""Finding a request's partition on this broker, and what to say where it is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from data_plane.replication.partition import Partition
+from kraft.api.context import NodeContext
+from kraft.wire.fast_produce import LeaderHint, NodeEndpoint
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
+
+_NOT_HERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+_UNKNOWN_PARTITIONS: Final = 1000
+"""A request may name so many more than this broker has, for clients whose metadata is old."""
+
+_ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def most_named(node: NodeContext) -> int:
+    """So many partitions one request to read or write may name."""
+    return _UNKNOWN_PARTITIONS + (0 if node.partitions is None else len(node.partitions))
+
+
+def find(node: NodeContext, topic: str, topic_id: UUID, number: int) -> Partition:
+    """This broker's replica, by id where there is one, else by name. Raises `BrokerError`."""
+    if node.partitions is None:
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+    try:
+        if topic_id is ZERO_UUID or topic_id.int == 0:
+            return node.partitions.get(topic, number)
+        return node.partitions.get_by_id(topic_id, number)
+    except BrokerError as error:
+        code = error_of_absence(node, error.code, topic, topic_id, number)
+        raise BrokerError(code, error.message) from None
+
+
+def error_of_absence(
+    node: NodeContext, code: ErrorCode, topic: str, topic_id: UUID, number: int
+) -> ErrorCode:
+    """A partition that exists, though not on this broker, is not unknown: the asker is wrong here."""
+    if code not in _NOT_HERE:
+        return code
+    known = node.image.topic(topic_id if topic_id.int else topic)
+    if known is None:
+        return code
+    if number in known.partitions:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def leader_hint(
+    node: NodeContext, code: ErrorCode | int, topic: str, topic_id: UUID, number: int
+) -> LeaderHint | None:
+    """Who leads the partition, for a client that asked the wrong broker."""
+    if code not in _ASK_ANOTHER:
+        return None
+    known = node.image.topic(topic_id if topic_id.int else topic)
+    partition = None if known is None else known.partitions.get(number)
+    return None if partition is None else LeaderHint(partition.leader, partition.leader_epoch)
+
+
+def endpoints_of(node: NodeContext, listener: str, hints: Iterable[LeaderHint | None]) -> list[NodeEndpoint]:
+    """How to reach the leaders that are hinted at, by the listener the client uses."""
+    leaders = sorted({hint.leader_id for hint in hints if hint is not None})
+    found = []
+    for leader in leaders:
+        broker = node.image.brokers.get(leader)
+        endpoint = None if broker is None or broker.fenced else broker.endpoint(listener)
+        if broker is not None and endpoint is not None:
+            found.append(NodeEndpoint(leader, endpoint.host, endpoint.port, broker.rack))
+    return found

@@ -1,0 +1,202 @@
+"""Produces that cannot be appended at once, in the order in which they came.
+
+    api/produce -> Turn.take --None--> appended at once: nothing to ask, nobody before it; unless it takes
+                       |               long to check: then it takes a turn after all (Turn.begin)
+                       `--a turn--> `come`: after the one before it on its connection
+                                    (checked, by another thread if that takes long)
+                                    `admitted`: asked for, where it opens a transaction -> appended -> `end`
+
+What comes behind such a produce on the same connection waits, or it would be appended first: batches of an
+idempotent producer would be out of order. The connection's other requests go on.
+
+Only the first batch of a transaction on a partition is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.marker_writer import Guard
+from data_plane.replication.partition import Partition
+from kraft.api import partition_lookup
+from kraft.api.context import NodeContext, RequestContext
+from kraft.broker.txn_verification import ASK_AGAIN, Admission
+from kraft.wire.fast_produce import ProducePartition, ProduceRequest
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+FIRST_TO_SAY_ABORTABLE: Final = 11
+"""Produce: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+FIRST_TO_ADD: Final = 12
+"""Produce: a partition joins the transaction by being written to (transaction.version 2)."""
+
+_NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
+
+_LAST: Final = "last produce in turn"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A batch that is the first one of its transaction on its partition."""
+
+    place: int
+    """Among the request's partitions."""
+    partition: Partition
+    leader_epoch: int
+    producer: Producer
+    guard: Guard
+
+    @property
+    def still_holds(self) -> bool:
+        return self.guard.holds and self.partition.leader_epoch == self.leader_epoch
+
+
+@dataclass(slots=True)
+class Turn:
+    """One produce that has to wait before it is appended."""
+
+    _node: NodeContext
+    _version: int
+    _request: ProduceRequest
+    _refused: Mapping[int, BrokerError]
+    _before: asyncio.Future[None] | None
+    _done: asyncio.Future[None]
+    _asked: list[_Asked] = field(default_factory=list)
+
+    @classmethod
+    def take(
+        cls,
+        node: NodeContext,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+    ) -> Turn | None:
+        """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
+        state = ctx.connection.state
+        before = state.get(_LAST)
+        if before is not None and before.done():
+            del state[_LAST]
+            before = None
+        if before is None and (
+            request.transactional_id is None or not any(_to_ask(node, ctx.version, request, refused))
+        ):
+            return None
+        return cls.begin(node, ctx, request, refused)
+
+    @classmethod
+    def begin(
+        cls,
+        node: NodeContext,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+    ) -> Turn:
+        """It must not be appended now. Nothing may have happened since `take`."""
+        done: asyncio.Future[None] = node.loop.create_future()
+        before = ctx.connection.state.get(_LAST)
+        ctx.connection.state[_LAST] = done
+        return cls(node, ctx.version, request, refused, before, done)
+
+    async def come(self) -> None:
+        """Wait for what came before it on its connection."""
+        if self._before is not None:
+            await self._before
+
+    async def admitted(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
+        """By the place of the partition in the request: why its batch must not be appended. What is appended
+        must be so before anything else happens; then `end`. `invalid`: what was found out while it waited."""
+        self._refused = {**invalid, **self._refused}
+        admission = self._node.admission
+        if admission is None or self._request.transactional_id is None:
+            return dict(self._refused)
+        for place, partition, header in _to_ask(self._node, self._version, self._request, self._refused):
+            guard = admission.guards.begin(partition.tp, header.producer_id)
+            producer = Producer(header.producer_id, header.producer_epoch)
+            partition.log.producers.will_begin(
+                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._node.now_ms()
+            )
+            self._asked.append(_Asked(place, partition, partition.leader_epoch, producer, guard))
+        return {**await self._refusals(admission), **self._refused}
+
+    def end(self) -> None:
+        """It is appended, or will not be: the next one may come."""
+        for asked in self._asked:
+            assert self._node.admission is not None
+            guards = self._node.admission.guards
+            guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
+        if not self._done.done():
+            self._done.set_result(None)
+
+    async def _refusals(self, admission: Admission) -> dict[int, BrokerError]:
+        refusals: dict[int, BrokerError] = {}
+        for producer in {asked.producer for asked in self._asked}:
+            own = [asked for asked in self._asked if asked.producer == producer]
+            assert self._request.transactional_id is not None
+            outcomes = await admission.ask(
+                self._request.transactional_id,
+                producer,
+                {asked.partition.tp: asked.guard for asked in own},
+                add=self._version >= FIRST_TO_ADD,
+            )
+            for asked in own:
+                code = outcomes[asked.partition.tp]
+                if code is not ErrorCode.NONE:
+                    refusals[asked.place] = _refusal(code, self._version)
+        holding = {asked.place: asked.partition for asked in self._asked if asked.still_holds}
+        lost = {asked.place for asked in self._asked} - holding.keys()
+        # A batch that was in the open transaction when it came would begin another, if that one has ended.
+        for place, partition, _ in _to_ask(self._node, self._version, self._request, self._refused):
+            if holding.get(place) is not partition:
+                lost.add(place)
+        for place in lost - refusals.keys():
+            message = "the transaction has ended, or the leader has changed"
+            refusals[place] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        return refusals
+
+
+def _to_ask(
+    node: NodeContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
+) -> Iterator[tuple[int, Partition, BatchHeader]]:
+    """The batches that would open a transaction on their partitions."""
+    admission = node.admission
+    if admission is None or not (admission.verifies or version >= FIRST_TO_ADD):
+        return
+    for place, wanted in enumerate(request.partitions):
+        opening = None if place in refused else _opening(node, wanted)
+        if opening is not None:
+            yield place, *opening
+
+
+def _opening(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
+    if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
+        return None
+    header = read_header(wanted.records)
+    if not header.is_transactional:
+        return None
+    try:
+        partition = partition_lookup.find(node, wanted.topic, wanted.topic_id, wanted.partition)
+    except BrokerError:
+        return None
+    producers = partition.log.producers
+    if partition.leader is None or producers.has_open_transaction(header.producer_id, header.producer_epoch):
+        return None
+    known = producers.states.get(header.producer_id)
+    if known is not None and known.duplicate_of(header) is not None:
+        return None  # it is answered from what is known, and opens nothing
+    return partition, header
+
+
+def _refusal(code: ErrorCode, version: int) -> BrokerError:
+    """What the coordinator said, in words that a producer of that version acts on rightly."""
+    message = f"the coordinator of the transaction said {code.name}"
+    if code in ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TO_ADD):
+        return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+    if code is ErrorCode.PRODUCER_FENCED:
+        return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_TO_SAY_ABORTABLE:
+        return BrokerError(ErrorCode.INVALID_TXN_STATE, message)
+    return BrokerError(code, message)

@@ -1,0 +1,116 @@
+"""SCRAM users over the wire: DescribeUserScramCredentials, AlterUserScramCredentials.
+
+    alter      forwarded to the active controller -> decisions/scram.py -> metadata log -> broker/scram_users
+    describe   from the metadata image: which mechanisms a user has, never what is kept of the password
+
+The client hashes the password before it sends it; so must whoever alters a user here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kraft.api.brokers import controller_of
+from kraft.api.context import NodeContext, RequestContext
+from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.slices import in_batches, in_slices
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import UserScramCredentialRecord
+from metadata_quorum.protocol.commands import AlterUserScram, ScramDeletion
+from metadata_quorum.protocol.replies import UserResult
+from metadata_quorum.security.scram import ScramMechanism, derive
+
+DESCRIBE_USER_SCRAM: Final = 50
+ALTER_USER_SCRAM: Final = 51
+
+Alteration = ScramDeletion | UserScramCredentialRecord
+
+CREDENTIALS_PER_SLICE: Final = 200
+"""Each costs two HMACs, some 10 us."""
+TOO_MANY: Final = len(ScramMechanism) + 1
+"""Alterations of one user: one of them is refused, or the mechanism is named twice, and with it all."""
+
+_NO_MECHANISM: Final = 0
+
+
+def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    if request.users:
+        named = Counter(each.name for each in request.users)
+    else:
+        named = Counter({user: 1 for user, _ in node.image.scram})
+    results = [_described(node.image, user, times) for user, times in named.items()]
+    return {"error_code": int(ErrorCode.NONE), "error_message": None, "results": results}
+
+
+def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
+    infos = [
+        {"mechanism": int(mechanism), "iterations": found.iterations}
+        for mechanism in ScramMechanism
+        if (found := image.scram.get((user, int(mechanism)))) is not None
+    ]
+    error, message = ErrorCode.NONE, None
+    if times > 1:
+        error = ErrorCode.DUPLICATE_RESOURCE
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+    elif not infos:
+        error = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+    return {
+        "user": user,
+        "error_code": int(error),
+        "error_message": message,
+        "credential_infos": [] if error is not ErrorCode.NONE else infos,
+    }
+
+
+async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    """Each user is judged for itself, so very many of them are several commands."""
+    wanted: dict[str, list[Alteration]] = {}
+    for each in request.deletions:
+        wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
+    async for each in in_slices(request.upsertions, CREDENTIALS_PER_SLICE):
+        wanted.setdefault(each.name, []).append(_credential(each))
+    results = await in_batches(list(wanted.values()), lambda users: _propose(node, users))
+    return {"results": [_altered(each.user, each.error, each.message) for each in results]}
+
+
+async def _propose(node: NodeContext, users: Sequence[Sequence[Alteration]]) -> Sequence[UserResult]:
+    alterations = [each for user in users for each in user[:TOO_MANY]]
+    command = AlterUserScram(
+        deletions=tuple(each for each in alterations if isinstance(each, ScramDeletion)),
+        upsertions=tuple(each for each in alterations if not isinstance(each, ScramDeletion)),
+    )
+    results: Sequence[UserResult] = await controller_of(node).propose(command)
+    return results
+
+
+def _credential(wanted: Message) -> UserScramCredentialRecord:
+    """Only the two keys are kept. What the decision will refuse is handed on as it is."""
+    mechanisms = {int(each): each for each in ScramMechanism}
+    if (mechanism := mechanisms.get(wanted.mechanism)) is not None:
+        return derive(wanted.name, mechanism, wanted.salted_password, wanted.salt, wanted.iterations)
+    return UserScramCredentialRecord(
+        name=wanted.name, mechanism=_NO_MECHANISM, salt=b"", stored_key=b"", server_key=b"", iterations=0
+    )
+
+
+def _altered(user: str, error: ErrorCode, message: str) -> dict[str, Any]:
+    return {"user": user, "error_code": int(error), "error_message": message or None}
+
+
+def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
+    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return {"results": [_altered(user, code, message) for user in users]}
+
+
+ROWS: Final = (
+    ApiRow(DESCRIBE_USER_SCRAM, "DescribeUserScramCredentials", 0, 0, EVERYWHERE, handle_describe),
+    ApiRow(
+        ALTER_USER_SCRAM, "AlterUserScramCredentials", 0, 0, EVERYWHERE, handle_alter,
+        on_error=alter_error, forwarded=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,210 @@
+"""Quotas at work: what an answer says of throttling, and the connection that is not read meanwhile.
+
+    metadata (delta, image) -> QuotaWatch -> node.quotas; None, and free, while nothing is limited
+    dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
+
+As since KIP-219 the answer leaves at once, and the client is told how long it will not be heard. What nodes
+ask of each other is never limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, Final
+
+from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
+from data_plane.quotas.limits import IP, Client, Quota, QuotaEntity
+from kraft.api.context import NodeContext, RequestContext
+from kraft.api.row import CONTROLLER, Response
+from kraft.wire.bridge import response_has
+from metadata_quorum.foundation.supervision import supervised
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+
+THROTTLE_TIME_MS: Final = "throttle_time_ms"
+MS_PER_S: Final = 1000
+
+SASL_HANDSHAKE: Final = 17
+WRITE_TXN_MARKERS: Final = 27
+SASL_AUTHENTICATE: Final = 36
+_UNLIMITED: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTICATE})
+
+Addresses = Mapping[str, frozenset[str]]
+
+
+class Work:
+    """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
+
+    __slots__ = ("_since", "_spent_s", "_stopwatch", "request_bytes")
+
+    def __init__(self, stopwatch: Callable[[], float], request_bytes: int) -> None:
+        self.request_bytes = request_bytes
+        self._stopwatch = stopwatch
+        self._since: float | None = None
+        self._spent_s = 0.0
+
+    def __enter__(self) -> None:
+        self._since = self._stopwatch()
+
+    def __exit__(self, *_: object) -> None:
+        if self._since is not None:
+            self._spent_s += self._stopwatch() - self._since
+            self._since = None
+
+    @property
+    def spent_s(self) -> float:
+        """Up to now, also in the middle of it."""
+        return self._spent_s if self._since is None else self._spent_s + self._stopwatch() - self._since
+
+    def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+        """The same coroutine, its steps counted and its waits not."""
+        return _Watched(steps, self)
+
+
+class _Watched:
+    """See `Work.watching`."""
+
+    def __init__(self, steps: Coroutine[Any, Any, Any], work: Work) -> None:
+        self._steps = steps
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                with self._work:
+                    waits_for = self._steps.send(value) if error is None else self._steps.throw(error)
+            except StopIteration as done:
+                return done.value
+            try:
+                value, error = (yield waits_for), None
+            except BaseException as thrown:  # noqa: BLE001 (a cancellation goes where it was meant to)
+                value, error = None, thrown
+
+
+def client_of(ctx: RequestContext) -> Client:
+    """Who asks, as quotas know it: without the kind of the principal."""
+    return Client(ctx.principal.partition(":")[2], ctx.client_id or "")
+
+
+def hold(ctx: RequestContext, pause_s: float) -> int:
+    """Let the client's connection rest; what its answer says. A request that another broker has passed on
+    is only answered: that broker reads the client's connection."""
+    pause_ms = round(pause_s * MS_PER_S)
+    if pause_ms > 0 and ctx.forwarded_for is None:
+        ctx.connection.mute(pause_ms / MS_PER_S)
+    return pause_ms
+
+
+def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Response:
+    """The response with its throttle time, where a quota has been used up by the time that it took or, as
+    the response says already, by what it did."""
+    if ctx.row.listeners == CONTROLLER or ctx.api_key in _UNLIMITED:
+        return response
+    asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
+    pause_ms = hold(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
+    if pause_ms > 0 and response_has(ctx.api_key, THROTTLE_TIME_MS):
+        return {**response, THROTTLE_TIME_MS: pause_ms}
+    return response
+
+
+def produced(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
+    """Count a produce request. Nobody hears of the time that one without acks took."""
+    if node.quotas is None or ctx.work is None:
+        return 0
+    now = node.loop.time()
+    pause_s = node.quotas.used(Quota.PRODUCED_BYTES, client_of(ctx), ctx.work.request_bytes, now)
+    return hold(ctx, max(pause_s, _busy(node, ctx, now)) if answered else pause_s)
+
+
+def fetched(node: NodeContext, ctx: RequestContext, size: int) -> int:
+    """Count so many bytes of records for a consumer. Where it must pause they are not to be handed out, and
+    do not count."""
+    if node.quotas is None:
+        return 0
+    now, client = node.loop.time(), client_of(ctx)
+    pause_s = node.quotas.used(Quota.FETCHED_BYTES, client, size, now)
+    pause_ms = hold(ctx, max(pause_s, _busy(node, ctx, now)))
+    if pause_ms > 0:
+        node.quotas.give_back(Quota.FETCHED_BYTES, client, size, now)
+    return pause_ms
+
+
+def most_fetched(node: NodeContext, ctx: RequestContext) -> int | None:
+    """More than this in one answer would never be let through."""
+    most = None if node.quotas is None else node.quotas.most_at_once(Quota.FETCHED_BYTES, client_of(ctx))
+    return None if most is None else int(most)
+
+
+def admitted(node: NodeContext, host: str) -> float:
+    """Count a new connection; for how many seconds it must be kept out, 0 to let it in."""
+    return 0.0 if node.quotas is None else node.quotas.connected(host, node.loop.time())
+
+
+def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:
+    if node.quotas is None or ctx.work is None:
+        return 0.0
+    percent = ctx.work.spent_s * PERCENT
+    return node.quotas.used(Quota.REQUEST_TIME, client_of(ctx), percent, now)
+
+
+class QuotaWatch:
+    """Keeps a node's quotas as the metadata has them. Hosts' names are looked up when they are set."""
+
+    def __init__(self, node: NodeContext, quotas: ClientQuotas) -> None:
+        self._node = node
+        self._quotas = quotas
+        self._lookup: asyncio.Task[None] | None = None
+
+    def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Subscribed to the metadata."""
+        if not delta.changed_quotas:
+            return
+        self._use(image, {})
+        if self._lookup is not None:
+            self._lookup.cancel()
+            self._lookup = None
+        names = [name for entity in image.quotas for kind, name in entity if kind == IP and name is not None]
+        unknown = [name for name in names if not _is_address(name)]
+        if unknown:
+            self._lookup = supervised(self._node.loop, self._look_up(image, unknown), "hosts of quotas")
+
+    async def _look_up(self, image: MetadataImage, names: list[str]) -> None:
+        self._use(image, {name: await addresses_of(self._node.loop, name) for name in names})
+
+    def _use(self, image: MetadataImage, addresses: Addresses) -> None:
+        quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        for entity, values in image.quotas.items():
+            match entity:
+                case ((kind, str(host)),) if kind == IP:
+                    known = addresses.get(host, frozenset({_normal(host)}))
+                    quotas.update(dict.fromkeys((((IP, address),) for address in known), values))
+                case _:
+                    quotas[entity] = values
+        self._quotas.take(quotas)
+        self._node.quotas = self._quotas if quotas else None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _normal(host: str) -> str:
+    """An address as sockets tell it."""
+    return str(ipaddress.ip_address(host)) if _is_address(host) else host
+
+
+async def addresses_of(loop: asyncio.AbstractEventLoop, host: str) -> frozenset[str]:
+    """What a host's name stands for; an address stands for itself. Nothing where it cannot be resolved."""
+    if _is_address(host):
+        return frozenset({_normal(host)})
+    try:
+        return frozenset(str(found[4][0]) for found in await loop.getaddrinfo(host, None))
+    except (OSError, UnicodeError):
+        return frozenset()

@@ -1,0 +1,260 @@
+"""A broker's standing with the quorum: registered, caught up, unfenced, shutting down.
+
+    STARTING   register with the active controller, get a broker epoch
+    FENCED     heartbeats; the controller unfences once we have acted on our own registration
+    RUNNING    heartbeats every broker.heartbeat.interval.ms; may be fenced and come back at any time
+    STOPPING   heartbeats that ask to leave; the controller moves every leader away first
+    STOPPED
+
+Heartbeats go to every voter. The active controller judges them; the others answer NOT_CONTROLLER
+but note that this connection is ours, so that each of them knows, the moment it becomes active,
+which brokers are there (peers/controller_channel.py tells more).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+from uuid import UUID
+
+from kraft.peers.controller_channel import ControllerLinks
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import Endpoint, FeatureRange
+from metadata_quorum.foundation.supervision import kept_up, supervised
+
+BROKER_REGISTRATION: Final = 62
+BROKER_REGISTRATION_VERSION: Final = 4
+BROKER_HEARTBEAT: Final = 63
+BROKER_HEARTBEAT_VERSION: Final = 1
+
+RETRY_S: Final = 0.1
+CATCH_UP_RETRY_S: Final = 0.05
+SHUTDOWN_RETRY_S: Final = 0.05
+SHUTDOWN_LIMIT_S: Final = 20.0
+"""A broker that may not leave by then leaves all the same."""
+SHUTDOWN_SILENCE_S: Final = 1.5
+"""Nor does it wait longer than this for a quorum that does not answer: all nodes may be stopping."""
+
+log = logging.getLogger(__name__)
+
+
+class Standing(Enum):
+    STARTING = auto()
+    FENCED = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    STOPPED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """What a broker says of itself when it registers."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...]
+    rack: str | None
+    log_dirs: tuple[UUID, ...]
+
+
+class BrokerLifecycle:
+    """`start`, then await `running`; `stop` for a controlled shutdown."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        links: ControllerLinks,
+        identity: BrokerIdentity,
+        published_offset: Callable[[], int],
+        whole_epoch: Callable[[], int],
+        *,
+        heartbeat_interval_s: float,
+        session_timeout_s: float,
+    ) -> None:
+        """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
+        `whole_epoch`: the broker epoch in which this broker ran last, if nothing of what it kept then is
+        lost (stopped cleanly, or killed on a machine that runs on), else -1. It is registered as the
+        previous broker epoch (KIP-966): who shows it remains an eligible leader."""
+        self._loop = loop
+        self._links = links
+        self._identity = identity
+        self._published_offset = published_offset
+        self._whole_epoch = whole_epoch
+        self._interval_s = heartbeat_interval_s
+        self._timeout_s = session_timeout_s / 2
+        self._beats: dict[int, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._may_stop = asyncio.Event()
+        self._last_answer_at = loop.time()
+        self.standing = Standing.STARTING
+        self.broker_epoch = -1
+        self.running = asyncio.Event()
+        """Set when the broker has been unfenced for the first time."""
+        self.failed_log_dirs: list[UUID] = []
+        self.on_registered: Callable[[int], None] = lambda epoch: None
+        """Told of every new broker epoch."""
+
+    def start(self) -> None:
+        self._links.on_connected = self._greet
+        self._task = kept_up(self._loop, self._run, "broker-lifecycle")
+
+    def metadata_published(self) -> None:
+        """Partitions have acted on newer metadata: perhaps on our own registration."""
+        if self.standing in (Standing.FENCED, Standing.STOPPING):
+            self._news.set()
+
+    def log_dir_failed(self, directory_id: UUID) -> None:
+        """Tell the controller with the next heartbeat, which is due now."""
+        self.failed_log_dirs.append(directory_id)
+        self._news.set()
+
+    async def stop(self) -> None:
+        """Controlled shutdown: every leader moved, out of every ISR, within limits."""
+        if self.standing in (Standing.FENCED, Standing.RUNNING):
+            self.standing = Standing.STOPPING
+            self._last_answer_at = self._loop.time()
+            deadline = self._loop.time() + SHUTDOWN_LIMIT_S
+            while not self._may_stop.is_set() and self._loop.time() < deadline:
+                if self._loop.time() - self._last_answer_at > SHUTDOWN_SILENCE_S:
+                    log.warning("no controller answers; stopping without having moved the leaders")
+                    break
+                self._news.set()
+                try:
+                    async with asyncio.timeout(SHUTDOWN_RETRY_S):
+                        await self._may_stop.wait()
+                except TimeoutError:
+                    pass
+        self.standing = Standing.STOPPED
+        await self.close()
+
+    async def close(self) -> None:
+        """End all tasks, without a word to anyone."""
+        tasks = [*self._beats.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if self.broker_epoch < 0:
+                await self._register()
+            self._news.clear()
+            for voter in self._links.voters:
+                self._beat(voter)
+            try:
+                async with asyncio.timeout(self._pause()):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _pause(self) -> float:
+        if self.standing is Standing.FENCED:
+            return min(self._interval_s, RETRY_S)
+        return self._interval_s
+
+    async def _register(self) -> None:
+        identity = self._identity
+        fields = {
+            "broker_id": identity.broker_id,
+            "cluster_id": identity.cluster_id,
+            "incarnation_id": identity.incarnation_id,
+            "listeners": [
+                {
+                    "name": e.name,
+                    "host": e.host,
+                    "port": e.port,
+                    "security_protocol": int(e.security_protocol),
+                }
+                for e in identity.endpoints
+            ],
+            "features": [
+                {
+                    "name": f.name,
+                    "min_supported_version": f.min_supported_version,
+                    "max_supported_version": f.max_supported_version,
+                }
+                for f in identity.features
+            ],
+            "rack": identity.rack,
+            "is_migrating_zk_broker": False,
+            "log_dirs": list(identity.log_dirs),
+            "previous_broker_epoch": self._whole_epoch(),
+        }
+        while self.broker_epoch < 0:
+            try:
+                answer = await self._links.request(BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields)
+            except BrokerError as error:
+                log.info("not registered yet: %s", error)
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                self.broker_epoch = answer.broker_epoch
+                self._last_answer_at = self._loop.time()
+                if self.standing is Standing.STARTING:
+                    self.standing = Standing.FENCED
+                log.info("registered with broker epoch %d", self.broker_epoch)
+                self.on_registered(self.broker_epoch)
+                return
+            # DUPLICATE_BROKER_REGISTRATION: our last incarnation's session is not over yet.
+            log.info("not registered yet: %s", ErrorCode(answer.error_code).name)
+            await asyncio.sleep(RETRY_S)
+
+    def _greet(self, voter: int) -> None:
+        if self.broker_epoch >= 0:
+            self._beat(voter)
+
+    def _beat(self, voter: int) -> None:
+        """One heartbeat to one voter; one at a time."""
+        known = self._beats.get(voter)
+        if (known is None or known.done()) and self._links.connected(voter):
+            self._beats[voter] = supervised(self._loop, self._heartbeat(voter), f"heartbeat-{voter}")
+
+    async def _heartbeat(self, voter: int) -> None:
+        fields: dict[str, Any] = {
+            "broker_id": self._identity.broker_id,
+            "broker_epoch": self.broker_epoch,
+            "current_metadata_offset": self._published_offset(),
+            "want_fence": False,
+            "want_shut_down": self.standing is Standing.STOPPING,
+            "offline_log_dirs": list(self.failed_log_dirs),
+        }
+        try:
+            answer = await self._links.ask(
+                voter, BROKER_HEARTBEAT, BROKER_HEARTBEAT_VERSION, fields, self._timeout_s
+            )
+        except (OSError, TimeoutError, BrokerError):
+            return
+        self._last_answer_at = self._loop.time()
+        self._judge(answer)
+
+    def _judge(self, answer: Message) -> None:
+        error = ErrorCode(answer.error_code)
+        if error in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            log.warning("the controller answers %s; registering again", error.name)
+            self.broker_epoch = -1
+            self._news.set()
+        elif error is not ErrorCode.NONE:
+            log.warning("heartbeat refused: %s", error.name)
+        elif self.standing is Standing.STOPPING:
+            if answer.should_shut_down:
+                self._may_stop.set()
+        elif answer.is_fenced:
+            if self.standing is Standing.RUNNING:
+                log.warning("fenced by the controller")
+            self.standing = Standing.FENCED
+            if answer.is_caught_up:
+                self._news.set()
+        else:
+            if self.standing is not Standing.RUNNING:
+                log.info("unfenced")
+            self.standing = Standing.RUNNING
+            self.running.set()

@@ -1,0 +1,52 @@
+"""Producer ids for idempotent producers: a block at a time from the controller, one at a time from here.
+
+    InitProducerId -> api/producer_ids -> ProducerIds.next_id -> (AllocateProducerIds -> controller)
+
+A block that is not used up when the broker stops is lost, which nobody minds: there are 2^63. A producer is
+told to ask again, perhaps another broker, while no block comes: this one may be cut off from the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import awaited
+
+Allocate = Callable[[], Awaitable[tuple[int, int]]]
+"""Asks the controller for a block: (first id, how many). Raises BrokerError."""
+PATIENCE_S: Final = 1.0
+
+
+class ProducerIds:
+    """This broker's ids."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._next = 0
+        self._end = 0
+        self._refill: asyncio.Task[None] | None = None
+
+    async def next_id(self) -> int:
+        """An id that nobody else has. Raises BrokerError where the controller cannot be asked."""
+        while self._next == self._end:
+            if self._refill is None:
+                self._refill = awaited(asyncio.get_running_loop(), self._take_block(), "producer ids")
+            done, _ = await asyncio.wait((self._refill,), timeout=PATIENCE_S)
+            if not done:
+                raise BrokerError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "waiting for a block of producer ids"
+                )
+            if self._next == self._end:
+                done.pop().result()
+        self._next += 1
+        return self._next - 1
+
+    async def _take_block(self) -> None:
+        try:
+            first, size = await self._allocate()
+            self._next, self._end = first, first + size
+        finally:
+            self._refill = None

@@ -1,0 +1,156 @@
+"""Whether a batch belongs to an open transaction: a leader asks the coordinator before the first one.
+
+    api/produce, api/group_offsets -> Admission.ask --> TransactionService        where it is led here
+                                                    `-> AddPartitionsToTxn -----> the coordinator's broker
+
+Without this a batch that comes late, or from a producer that does not know its transaction is over,
+would open one that nobody ends, and read_committed would stand still there (KIP-890). A producer of
+transaction.version 2 names no partitions beforehand: for it the leader adds them with the same question,
+and repeats it for a moment where the coordinator is still ending the transaction before. Clients begin
+the next one as soon as EndTxn is answered, and some wait for seconds after a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from data_plane.coordinator.groups.service import partition_of_group
+from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.transactions.marker_writer import Guard, Guards
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
+from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
+from kraft.peers.broker_channels import BrokerLinks
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+from metadata_quorum.metadata.image import MetadataImage
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_PARTITIONS_VERSION: Final = 5
+
+ASK_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""The coordinator could not be asked; another time it can be."""
+
+Outcomes = dict[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """Of the question while the answer is CONCURRENT_TRANSACTIONS."""
+
+    every_s: float  # add.partitions.to.txn.retry.backoff.ms
+    for_s: float  # add.partitions.to.txn.retry.backoff.max.ms
+
+
+class Admission:
+    """One per broker."""
+
+    def __init__(
+        self,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        here: TransactionService,
+        links: BrokerLinks,
+        guards: Guards,
+        *,
+        verifies: bool,
+        timeout_s: float,
+        repetition: Repetition,
+    ) -> None:
+        """`verifies`: transaction.partition.verification.enable, for producers that name their partitions."""
+        self._node_id = node_id
+        self._image = image
+        self._here = here
+        self._links = links
+        self._timeout_s = timeout_s
+        self._repetition = repetition
+        self.guards = guards
+        self.verifies = verifies
+
+    async def ask(
+        self, transactional_id: str, producer: Producer, guarded: Mapping[TopicPartition, Guard], *, add: bool
+    ) -> Outcomes:
+        """For each partition, whether the producer's open transaction has it now."""
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + self._repetition.for_s
+        while True:
+            for tp, guard in guarded.items():
+                self.guards.renew(tp, producer.producer_id, guard)
+            outcomes = await self._ask_once(transactional_id, producer, guarded, add)
+            is_ending = add and ErrorCode.CONCURRENT_TRANSACTIONS in outcomes.values()
+            if not is_ending or now_s() >= deadline_s:
+                return outcomes
+            await asyncio.sleep(self._repetition.every_s)
+
+    async def _ask_once(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], add: bool
+    ) -> Outcomes:
+        try:
+            coordinator = self._coordinator(transactional_id)
+            if coordinator == self._node_id:
+                return await self._ask_here(transactional_id, producer, partitions, add)
+            return await self._ask_there(coordinator, transactional_id, producer, partitions, add)
+        except BrokerError as error:
+            return dict.fromkeys(partitions, error.code)
+        except OSError:
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+
+    def _coordinator(self, transactional_id: str) -> int:
+        topic = self._image().topic(TRANSACTIONS_TOPIC)
+        if topic is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = topic.partitions.get(partition_of_group(transactional_id, len(topic.partitions)))
+        if partition is None or partition.leader == NO_LEADER:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition.leader
+
+    async def _ask_here(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], add: bool
+    ) -> Outcomes:
+        if add:
+            await self._here.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
+            return dict.fromkeys(partitions, ErrorCode.NONE)
+        missing = await self._here.verify(transactional_id, producer, partitions)
+        return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
+
+    async def _ask_there(
+        self,
+        coordinator: int,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        add: bool,
+    ) -> Outcomes:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append(partition)
+        transaction: dict[str, Any] = {
+            "transactional_id": transactional_id,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "verify_only": not add,
+            "topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+        }
+        answer = await self._links.ask(
+            coordinator,
+            ADD_PARTITIONS_TO_TXN,
+            ADD_PARTITIONS_VERSION,
+            {"transactions": [transaction]},
+            self._timeout_s,
+        )
+        outcomes = dict.fromkeys(partitions, ErrorCode(answer.error_code))
+        for result in answer.results_by_transaction:
+            for topic in result.topic_results:
+                for each in topic.results_by_partition:
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    outcomes[tp] = ErrorCode(each.partition_error_code)
+        return outcomes

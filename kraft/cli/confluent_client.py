@@ -1,0 +1,130 @@
+"""confluent-kafka as the commands use it: quiet, impatient, and in plain words.
+
+librdkafka is imported in the functions, so that `kraft --help` does not wait for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from kraft.cli.command_config import librdkafka_settings
+from kraft.cli.errors import Trouble, sentence_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+PATIENCE_S = 10.0
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT,...", help="Brokers to ask first."),
+]
+Result = TypeVar("Result")
+
+
+def settings(bootstrap: str, **more: object) -> dict[str, Any]:
+    """librdkafka's settings; underscores stand for dots."""
+    base: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": "kraft-cli",
+        "socket.timeout.ms": int(PATIENCE_S * 1000),
+        "log_level": 0,  # what is wrong comes as errors; its log lines would be said twice
+        "error_cb": _ignore,
+    }
+    return base | librdkafka_settings() | {name.replace("_", "."): value for name, value in more.items()}
+
+
+def _ignore(error: KafkaError) -> None:
+    """Errors are seen where they end a command; a broker of several being away is none."""
+
+
+def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
+    """An admin client and what it first learnt. Trouble where nobody answers."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    _knock(bootstrap)
+    heard: list[KafkaError] = []
+    admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
+    try:
+        return admin, admin.list_topics(timeout=PATIENCE_S / 2)
+    except KafkaException as error:
+        admin.poll(0)
+        why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
+        raise Trouble(sentence_of(why[0] if why else error, bootstrap)) from None
+
+
+def _knock(bootstrap: str) -> None:
+    """Trouble at once where every address refuses: librdkafka would try again until its time is up."""
+    for server in bootstrap.split(","):
+        try:
+            socket.create_connection(first_address(server), timeout=PATIENCE_S / 2).close()
+            return
+        except OSError:
+            continue
+    raise Trouble(f"{bootstrap}: no broker answers")
+
+
+def require_topic(metadata: ClusterMetadata, topic: str) -> int:
+    """How many partitions a topic has; Trouble where there is none of that name."""
+    found = metadata.topics.get(topic)
+    if found is None:
+        raise Trouble(f"{topic}: there is no such topic")
+    return len(found.partitions)
+
+
+def require_partitions(topic: str, count: int, partitions: list[int]) -> None:
+    """Trouble where one of them is beyond the topic's: librdkafka would wait for it to come."""
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise Trouble(f"{topic}: there is no partition {partition}; it has {count}")
+
+
+def require_broker(metadata: ClusterMetadata, broker: str) -> None:
+    """Trouble where no broker of that id is up: librdkafka would look for it until its time is up."""
+    known = sorted(metadata.brokers)
+    if broker not in map(str, known):
+        raise Trouble(
+            f"{broker}: there is no such broker; those that are up are {', '.join(map(str, known))}"
+        )
+
+
+def wait(future: Future[Result], context: str) -> Result:
+    """The result of an admin call; Trouble in plain words."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise Trouble(sentence_of(error, context)) from None
+
+
+def first_address(bootstrap: str) -> tuple[str, int]:
+    """Where our own client goes: the first of the brokers."""
+    host, colon, port = bootstrap.split(",")[0].strip().rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise Trouble(f"{bootstrap}: a bootstrap server is HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def key_values(pairs: list[str], what: str) -> dict[str, str]:
+    """`["a=1", "b=2"]` as a mapping."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise Trouble(f"{pair}: {what} is given as KEY=VALUE")
+        found[name] = value
+    return found
+
+
+def extra_settings(pairs: list[str]) -> dict[str, Any]:
+    """librdkafka's own settings from `-X key=value`."""
+    return dict(key_values(pairs, "a client setting"))

@@ -1,0 +1,92 @@
+"""Our own client as the commands use it, for what librdkafka has no words for.
+
+A request goes to a broker by its address; a group or a transactional id has one that coordinates it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kraft.cli.confluent_client import PATIENCE_S, first_address
+from kraft.cli.errors import Trouble
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
+
+Address = tuple[str, int]
+Result = TypeVar("Result")
+
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+
+_PAUSE_S: Final = 0.1
+_COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
+
+
+class KeyType(IntEnum):
+    """What is looked for, in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+def request(address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any]) -> Message:
+    """One request. Trouble where nobody answers."""
+    from kraft.peers.blocking_client import (
+        ask,  # the codec takes a while to import, and `kraft --help` need not wait
+    )
+
+    try:
+        return ask(*address, api_key, versions, fields)
+    except OSError:
+        raise Trouble(f"{address[0]}:{address[1]}: no broker answers") from None
+
+
+def metadata(bootstrap: str, topics: list[str] | None) -> Message:
+    """Brokers, and topics with their leaders: those that are named, or all for None."""
+    named = None if topics is None else [{"name": name} for name in topics]
+    wanted = {"topics": named, "allow_auto_topic_creation": False}
+    return request(first_address(bootstrap), METADATA, (9, 12), wanted)
+
+
+def at_coordinator(bootstrap: str, name: str, key_type: KeyType, work: Callable[[Address], Result]) -> Result:
+    """Do `work` at the broker that keeps the group or the transactional id; again where that broker is
+    not yet, or no longer, its coordinator: then it has done nothing."""
+    for _ in attempts(f"{name}: its coordinator was not found in time"):
+        address = _coordinator(bootstrap, name, key_type)
+        try:
+            return work(address)
+        except BrokerError as error:
+            if error.code not in _MOVING:
+                raise
+    raise AssertionError("attempts end by an error of their own")
+
+
+def _coordinator(bootstrap: str, name: str, key_type: KeyType) -> Address:
+    wanted = {"key": name, "key_type": int(key_type)}
+    for _ in attempts(f"{name}: its coordinator was not found in time"):
+        found = request(first_address(bootstrap), FIND_COORDINATOR, (1, 3), wanted)
+        if found.error_code not in _COMING:
+            break
+    raise_for(found.error_code, name)
+    return found.host, found.port
+
+
+def attempts(in_vain: str) -> Iterator[None]:
+    """Again and again, until the patience is up: then that is the trouble."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(_PAUSE_S)
+    raise Trouble(in_vain)
+
+
+def raise_for(code: int, context: str) -> None:
+    """BrokerError where an answer holds an error."""
+    if code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(code), context)

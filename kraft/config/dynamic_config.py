@@ -1,0 +1,64 @@
+"""Broker keys that change while the node runs: what is committed over what server.properties says.
+
+    ConfigRecords -> image -> here: `take` -> Config as it holds now -> `apply` of node/node.py -> rooms
+
+Defaults of topics are not among them: those go to each log by data_plane/log_manager/log_configs.py. A value
+that does not fit this node is said and passed over, as if it had not been set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Update
+from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+
+log = logging.getLogger(__name__)
+
+_OF_TOPICS: Final = frozenset(TOPIC_KEYS.values())
+
+
+def base_name(key: str) -> str:
+    """KEY of listener.name.NAME.KEY; any other key is its own."""
+    return key.removeprefix(LISTENER_PREFIX).partition(".")[2] if key.startswith(LISTENER_PREFIX) else key
+
+
+def changes_node(key: str) -> bool:
+    """Whether it is read here."""
+    base = base_name(key)
+    if base in PER_LISTENER:
+        return base != key
+    return key in ROWS and key not in _OF_TOPICS and ROWS[key].rule.update is not Update.READ_ONLY
+
+
+class LiveConfig:
+    """Of one node."""
+
+    def __init__(self, static: Config, apply: Callable[[Config], None]) -> None:
+        """`static`: server.properties. `apply` is called with each new configuration."""
+        self._static = static
+        self._apply = apply
+
+    def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        own = str(self._static.node_id)
+        kind = int(ResourceType.BROKER)
+        if (kind, "") in delta.changed_configs or (kind, own) in delta.changed_configs:
+            self._apply(self._with({**image.config(kind, ""), **image.config(kind, own)}))
+
+    def _with(self, committed: Mapping[str, str]) -> Config:
+        """Each value for itself, so that one that does not fit spoils no other."""
+        fitting: dict[str, str] = {}
+        for key, value in committed.items():
+            if not changes_node(key):
+                continue
+            try:
+                self._static.with_dynamic({key: value})
+                fitting[key] = value
+            except FatalError as error:
+                log.error("%s is not in effect on this node: %s", key, error)
+        return self._static.with_dynamic(fitting)

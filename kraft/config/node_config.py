@@ -1,0 +1,468 @@
+"""A node's configuration: server.properties in, one typed and checked object out.
+
+    text --parse_properties--> {key: text} --Config.from_properties--> Config (typed attributes)
+
+The rows (name, type, default, bounds, why) are in `keys.py`. An unknown key is answered
+with a warning that names the nearest known one; a wrong value, or values that do not fit
+together, stop the start with one sentence: the key, the value, the bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import socket
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, NoReturn
+
+from kraft.config.keys import HOUR, MINUTE, NO_EFFECT, TOPIC_KEYS, ConfigKeys, KeyRule, Required
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
+
+logger = logging.getLogger(__name__)
+
+LISTENER_PREFIX: Final = "listener.name."
+
+
+class NodeAddress(NamedTuple):
+    """Another node, and where one of its listeners is."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Row(NamedTuple):
+    """A key as DescribeConfigs and docs/CONFIG.md show it."""
+
+    name: str
+    attribute: str
+    type: str
+    """Kafka's word: int, boolean, double, string, list."""
+    default: object
+    rule: KeyRule
+
+
+def reject(key: str, value: object, bound: str) -> NoReturn:
+    """Stop the start: the key, its value, and what it should have been."""
+    raise FatalError(ExitCode.BAD_CONFIG, f"{key}={value}: {bound}")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties format as far as server.properties files use it: `key=value` or `key: value`,
+    comments by # and !, a backslash at the end of a line continues it."""
+    values: dict[str, str] = {}
+    pending = ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not pending and (not stripped or stripped[0] in "#!"):
+            continue
+        logical = pending + stripped
+        if logical.endswith("\\") and not logical.endswith("\\\\"):
+            pending = logical[:-1]
+            continue
+        pending = ""
+        ends = [i for i, c in enumerate(logical) if c in "=:"]
+        if not ends:
+            reject("server.properties", line.strip(), "each line is key=value")
+        values[logical[: ends[0]].strip()] = logical[ends[0] + 1 :].strip()
+    return values
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """The other way; keys in the order given."""
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=False)
+class Config(ConfigKeys):
+    """A checked configuration. Attributes are Kafka's keys with underscores for dots."""
+
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What was set explicitly, by key; everything else holds its default."""
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Config:
+        """Parse and check. Raises FatalError(BAD_CONFIG)."""
+        values: dict[str, Any] = {}
+        for name, text in properties.items():
+            row = ROWS.get(name)
+            if row is not None:
+                values[row.attribute] = parse_value(row, text)
+            elif not _is_for_listener(name) and name not in NO_EFFECT:
+                _warn_unknown(name)
+        for row in ROWS.values():
+            if row.default is Required.TOKEN and row.attribute not in values:
+                raise FatalError(ExitCode.BAD_CONFIG, f"{row.name} is not set: {row.rule.why}")
+        given = {k: v for k, v in properties.items() if k in ROWS or k in NO_EFFECT or _is_for_listener(k)}
+        config = cls(**values, given=given)
+        _check(config)
+        return config
+
+    @classmethod
+    def load(cls, path: str, overrides: Mapping[str, str] | None = None) -> Config:
+        """Read a server.properties file."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FatalError(ExitCode.BAD_CONFIG, f"cannot read {path}: {_reason(error)}") from None
+        return cls.from_properties(parse_properties(text) | dict(overrides or {}))
+
+    def with_dynamic(self, overrides: Mapping[str, str]) -> Config:
+        """The same node after IncrementalAlterConfigs on its broker resource."""
+        return Config.from_properties({**self.given, **overrides})
+
+    # -- derived ----------------------------------------------------------------------------------
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.process_roles
+
+    @cached_property
+    def voters(self) -> tuple[NodeAddress, ...]:
+        """The metadata quorum by id, and where this node reaches their controller listeners: nodes need
+        not agree on the addresses."""
+        return tuple(sorted(_parse_nodes("controller.quorum.voters", self.controller_quorum_voters)))
+
+    @cached_property
+    def peer_addresses(self) -> dict[int, NodeAddress]:
+        """Brokers that this node reaches elsewhere than they have registered."""
+        return {
+            peer.node_id: peer for peer in _parse_nodes("kraft.peer.addresses", self.kraft_peer_addresses)
+        }
+
+    @cached_property
+    def data_dirs(self) -> tuple[str, ...]:
+        """Where partitions live: log.dirs, else log.dir."""
+        return self.log_dirs or ((self.log_dir,) if self.log_dir else ())
+
+    @property
+    def metadata_dir(self) -> str:
+        """Where the metadata log, Raft's journal and votes live."""
+        return self.metadata_log_dir or self.data_dirs[0]
+
+    @property
+    def raft_dir(self) -> str:
+        """Raft's journal and votes; the name cannot be a partition's, which all end in a number."""
+        return f"{self.metadata_dir}/raft"
+
+    @cached_property
+    def bound_listeners(self) -> tuple[Endpoint, ...]:
+        """What this node binds; an empty host means every interface."""
+        return _parse_listeners("listeners", self.listeners, self._protocols)
+
+    @cached_property
+    def broker_listeners(self) -> tuple[Endpoint, ...]:
+        return tuple(e for e in self.bound_listeners if e.name not in self.controller_listener_names)
+
+    @cached_property
+    def controller_listeners(self) -> tuple[Endpoint, ...]:
+        return tuple(e for e in self.bound_listeners if e.name in self.controller_listener_names)
+
+    @cached_property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """What is registered for clients and other brokers: advertised.listeners, else the listeners
+        with this machine's name in place of an empty host."""
+        if self.advertised_listeners:
+            return _parse_listeners("advertised.listeners", self.advertised_listeners, self._protocols)
+        return tuple(
+            dataclasses.replace(e, host=e.host or socket.gethostname()) for e in self.broker_listeners
+        )
+
+    @cached_property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers fetch from each other by."""
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name
+        for endpoint in self.broker_listeners:
+            if SecurityProtocol(endpoint.security_protocol).name == self.security_inter_broker_protocol:
+                return endpoint.name
+        return self.security_inter_broker_protocol
+
+    def protocol_of(self, listener: str) -> SecurityProtocol:
+        """How a listener speaks, another node's too."""
+        return self._protocols.get(listener, SecurityProtocol.PLAINTEXT)
+
+    @cached_property
+    def _protocols(self) -> dict[str, SecurityProtocol]:
+        """Listener name -> how it speaks."""
+        protocols: dict[str, SecurityProtocol] = {}
+        for item in _items(self.listener_security_protocol_map):
+            name, colon, protocol = item.partition(":")
+            if not colon or protocol.upper() not in SecurityProtocol.__members__:
+                known = ", ".join(SecurityProtocol.__members__)
+                reject("listener.security.protocol.map", item, f"each part is NAME:PROTOCOL of {known}")
+            protocols[name.strip()] = SecurityProtocol[protocol.strip().upper()]
+        if "listener.security.protocol.map" not in self.given:
+            # As Kafka: controllers speak plainly unless told otherwise.
+            for name in self.controller_listener_names:
+                protocols.setdefault(name, SecurityProtocol.PLAINTEXT)
+        return protocols
+
+    @cached_property
+    def topic_defaults(self) -> dict[str, str]:
+        """Every topic key with the value that a topic without its own would have on this broker."""
+        defaults = {
+            name: format_value(getattr(self, _attribute(ROWS[b].name))) for name, b in TOPIC_KEYS.items()
+        }
+        defaults["retention.ms"] = str(self._retention_ms)
+        defaults["segment.ms"] = str(self.log_roll_ms or self.log_roll_hours * HOUR)
+        jitter = self.log_roll_jitter_ms
+        defaults["segment.jitter.ms"] = str(self.log_roll_jitter_hours * HOUR if jitter is None else jitter)
+        if self.log_flush_interval_ms is None:
+            defaults["flush.ms"] = str(2**63 - 1)
+        return defaults
+
+    @property
+    def _retention_ms(self) -> int:
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return -1 if self.log_retention_minutes < 0 else self.log_retention_minutes * MINUTE
+        return -1 if self.log_retention_hours < 0 else self.log_retention_hours * HOUR
+
+    def value_text(self, name: str) -> str:
+        """A key's value as server.properties would write it."""
+        return format_value(getattr(self, ROWS[name].attribute))
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def format_value(value: object) -> str:
+    """A typed value as text."""
+    if value is None or value is Required.TOKEN:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def parse_value(row: Row, text: str) -> object:
+    """Text to the row's type within its bounds; FatalError(BAD_CONFIG) otherwise."""
+    text = text.strip()
+    if row.type == "boolean":
+        if text.lower() not in ("true", "false"):
+            reject(row.name, text, "must be true or false")
+        return text.lower() == "true"
+    if row.type == "list":
+        parts = tuple(_items(text))
+        for part in parts:
+            _check_choice(row, part)
+        return parts
+    if row.type == "string":
+        _check_choice(row, text)
+        return text or None if row.default is None else text
+    return _number(row, text)
+
+
+def _number(row: Row, text: str) -> float:
+    number: float
+    try:
+        if "_" in text:  # Python's own notation, not Kafka's
+            raise ValueError
+        number = int(text) if row.type == "int" else float(text)
+    except ValueError:
+        reject(row.name, text, "must be a whole number" if row.type == "int" else "must be a number")
+    low, high = row.rule.minimum, row.rule.maximum
+    if low is not None and number < low:
+        reject(row.name, text, f"must be at least {low:g}" if low < 1e6 else f"must be at least {int(low)}")
+    if high is not None and number > high:
+        reject(row.name, text, f"must be at most {high:g}")
+    return number
+
+
+def _check_choice(row: Row, text: str) -> None:
+    if row.rule.choices and text not in row.rule.choices:
+        reject(row.name, text, f"must be one of {', '.join(row.rule.choices)}")
+
+
+def _items(text: str) -> Iterator[str]:
+    return (part.strip() for part in text.split(",") if part.strip())
+
+
+def _parse_nodes(key: str, text: str) -> Iterator[NodeAddress]:
+    seen = set[int]()
+    for item in _items(text):
+        node, at, address = item.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not (at and colon and host and node.isdecimal() and port.isdecimal() and 0 < int(port) < 65536):
+            reject(key, item, "each node is ID@HOST:PORT")
+        if int(node) in seen:
+            reject(key, text, f"node {int(node)} is named twice")
+        seen.add(int(node))
+        yield NodeAddress(int(node), host.strip("[]"), int(port))
+
+
+def _parse_listeners(key: str, text: str, protocols: Mapping[str, SecurityProtocol]) -> tuple[Endpoint, ...]:
+    found: list[Endpoint] = []
+    for item in _items(text):
+        name, separator, address = item.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not (name and separator and colon and port.isdecimal() and int(port) < 65536):
+            reject(key, item, "each listener is NAME://HOST:PORT")
+        if name not in protocols:
+            reject(key, item, f"listener.security.protocol.map does not say how {name} speaks")
+        found.append(Endpoint(name, host.strip("[]"), int(port), protocols[name]))
+    for what, seen in (("name", [e.name for e in found]), ("port", [e.port for e in found if e.port])):
+        if key == "listeners" and len(set(seen)) < len(seen):
+            reject(key, text, f"each listener needs a {what} of its own")
+    return tuple(found)
+
+
+# -- what must fit together -----------------------------------------------------------------------
+
+
+def _check(config: Config) -> None:
+    _check_roles(config)
+    _check_voters(config)
+    _check_listeners(config)
+    if config.node_id in config.peer_addresses:
+        reject("kraft.peer.addresses", config.kraft_peer_addresses, "names this node itself")
+    if not config.data_dirs:
+        raise FatalError(ExitCode.BAD_CONFIG, "log.dirs is not set: directories for partitions")
+    pairs = (
+        (
+            "replica.fetch.wait.max.ms",
+            "replica.lag.time.max.ms",
+            "a waiting follower would look like a lagging one",
+        ),
+        ("broker.heartbeat.interval.ms", "broker.session.timeout.ms", "a healthy broker would be fenced"),
+        ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no session would be allowed"),
+        *(
+            (f"group.consumer.{lower}.ms", f"group.consumer.{upper}.ms", why)
+            for lower, upper, why in (
+                ("min.session.timeout", "session.timeout", "the default is out of bounds"),
+                ("session.timeout", "max.session.timeout", "the default is out of bounds"),
+                ("min.heartbeat.interval", "heartbeat.interval", "the default is out of bounds"),
+                ("heartbeat.interval", "max.heartbeat.interval", "the default is out of bounds"),
+                ("heartbeat.interval", "session.timeout", "a healthy member would be out"),
+            )
+        ),
+    )
+    for lower, upper, why in pairs:
+        if getattr(config, _attribute(lower)) > getattr(config, _attribute(upper)):
+            reject(
+                lower,
+                config.value_text(lower),
+                f"must not be above {upper}={config.value_text(upper)}: {why}",
+            )
+
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        key = "group.coordinator.rebalance.protocols"
+        reject(key, config.value_text(key), "must name classic: groups cannot do without")
+
+
+def _check_roles(config: Config) -> None:
+    roles = config.process_roles
+    if not roles or len(set(roles)) < len(roles):
+        reject("process.roles", ",".join(roles), "name broker, controller or both, each once")
+
+
+def _check_voters(config: Config) -> None:
+    text = config.controller_quorum_voters
+    ids = [voter.node_id for voter in config.voters]
+    if not ids:
+        raise FatalError(
+            ExitCode.BAD_CONFIG, "controller.quorum.voters is not set: ID@HOST:PORT,... of every controller"
+        )
+    if config.is_controller and config.node_id not in ids:
+        reject(
+            "controller.quorum.voters",
+            text,
+            f"must name node.id={config.node_id}, because it is a controller",
+        )
+    if not config.is_controller and config.node_id in ids:
+        reject("controller.quorum.voters", text, f"names node.id={config.node_id}, which is not a controller")
+
+
+def _check_listeners(config: Config) -> None:
+    names = config.controller_listener_names
+    if not names:
+        raise FatalError(
+            ExitCode.BAD_CONFIG, "controller.listener.names is not set: the listeners of the controllers"
+        )
+    if config.is_controller and not config.controller_listeners:
+        reject(
+            "listeners",
+            config.listeners,
+            f"a controller must listen on {names[0]} (controller.listener.names)",
+        )
+    if not config.is_controller and config.controller_listeners:
+        reject(
+            "listeners",
+            config.listeners,
+            f"only a controller listens on {config.controller_listeners[0].name}",
+        )
+    if not config.is_broker:
+        return
+    if not config.broker_listeners:
+        reject("listeners", config.listeners, "a broker needs a listener that is not the controllers'")
+    advertised = config.advertised_listeners
+    if advertised:
+        for endpoint in config.advertised_endpoints:
+            if endpoint.host in ("", "0.0.0.0", "::") or endpoint.port == 0:
+                reject("advertised.listeners", advertised, "clients cannot connect to such an address")
+    if config.inter_broker_listener in names:
+        reject(
+            "inter.broker.listener.name",
+            config.inter_broker_listener,
+            "must not be the controllers' listener",
+        )
+    if config.inter_broker_listener not in {e.name for e in config.advertised_endpoints}:
+        reject(
+            "inter.broker.listener.name", config.inter_broker_listener, "is not among the broker's listeners"
+        )
+
+
+def _is_for_listener(name: str) -> bool:
+    """listener.name.NAME.KEY: a key for one listener; node/listener_security.py reads them."""
+    return name.startswith(LISTENER_PREFIX)
+
+
+def _warn_unknown(name: str) -> None:
+    near = difflib.get_close_matches(name, [*ROWS, *NO_EFFECT], n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    logger.warning("unknown key %s is ignored%s", name, hint)
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
+
+
+# -- the table, read once ---------------------------------------------------------------------------
+
+_TYPE_WORDS: Final[dict[object, str]] = {int: "int", bool: "boolean", float: "double", str: "string"}
+
+
+def _read_rows() -> dict[str, Row]:
+    hints = typing.get_type_hints(ConfigKeys)
+    rows: dict[str, Row] = {}
+    for field in dataclasses.fields(ConfigKeys):
+        hint = hints[field.name]
+        if isinstance(hint, types.UnionType):
+            hint = next(t for t in typing.get_args(hint) if t is not type(None))
+        word = "list" if typing.get_origin(hint) is tuple else _TYPE_WORDS[hint]
+        name = field.name.replace("_", ".")
+        rows[name] = Row(name, field.name, word, field.default, field.metadata["rule"])
+    return rows
+
+
+ROWS: Final = _read_rows()
+"""Every key, in the order of the table."""

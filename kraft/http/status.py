@@ -1,0 +1,89 @@
+"""`GET /status`: a node's own view of itself and of its partitions, as JSON.
+
+It is read from memory in one synchronous call, so it is one consistent moment.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from data_plane.replication.partition import Partition
+from kraft.api.context import NodeContext
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+def make_server(node: NodeContext) -> web.Server:
+    """Raises nothing that is expected; imports aiohttp (see listener.py)."""
+    from aiohttp import web
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != "/status":
+            return web.json_response({"paths": ["/status"]}, status=404)
+        if request.method != "GET":
+            return web.json_response({"methods": ["GET"]}, status=405)
+        return web.Response(text=json.dumps(status(node), indent=1), content_type="application/json")
+
+    return web.Server(answer, loop=node.loop)
+
+
+def status(node: NodeContext) -> dict[str, Any]:
+    """Everything that /status tells."""
+    return {
+        "cluster_id": node.cluster_id,
+        "node_id": node.node_id,
+        "broker": None if node.partitions is None else _broker(node),
+        "controller": None if node.raft is None else _controller(node),
+        "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
+        "loop": asdict(node.loop_health),
+        "faults": dict(node.faults),
+    }
+
+
+def _broker(node: NodeContext) -> dict[str, Any]:
+    partitions = node.partitions
+    assert partitions is not None
+    registration = node.image.brokers.get(node.node_id)
+    return {
+        "epoch": node.broker_epoch(),
+        "fenced": registration is None or registration.fenced,
+        "log_dirs": [
+            {
+                "path": each.path,
+                "online": each.online,
+                "uncleanable_partitions": partitions.uncleanable_in(each),
+            }
+            for each in partitions.log_dirs
+        ],
+        "partitions": [_partition(each) for each in partitions],
+    }
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    leader = partition.leader
+    return {
+        "topic": partition.tp.topic,
+        "partition": partition.tp.partition,
+        "leader": partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "isr": None if leader is None else list(leader.isr),
+        "log_start_offset": partition.log.log_start_offset,
+        "high_watermark": partition.high_watermark,
+        "log_end_offset": partition.log.log_end_offset,
+        "offline": partition.offline,
+    }
+
+
+def _controller(node: NodeContext) -> dict[str, Any]:
+    state = node.raft.state()
+    return {
+        "active": node.controller.is_active,
+        "leader": state.leader_id,
+        "term": state.term,
+        "commit_index": state.commit_index,
+        "last_index": state.last_index,
+    }

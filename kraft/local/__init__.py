@@ -1,0 +1,1 @@
+"""Clusters on this machine: nodes as processes on free ports."""

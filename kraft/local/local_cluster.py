@@ -1,0 +1,509 @@
+"""Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
+
+    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them
+    DIR/node-1/server.properties     written anew by `create`, added to by `configure`
+    DIR/node-1/node.log              what the node prints
+    DIR/node-1/data/                 its log dir
+
+A `LocalCluster` either owns its nodes (they end with this process, whatever ends it) or, with
+`detached`, leaves them running. `attach` finds a cluster of another process by its directory:
+that is how `kraft node kill 2` reaches the nodes of a `kraft up` in another terminal. Programs that
+serve the cluster from beside it (a proxy between its nodes) can be made known to it, and end with it.
+
+Settings may hold passwords, and node.log what a node says of them: every file is its owner's alone, whatever
+an earlier run or the umask left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from kraft.config.node_config import Config, format_properties, parse_properties
+from kraft.storage.bootstrap import parse_user
+from kraft.storage.formatter import format_storage, random_uuid, uuid_text
+from metadata_quorum.foundation.blocking import NOT_SERVING
+from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+
+HOST: Final = "127.0.0.1"
+CONTROLLER_OFFSET: Final = 100
+HTTP_OFFSET: Final = 200
+"""Node i serves clients on port+i-1, controllers on that + 100, its console on that + 200."""
+NODE_PROGRAM: Final = ("kraft.node.process",)
+START_PATIENCE_S: Final = 60.0
+STOP_PATIENCE_S: Final = 30.0
+POLL_S: Final = 0.02
+CLOCK_DRIFT_S: Final = 3.0
+"""The time of a process's creation is counted from the boot, and the boot's time moves when the
+clock is set: two readers may differ a little."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalProcess:
+    """A process as cluster.json has it."""
+
+    pid: int | None = None
+    created: float = 0.0
+    """When; with the pid it names one process for good, though pids come again."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        found = cls()
+        found.began(pid)
+        return found
+
+    def began(self, pid: int) -> None:
+        self.pid = pid
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.created = psutil.Process(pid).create_time()
+
+    def process(self) -> psutil.Process | None:
+        """The running process, None where there is none (or only its remains)."""
+        if self.pid is None:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.created) < CLOCK_DRIFT_S
+            if is_same and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+@dataclass(slots=True)
+class LocalNode(LocalProcess):
+    """One node as cluster.json has it."""
+
+    id: int
+    client_port: int
+    controller_port: int
+    http_port: int
+
+
+class LocalCluster:
+    """Made by `create` or `attach`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        cluster_id: str,
+        nodes: Sequence[LocalNode],
+        owner: int | None,
+        program: Sequence[str] = NODE_PROGRAM,
+        companions: Mapping[str, LocalProcess] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.cluster_id = cluster_id
+        self.nodes = {node.id: node for node in nodes}
+        self.owner = owner
+        """The process that the nodes end with; None where they are detached."""
+        self.program = tuple(program)
+        """The module that runs as a node, and its options."""
+        self.companions = dict(companions or {})
+        """Programs that end with the cluster, by name."""
+        self._children: dict[int | str, subprocess.Popen[bytes]] = {}
+        """Of this process: nodes by id, companions by name."""
+
+    # -- making one -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        port: int = 9092,
+        ports: Sequence[int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        users: Sequence[str] = (),
+        detached: bool = False,
+        program: Sequence[str] = NODE_PROGRAM,
+    ) -> LocalCluster:
+        """Format the directories (or take up those of an earlier run) and write the properties.
+
+        `ports`: `nodes` client ports, then as many controller ports and http ports, in place of
+        those counted from `port`. `settings`: keys of server.properties for every node. `users`: whom
+        the cluster knows from its beginning, as `kraft storage format --add-scram` takes them. `program`:
+        a module that takes what kraft.node.process takes, and more options for it.
+        """
+        directory = directory.absolute()
+        table = _ports(nodes, port) if ports is None else _ports_of(nodes, ports)
+        cluster_id = uuid_text(random_uuid(random.SystemRandom()))
+        is_new = not (directory / "cluster.json").exists()
+        if not is_new:
+            earlier = cls.attach(directory)
+            if any(node.process() for node in earlier.nodes.values()):
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"a cluster is running in {directory}; `kraft down --dir` stops it",
+                )
+            if len(earlier.nodes) != nodes:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {nodes}",
+                )
+            cluster_id = earlier.cluster_id
+        cluster = cls(directory, cluster_id, table, None if detached else os.getpid(), program)
+        cluster._prepare(dict(settings or {}), users, is_new=is_new)
+        cluster.save()
+        return cluster
+
+    @classmethod
+    def attach(cls, directory: Path) -> LocalCluster:
+        """A cluster that was made before, by its directory."""
+        path = directory.absolute() / "cluster.json"
+        try:
+            found = json.loads(path.read_text())
+            nodes = [LocalNode(**node) for node in found["nodes"]]
+            program = found.get("program", NODE_PROGRAM)  # not in files of earlier versions
+            beside = {name: LocalProcess(**each) for name, each in found.get("companions", {}).items()}
+            return cls(directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside)
+        except FileNotFoundError:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"no cluster in {directory}: `kraft up --dir {directory}` makes one",
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {path}: {error}") from None
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT,... of the client listeners."""
+        return ",".join(f"{HOST}:{node.client_port}" for node in self.nodes.values())
+
+    def save(self) -> None:
+        """Write cluster.json."""
+        content = {
+            "bootstrap": self.bootstrap,
+            "cluster_id": self.cluster_id,
+            "owner": self.owner,
+            "program": self.program,
+            "companions": {name: asdict(each) for name, each in self.companions.items()},
+            "nodes": [asdict(node) for node in self.nodes.values()],
+        }
+        _write_private(self.directory / "cluster.json", json.dumps(content, indent=2) + "\n")
+
+    def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
+        disk = OsDisk()
+        for node in self.nodes.values():
+            properties = {**self._properties(node), **settings}
+            config = Config.from_properties(properties)
+            try:
+                disk.make_dirs(str(self.home(node.id)))
+                self.home(node.id).chmod(PRIVATE_DIRECTORY)
+                _write_private(self.home(node.id) / "server.properties", format_properties(properties))
+            except OSError as error:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
+                ) from None
+            rng = random.SystemRandom()
+            format_storage(
+                disk, config, self.cluster_id, rng, users=[parse_user(each, rng) for each in users],
+                new_cluster=is_new, ignore_formatted=not is_new,
+            )  # fmt: skip
+
+    def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
+        """Add to a node's properties, for its next start."""
+        path = self.home(node_id) / "server.properties"
+        properties = {**parse_properties(path.read_text()), **settings}
+        Config.from_properties(properties)
+        _write_private(path, format_properties(properties))
+
+    def _properties(self, node: LocalNode) -> dict[str, str]:
+        copies = str(min(3, len(self.nodes)))
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node.id),
+            "controller.quorum.voters": ",".join(
+                f"{n.id}@{HOST}:{n.controller_port}" for n in self.nodes.values()
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
+            "kraft.http.port": str(node.http_port),
+            "log.dirs": str(self.home(node.id) / "data"),
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": str(min(2, len(self.nodes))),
+            # As in the server.properties that comes with Kafka: a first consumer need not wait.
+            "group.initial.rebalance.delay.ms": "0",
+        }
+
+    def home(self, node_id: int) -> Path:
+        """The directory of a node."""
+        return self.directory / f"node-{node_id}"
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def start(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Start every node and wait until all are registered and unfenced."""
+        for node in self.nodes.values():
+            for port in (node.client_port, node.controller_port, node.http_port):
+                _refuse_taken_port(node.id, port)
+        for node in self.nodes.values():
+            self._spawn(node)
+        self.save()
+        self.wait_ready(patience_s, self.nodes)
+
+    def start_node(self, node_id: int, *, patience_s: float = START_PATIENCE_S, wait: bool = True) -> None:
+        """Start one node that is not running; `wait` until the others see it."""
+        node = self.node(node_id)
+        if node.process() is not None:
+            raise FatalError(ExitCode.USAGE, f"node {node_id} is running already")
+        self._spawn(node)
+        self.save()
+        if wait:
+            self.wait_ready(patience_s, (node_id,))
+
+    def wait_ready(self, patience_s: float = START_PATIENCE_S, started: Collection[int] = ()) -> None:
+        """Until every running node knows every running node as a live broker. Raises FatalError where one
+        ends meanwhile; those in `started` may have ended already."""
+        with signals_wait():
+            # The codec takes a while to import: nodes start meanwhile.
+            from kraft.peers.blocking_client import live_brokers
+
+        deadline = time.monotonic() + patience_s
+        running = [n for n in self.nodes.values() if n.id in started or n.process() is not None]
+        wanted = {node.id for node in running}
+        waiting = list(running)
+        while waiting:
+            for node in running:
+                self._refuse_dead_node(node)
+            if time.monotonic() > deadline:
+                late = ", ".join(str(node.id) for node in waiting)
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"node {late} did not see all nodes in {patience_s:g} s; node.log in {self.directory} "
+                    "may say why",
+                )
+            if live_brokers(HOST, waiting[0].client_port) >= wanted:
+                waiting.pop(0)
+            else:
+                time.sleep(POLL_S)
+
+    def node(self, node_id: int) -> LocalNode:
+        """A node by its id."""
+        if node_id not in self.nodes:
+            known = ", ".join(map(str, self.nodes))
+            raise FatalError(ExitCode.USAGE, f"there is no node {node_id}; the nodes are {known}")
+        return self.nodes[node_id]
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: what a crash looks like."""
+        self._signal(node_id, signal.SIGKILL)
+        self._await_end([self.nodes[node_id]], STOP_PATIENCE_S)
+        self._forget([self.nodes[node_id]])
+
+    def stop(self, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
+        """SIGTERM: the node hands its leaders over and ends."""
+        self._signal(node_id, signal.SIGTERM)
+        if self._await_end([self.nodes[node_id]], patience_s):
+            raise FatalError(ExitCode.USAGE, f"node {node_id} did not end within {patience_s:g} s")
+        self._forget([self.nodes[node_id]])
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node is silent when this returns, its connections stay open.
+
+        A thread may stop later than the signal comes back: it is in a system call, or waits for a core. And
+        only a process that sleeps as a whole is ended by the system when its owner dies (see _background).
+        """
+        self._signal(node_id, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_PATIENCE_S
+        while (process := self.node(node_id).process()) is not None and not _has_stopped(process):
+            if time.monotonic() > deadline:
+                raise FatalError(ExitCode.USAGE, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s")
+            time.sleep(POLL_S)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self._signal(node_id, signal.SIGCONT)
+
+    def close(self, patience_s: float = STOP_PATIENCE_S) -> None:
+        """Stop every node, by force where one does not end in time, and then what ran beside them."""
+        for group in (list(self.nodes.values()), list(self.companions.values())):
+            running = [each for each in group if each.process() is not None]
+            for number in (signal.SIGCONT, signal.SIGTERM):
+                self._signal_all(running, number)
+            self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
+            self._await_end(running, STOP_PATIENCE_S)
+        for name in self.companions:
+            self._wait(name)
+        self.companions.clear()
+        self._forget(list(self.nodes.values()))
+
+    def disown(self) -> None:
+        """Leave the nodes to themselves: this process ends before them."""
+        for child in self._children.values():
+            child.returncode = 0  # nothing waits for it here, and that is meant
+        self._children.clear()
+
+    def accompany(self, name: str, command: Sequence[str]) -> None:
+        """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
+        owner die first, it has to notice by itself."""
+        child = self._children[name] = self._background(command, self.directory / f"{name}.log")
+        self.companions[name] = LocalProcess.of(child.pid)
+        self.save()
+
+    def dismiss(self, name: str) -> None:
+        """End such a program, by force."""
+        companion = self.companions.pop(name)
+        self._signal_all([companion], signal.SIGKILL)
+        self._await_end([companion], STOP_PATIENCE_S)
+        self._wait(name)
+        self.save()
+
+    def reap(self) -> list[tuple[str, int]]:
+        """Who ended since the last call, of those that this process started, with their exit codes."""
+        ended = [(key, code) for key, child in self._children.items() if (code := child.poll()) is not None]
+        for key, _ in ended:
+            del self._children[key]
+        return [(f"node {key}" if isinstance(key, int) else key, code) for key, code in ended]
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def _spawn(self, node: LocalNode) -> None:
+        self._wait(node.id)
+        home = self.home(node.id)
+        module, *options = self.program
+        arguments = [str(home / "server.properties")]
+        if self.owner is not None:
+            arguments += ["--with", str(self.owner)]
+        child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
+        node.began(child.pid)
+
+    def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        """Start a node's process."""
+        return self._background([sys.executable, "-m", module, *arguments], output)
+
+    def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
+
+        Those that we own stay in our session: a node that was paused when its owner died cannot notice,
+        but the system ends a process group that sleeps there and belongs to nobody any longer.
+        """
+        is_ours = self.owner == os.getpid()
+        alone: dict[str, Any] = {"process_group": 0} if is_ours else {"start_new_session": True}
+        with open(output, "ab", opener=_open_private) as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **alone)
+
+    def _signal(self, node_id: int, number: signal.Signals) -> None:
+        process = self.node(node_id).process()
+        if process is None:
+            raise FatalError(ExitCode.USAGE, f"node {node_id} is not running")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+    def _signal_all(self, processes: Sequence[LocalProcess], number: signal.Signals) -> None:
+        for each in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if (process := each.process()) is not None:
+                    process.send_signal(number)
+
+    def _await_end(self, processes: Sequence[LocalProcess], patience_s: float) -> list[LocalProcess]:
+        """Wait for their end; returns those that are still there."""
+        deadline = time.monotonic() + patience_s
+        left = list(processes)
+        while left := [each for each in left if each.process() is not None]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        return left
+
+    def _forget(self, nodes: Sequence[LocalNode]) -> None:
+        for node in nodes:
+            self._wait(node.id)
+            node.pid = None
+        self.save()
+
+    def _wait(self, key: int | str) -> None:
+        """For a child that has ended, or is about to."""
+        child = self._children.pop(key, None)
+        if child is not None:
+            child.wait()
+
+    def _refuse_dead_node(self, node: LocalNode) -> None:
+        if node.process() is not None:
+            return
+        child = self._children.get(node.id)
+        code = child.wait() if child is not None else 1
+        lines = (self.home(node.id) / "node.log").read_text(errors="replace").strip().splitlines()
+        why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
+        known = code in ExitCode.__members__.values()
+        raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+
+
+def _has_stopped(process: psutil.Process) -> bool:
+    """Every thread of it, where the system tells."""
+    try:
+        threads = [psutil.Process(each.id) for each in process.threads()] if psutil.LINUX else [process]
+        return all(each.status() == psutil.STATUS_STOPPED for each in threads)
+    except psutil.NoSuchProcess:  # one of them has just ended
+        return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    """A new file in its place: none keeps the mode of an older one."""
+    OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)
+
+
+def _open_private(path: str, flags: int) -> int:
+    fd = os.open(path, flags, PRIVATE_FILE)
+    os.fchmod(fd, PRIVATE_FILE)
+    return fd
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back in this thread.
+
+    An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
+    through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
+    """
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _ports(nodes: int, port: int) -> list[LocalNode]:
+    if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
+        raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
+    ports = [port + offset + i for offset in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(nodes)]
+    return _ports_of(nodes, ports)
+
+
+def _ports_of(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
+    if len(ports) != 3 * nodes:
+        raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
+    columns = zip(ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True)
+    return [
+        LocalNode(i, client_port, controller_port, http_port)
+        for i, (client_port, controller_port, http_port) in enumerate(columns, start=1)
+    ]
+
+
+def _refuse_taken_port(node_id: int, port: int) -> None:
+    with socket.socket() as probe:
+        # As the node will bind: connections of a former process that still fade away do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            raise FatalError(
+                ExitCode.PORT_IN_USE, f"port {port} of node {node_id} is in use; choose others with --port"
+            ) from None

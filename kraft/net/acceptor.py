@@ -1,0 +1,130 @@
+"""Listeners with TLS: connections are counted when they are accepted, not when they have shaken hands.
+
+    listening socket -> accept -> `arrived` -> handshake -> the protocol that `make` gave
+
+asyncio's own servers tell of a TLS connection only after its handshake; until then, who says nothing could
+have any number of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from kraft.monitoring.rate_limited_log import paced
+from metadata_quorum.foundation.supervision import supervised
+
+log = paced(logging.getLogger(__name__))
+
+TLS_HANDSHAKE_S: Final = 10.0
+
+BACKLOG: Final = 1024
+"""Connections that the system has made and we have not accepted."""
+ACCEPTED_AT_ONCE: Final = 64
+"""In one turn of the loop."""
+
+ACCEPT_AGAIN_S: Final = 1.0
+"""After no connection could be accepted."""
+
+
+class TlsAcceptor:
+    """Accepts for one listener."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext,
+        make: Callable[[], asyncio.BufferedProtocol],
+        arrived: Callable[[str, int], float | None],
+        left: Callable[[str], None],
+    ) -> None:
+        """`arrived(host, handle)`: in how many seconds to turn a connection away; None: let it in.
+        `left(host)` is called for each that has not become a protocol's."""
+        self._loop = loop
+        self._tls = tls
+        self._make = make
+        self._arrived = arrived
+        self._left = left
+        self._sockets: list[socket.socket] = []
+        self.handshakes: dict[asyncio.Task[None], None] = {}
+
+    async def listen(self, host: str | None, port: int) -> int:
+        """Gives the port (of interest where 0 was asked for)."""
+        self._sockets = await listening_sockets(self._loop, host, port)
+        for each in self._sockets:
+            self._loop.add_reader(each, self._accept, each)
+        return cast(int, self._sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening; handshakes under way are given up."""
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
+        self._sockets.clear()
+        for handshake in self.handshakes:
+            handshake.cancel()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, (host, *_) = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no file handles, no memory: as asyncio does
+                log.error("cannot accept connections: %s", error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
+                return
+            accepted.setblocking(False)
+            if (pause_s := self._arrived(host, accepted.fileno())) is not None:
+                self._loop.call_later(pause_s, self._turn_away, accepted, host)
+                continue
+            handshake = supervised(self._loop, self._shake_hands(accepted, host), "a TLS handshake")
+            self.handshakes[handshake] = None
+            handshake.add_done_callback(self.handshakes.pop)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _turn_away(self, accepted: socket.socket, host: str) -> None:
+        accepted.close()
+        self._left(host)
+
+    async def _shake_hands(self, accepted: socket.socket, host: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=TLS_HANDSHAKE_S
+            )
+        except OSError as error:  # ssl's errors are such, and timeouts
+            log.info("a TLS handshake with %s failed: %s", host, error)
+            self._left(host)
+        except BaseException:  # it is cancelled, or a bug
+            self._left(host)
+            raise
+
+
+async def listening_sockets(
+    loop: asyncio.AbstractEventLoop, host: str | None, port: int
+) -> list[socket.socket]:
+    """One for each address of the host; None: all addresses of this machine. Raises `OSError`."""
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sockets.append(made := socket.socket(family, kind, protocol))
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind(address)
+            made.listen(BACKLOG)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets

@@ -1,0 +1,1 @@
+"""One node: its roles and their wiring, from server.properties to a process that runs."""

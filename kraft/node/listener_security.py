@@ -1,0 +1,264 @@
+"""How each listener is secured, from the keys of server.properties: TLS, who may log in, who one is.
+
+    ssl.*, sasl.* (or listener.name.NAME.*) -> here -> doors           -> net/server.py
+                                                    -> logins          -> api/sasl.py
+                                                    -> to_brokers, to_controllers -> its own connections
+
+Files are read once, when the node is made: a missing or foreign one stops the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NoReturn
+
+from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config, format_value, parse_value, reject
+from kraft.net.connection_security import MECHANISMS, PLAIN, PLAINTEXT, Login, Tls, Way, tls_context
+from kraft.net.sasl import LoginRules
+from kraft.net.server import Certificate, Door
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.model import SecurityProtocol
+
+log = logging.getLogger(__name__)
+
+_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_JAAS_OPTION: Final = re.compile(r'(\S+?)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+_JAAS_USER: Final = "user_"
+_RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])+)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
+_SHORT_NAMES: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+class NodeSecurity:
+    """Of one node. Raises `FatalError` (BAD_CONFIG)."""
+
+    def __init__(self, config: Config) -> None:
+        self.doors: dict[str, Door] = {}
+        self.logins: dict[str, LoginRules] = {}
+        for endpoint in config.bound_listeners:
+            keys = _Keys(config, endpoint.name)
+            self.doors[endpoint.name] = keys.door()
+            if keys.protocol in _SASL:
+                self.logins[endpoint.name] = keys.login_rules()
+        self.to_controllers = _Keys(config, config.controller_listener_names[0]).way(
+            "sasl.mechanism.controller.protocol"
+        )
+        self.to_brokers = PLAINTEXT
+        if config.is_broker:
+            self.to_brokers = _Keys(config, config.inter_broker_listener).way(
+                "sasl.mechanism.inter.broker.protocol"
+            )
+
+    def renew(self, config: Config) -> None:
+        """Keys, certificates and authorities are read anew, for connections from now on; blocks. Where
+        something cannot be read, its listener goes on with what it has."""
+        for name, door in self.doors.items():
+            try:
+                _Keys(config, name).renew(door)
+            except FatalError as error:
+                log.error("the certificate of %s is not renewed: %s", name, error)
+
+
+class _Keys:
+    """The keys as they hold for one listener."""
+
+    def __init__(self, config: Config, listener: str) -> None:
+        self._config = config
+        self._prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        self.listener = listener
+        self.protocol = config.protocol_of(listener)
+
+    def text(self, name: str) -> str:
+        """The listener's own value, else the node's; empty where there is none."""
+        own = self._config.given.get(self._prefix + name)
+        if own is None:
+            return self._config.value_text(name)
+        return format_value(parse_value(ROWS[name], own))
+
+    def door(self) -> Door:
+        asks_login = self.protocol in _SASL
+        if self.protocol not in _TLS:
+            return Door(asks_login=asks_login)
+        if not self.text("ssl.keystore.location"):
+            self._reject(
+                "ssl.keystore.location", f"{self.listener} speaks TLS: it needs a key and a certificate"
+            )
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._read(
+            partial(context.load_cert_chain, password=self.text("ssl.key.password")), "ssl.keystore.location"
+        )
+        # Behind SASL one is whom one logs in as.
+        mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
+        context.verify_mode = mode
+        if mode is ssl.CERT_NONE:
+            return Door(context, asks_login=asks_login)
+        if not self.text("ssl.truststore.location"):
+            self._reject(
+                "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
+            )
+        self._read(context.load_verify_locations, "ssl.truststore.location")
+        rules = parse_rules(self.text("ssl.principal.mapping.rules"))
+        return Door(context, lambda certificate: principal_of(certificate, rules))
+
+    def renew(self, door: Door) -> None:
+        """Tried on a context of its own first: a file that is no good must not spoil the one in use."""
+        if door.tls is None or self.door().tls is None:
+            return
+        self._read(
+            partial(door.tls.load_cert_chain, password=self.text("ssl.key.password")), "ssl.keystore.location"
+        )
+        if door.tls.verify_mode is not ssl.CERT_NONE:
+            self._read(door.tls.load_verify_locations, "ssl.truststore.location")
+
+    def login_rules(self) -> LoginRules:
+        name = "sasl.enabled.mechanisms"
+        mechanisms = tuple(each for each in self.text(name).split(",") if each)
+        if not mechanisms:
+            self._reject(name, f"{self.listener} asks for a login: by what? {', '.join(MECHANISMS)}")
+        users = {
+            option.removeprefix(_JAAS_USER): password
+            for option, password in self._jaas(PLAIN).items()
+            if option.startswith(_JAAS_USER)
+        }
+        delay_s = self._config.connection_failed_authentication_delay_ms / 1000
+        return LoginRules(mechanisms, users, delay_s, int(self.text("connections.max.reauth.ms")))
+
+    def way(self, mechanism_key: str) -> Way:
+        """How this node speaks to that listener of other nodes."""
+        if self.protocol is SecurityProtocol.PLAINTEXT:
+            return PLAINTEXT
+        return Way(
+            self._client_tls() if self.protocol in _TLS else None,
+            self._login(mechanism_key) if self.protocol in _SASL else None,
+        )
+
+    def _client_tls(self) -> ssl.SSLContext:
+        keystore, truststore = self.text("ssl.keystore.location"), self.text("ssl.truststore.location")
+        tls = Tls(
+            ca_path=truststore or None,
+            certificate_path=keystore or None,
+            key_password=self.text("ssl.key.password") or None,
+            checks_host=bool(self.text("ssl.endpoint.identification.algorithm")),
+        )
+        try:
+            return tls_context(tls)
+        except OSError as error:
+            self._reject("ssl.truststore.location", _reason(error))
+
+    def _login(self, mechanism_key: str) -> Login:
+        mechanism = self._config.value_text(mechanism_key)
+        if not mechanism:
+            self._reject(mechanism_key, f"{self.listener} asks for a login, this node's own too")
+        options = self._jaas(mechanism)
+        if "username" not in options or "password" not in options:
+            key = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
+            raise FatalError(
+                ExitCode.BAD_CONFIG, f'{key}: needs username="..." password="..." for this node\'s own login'
+            )
+        return Login(mechanism, options["username"], options["password"])
+
+    def _jaas(self, mechanism: str) -> Mapping[str, str]:
+        """MODULE required NAME="VALUE" ...; of that mechanism on this listener."""
+        given = self._config.given
+        text = given.get(f"{self._prefix}{mechanism.lower()}.sasl.jaas.config")
+        return parse_jaas(self.text("sasl.jaas.config") if text is None else text)
+
+    def _read(self, load: Callable[[str], object], name: str) -> None:
+        try:
+            load(self.text(name))
+        except OSError as error:
+            self._reject(name, _reason(error))
+
+    def _reject(self, name: str, bound: str) -> NoReturn:
+        own = self._prefix + name
+        reject(own if own in self._config.given else name, self.text(name), bound)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"is no PEM that OpenSSL can read ({error.reason or error})"
+    return f"cannot be read: {error.strerror or error}"
+
+
+def parse_jaas(text: str) -> dict[str, str]:
+    """The options of a JAAS login module."""
+    return {
+        name: bare if bare else re.sub(r"\\(.)", r"\1", quoted)
+        for name, quoted, bare in _JAAS_OPTION.findall(text)
+    }
+
+
+# -- whom a certificate names ------------------------------------------------------------------------
+
+Rules = tuple[tuple[re.Pattern[str], str, str] | None, ...]
+"""Pattern, replacement, L or U or nothing; None is DEFAULT."""
+
+
+def parse_rules(text: str) -> Rules:
+    """ssl.principal.mapping.rules."""
+    rules: list[tuple[re.Pattern[str], str, str] | None] = []
+    position = 0
+    while position < len(text):
+        found = _RULE.match(text, position)
+        if found is None:
+            reject(
+                "ssl.principal.mapping.rules",
+                text[position:],
+                "each is DEFAULT or RULE:PATTERN/REPLACEMENT/[LU]",
+            )
+        default, pattern, replacement, case = found.groups()
+        try:
+            rules.append(None if default else (re.compile(pattern), replacement, case))
+        except re.error as error:
+            reject("ssl.principal.mapping.rules", pattern, str(error))
+        position = found.end()
+    return tuple(rules)
+
+
+def principal_of(certificate: Certificate, rules: Rules) -> str:
+    """By the first rule that fits. Raises `ValueError` where none does."""
+    name = distinguished_name(certificate)
+    for rule in rules:
+        if rule is None:
+            return f"User:{name}"
+        pattern, replacement, case = rule
+        if (found := pattern.fullmatch(name)) is None:
+            continue
+        user = re.sub(r"\$(\d)", lambda group, found=found: found[int(group[1])] or "", replacement)  # type: ignore[misc]
+        return f"User:{user.lower() if case == 'L' else user.upper() if case == 'U' else user}"
+    raise ValueError(f"no rule of ssl.principal.mapping.rules fits {name}")
+
+
+def distinguished_name(certificate: Certificate) -> str:
+    """The subject as RFC 2253 writes it: the most particular part first."""
+    parts = [
+        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in part)
+        for part in reversed(certificate.get("subject", ()))
+    ]
+    return ",".join(parts)
+
+
+def _escaped(value: str) -> str:
+    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    if escaped.startswith(("#", " ")):
+        escaped = f"\\{escaped}"
+    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(escaped) > 1 else escaped

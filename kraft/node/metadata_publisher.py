@@ -1,0 +1,291 @@
+"""Committed metadata put into action on a broker: the one place where image changes become roles.
+
+    state_machine or metadata_follower -> publish(delta, image)
+        -> executor               make the logs of many new partitions; what is published waits for it
+        -> node.image             what handlers answer from
+        -> replica_manager        become leader, become follower, create, delete, configure
+        -> fetcher_manager        follow, unfollow
+        -> groups, transactions   load a coordinator's partition, or let go of it
+        -> failover_metadata      who has died, for those who ask for metadata
+        -> a timer                what could have no files is made again, later
+        -> lifecycle              caught up with our own registration?
+
+Nothing is put into action before the metadata holds the registration of this very incarnation. What
+is older may still name this broker as a leader, in epochs that its log must not open again; at
+our registration it has left every ISR, so from there on metadata speaks of what is now. And nothing
+more once another process has registered under our id (we were paused, and somebody started a second one):
+what metadata then says of this broker is said of that process, so the node stops.
+
+A change of very many partitions is put into action in steps, between which the loop is everybody else's.
+Handlers see the new image from the first step on, and each partition changes in one call: one whose turn has
+not come is what it is on any broker that hears of the change a little later, and refuses by its leader epoch
+or role. What is published next waits for the last step, and only then is the change called published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
+from data_plane.replication.partition import Partition
+from data_plane.replication.replica_manager import MadeLogs, Partitions
+from fetch.fetcher_manager import Fetchers
+from kraft.api.context import NodeContext
+from kraft.broker.failover_metadata import Departures
+from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.supervision import bounded, supervised, tell
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+
+AGAIN_S: Final = 1.0
+"""Until partitions are tried again that could not be made; twice as long each time."""
+MAX_AGAIN_S: Final = 60.0
+
+STEP: Final = 500
+"""Partitions that change, or whose topic goes, between two turns of the loop; each takes some 20 to 50 us."""
+
+
+class Step(NamedTuple):
+    """A part of one change."""
+
+    delta: MetadataDelta
+    whole: MetadataDelta
+    image: MetadataImage
+    first: bool
+    last: bool
+    gone: Sequence[tuple[UUID, int]] = ()
+    """Partitions of topics that a later step calls deleted."""
+
+
+class Publisher:
+    """See the module."""
+
+    def __init__(
+        self,
+        node: NodeContext,
+        partitions: Partitions,
+        fetchers: Fetchers,
+        groups: GroupService,
+        transactions: TransactionService,
+        departures: Departures,
+        *,
+        incarnation_id: UUID,
+        broker_epoch: Callable[[], int],
+        on_published: Callable[[], None],
+        on_fatal: Callable[[BaseException], None],
+        blocking: Blocking,
+    ) -> None:
+        self._node = node
+        self._partitions = partitions
+        self._fetchers = fetchers
+        self._groups = groups
+        self._coordinators: dict[str, GroupService | TransactionService] = {
+            OFFSETS_TOPIC: groups,
+            TRANSACTIONS_TOPIC: transactions,
+        }
+        self._departures = departures
+        self._incarnation_id = incarnation_id
+        self._broker_epoch = broker_epoch
+        self._on_published = on_published
+        self._on_fatal = on_fatal
+        self._newest = EMPTY_IMAGE
+        self._closed = False
+        self._blocking = blocking
+        self._waiting: deque[Step] = deque()
+        self._making: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._again_s = AGAIN_S
+        self.begun = False
+        """Metadata has been put into action, or is about to be."""
+        self.published_offset = -1
+        """Of the last record that was put into action."""
+        self.started = asyncio.Event()
+        """Set when metadata is put into action for the first time."""
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take the next image. Called in the order of the metadata log."""
+        if self._closed:
+            return
+        self._newest = image
+        if not self.begun:
+            self.begin()
+            return
+        ours = delta.changed_brokers.get(self._node.node_id)
+        if ours is not None and ours.incarnation_id != self._incarnation_id:
+            self.close()
+            reason = f"another process has registered as node {self._node.node_id}, so this one stops"
+            self._on_fatal(FatalError(ExitCode.BAD_CONFIG, reason))
+            return
+        self._put_into_action(delta, image)
+
+    def begin(self) -> None:
+        """Start with everything known so far, if our registration is in it. Called again once the
+        controller has told our broker epoch: its record may have come first."""
+        image = self._newest
+        ours = image.brokers.get(self._node.node_id)
+        if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
+            return
+        self.begun = True
+        self._put_into_action(MetadataDelta.between(EMPTY_IMAGE, image), image)
+
+    def close(self) -> None:
+        """The broker stops: what it would act with is being closed."""
+        self._closed = True
+        if self._making is not None:
+            self._making.cancel()
+        if self._again is not None:
+            self._again.cancel()
+
+    def _put_into_action(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """At once, unless it is long or many logs have to be made for it first; in order in any case."""
+        self._waiting.extend(steps_of(delta, image))
+        if self._making is None:
+            self._act_on_waiting()
+
+    def _act_on_waiting(self) -> None:
+        while self._waiting and not self._closed:
+            step = self._waiting[0]
+            made = self._many_to_make(step.delta, step.image)
+            if made is not None:
+                self._making = supervised(self._node.loop, self._make(made), "making logs")
+                return
+            self._act_on_next()
+            if not step.last:
+                self._making = supervised(self._node.loop, self._pause(), "a long change of metadata")
+                return
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(0)
+        self._making = None
+        self._act_on_waiting()
+
+    def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
+        try:
+            return self._partitions.many_to_make(delta, image)
+        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
+            tell(self._node.loop, "the judgement of what is to be made", error)
+            return None
+
+    async def _make(self, made: MadeLogs) -> None:
+        try:
+            await self._blocking(made.run)
+            self._partitions.take_made(made)
+        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
+            tell(self._node.loop, "making logs", error)
+        self._making = None
+        self._act_on_next()
+        self._act_on_waiting()
+
+    def _act_on_next(self) -> None:
+        """Whatever becomes of it: what was published after it must not wait for ever."""
+        step = self._waiting.popleft()
+        bounded(self._node.loop, f"metadata up to {step.image.offset}", self._act, step)
+
+    def _act(self, step: Step) -> None:
+        """Each part of the change for itself: a bug in one leaves the others done."""
+        image, whole = step.image, step.whole
+        loop = self._node.loop
+        if step.first:
+            self._node.image = image
+            bounded(loop, "the groups' view", self._groups.view.take, whole, image)
+        changes = self._partitions.apply(step.delta, image)
+        changes.removed.extend(self._partitions.remove(step.gone))
+        if step.first:
+            self._take_coordinated(whole, image)
+        for partition in changes.removed:
+            bounded(loop, f"the removal of {partition.tp}", self._remove, partition)
+        for partition in changes.leading:
+            bounded(loop, f"the leadership of {partition.tp}", self._lead, partition)
+        for partition in changes.following:
+            bounded(loop, f"the following of {partition.tp}", self._follow, partition)
+        if not step.last:
+            return
+        bounded(loop, "departures", self._departures.take, whole, image)
+        if self.published_offset < 0:
+            bounded(loop, "strays", self._partitions.drop_strays, image)
+        self._make_again_later()
+        self.published_offset = image.offset
+        self.started.set()
+        self._on_published()
+
+    def _take_coordinated(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for name, coordinator in self._coordinators.items():
+            topic = image.topic(name)
+            if topic is not None:
+                coordinator.partitions = len(topic.partitions)
+        if delta.deleted_topics:
+            deleted = list(delta.deleted_topics.values())
+            bounded(self._node.loop, "the offsets of deleted topics", self._groups.topics_deleted, deleted)
+
+    def _make_again_later(self) -> None:
+        """What the process had no file for: files are closed, too."""
+        if not self._partitions.to_make_again:
+            self._again_s = AGAIN_S
+        elif self._again is None and not self._closed:
+            self._again = self._node.loop.call_later(self._again_s, self._make_again)
+            self._again_s = min(2 * self._again_s, MAX_AGAIN_S)
+
+    def _make_again(self) -> None:
+        self._again = None
+        image = self._newest
+        try:
+            self._put_into_action(self._partitions.make_again(image), image)
+        except Exception as error:  # noqa: BLE001
+            tell(self._node.loop, "the making of partitions that could have no files", error)
+
+    def _remove(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+        self._resign(partition)
+
+    def _lead(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+        coordinator = self._coordinators.get(partition.tp.topic)
+        if coordinator is not None:
+            coordinator.become_leader(partition.tp.partition, partition.leader_epoch)
+
+    def _follow(self, partition: Partition) -> None:
+        self._resign(partition)
+        self._fetchers.follow(partition)
+
+    def _resign(self, partition: Partition) -> None:
+        coordinator = self._coordinators.get(partition.tp.topic)
+        if coordinator is not None:
+            coordinator.resign(partition.tp.partition)
+
+
+def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
+    """What goes comes before what is new, for that may have its name."""
+    before = delta.image.topics_by_id
+    old = [(i, n) for i in delta.deleted_topics if i in before for n in before[i].partitions]
+    if len(old) + sum(map(len, delta.changed_partitions.values())) <= STEP:
+        return [Step(delta, delta, image, first=True, last=True)]
+    gone = [old[start : start + STEP] for start in range(0, len(old), STEP)]
+    parts = [*(MetadataDelta(delta.image) for _ in gone), *_in_parts(delta)]
+    parts[len(gone)].deleted_topics = delta.deleted_topics
+    # Who may be in an ISR is known before the partitions change, and judged again after.
+    parts[0].changed_configs = delta.changed_configs
+    parts[0].changed_brokers = parts[-1].changed_brokers = delta.changed_brokers
+    last = len(parts) - 1
+    return [
+        Step(part, delta, image, number == 0, number == last, gone[number] if number < len(gone) else ())
+        for number, part in enumerate(parts)
+    ]
+
+
+def _in_parts(delta: MetadataDelta) -> Iterator[MetadataDelta]:
+    part, size = MetadataDelta(delta.image), 0
+    for topic_id, partitions in delta.changed_partitions.items():
+        items = iter(partitions.items())
+        while some := dict(islice(items, STEP - size)):
+            part.changed_partitions[topic_id] = some
+            size += len(some)
+            if size >= STEP:
+                yield part
+                part, size = MetadataDelta(delta.image), 0
+    yield part

@@ -1,0 +1,251 @@
+"""One node: everything a process is made of, built in order, started and stopped in order.
+
+    controller role   Raft voter -> state machine -> controller        (its links, its journal)
+    broker role       metadata -> publisher -> partitions, fetchers, groups; lifecycle with the quorum
+    both              listeners -> dispatcher -> handlers, which see a `NodeContext`
+
+A combined node hands the image from the state machine to the publisher directly; a node that is only a
+broker follows the metadata log (broker/metadata_follower.py).
+
+Three things come from outside: the event loop (time, network), a `Disk`, a `random.Random`. `run` makes the
+real ones; a simulator makes its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+from kraft.api.authz.authorizer import authorizer_of, follow
+from kraft.api.brokers import HEARTBEAT_BROKER
+from kraft.api.context import NodeContext, Role
+from kraft.api.dispatch import Dispatcher
+from kraft.api.fetch import FETCH_SESSION
+from kraft.api.table import ROWS
+from kraft.api.throttling import QuotaWatch, admitted
+from kraft.broker.metadata_follower import MetadataFollower
+from kraft.broker.scram_users import ScramUsers
+from kraft.config.dynamic_config import LiveConfig
+from kraft.config.node_config import Config
+from kraft.http.listener import HOST as HTTP_HOST
+from kraft.http.listener import HttpPort
+from kraft.http.status import make_server
+from kraft.net.client import Address
+from kraft.net.connection_quotas import Standing
+from kraft.net.server import Peer, Server
+from kraft.node import settings
+from kraft.node.listener_security import NodeSecurity
+from kraft.node.roles import BrokerRole, ControllerRole
+from kraft.peers.controller_channel import ControllerLinks
+from kraft.storage.bootstrap import read_users
+from kraft.storage.formatter import Storage
+from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.model import Endpoint
+from metadata_quorum.foundation.supervision import ErrorBoundary, supervised
+from metadata_quorum.metadata.image import EMPTY_IMAGE
+
+
+class Node:
+    """See the module."""
+
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        disk: Disk,
+        random: random.Random,
+        now_ms: Callable[[], int],
+        boundary: ErrorBoundary,
+        boot_id: str = "",
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`boundary`: the loop's exception handler. `boot_id`: the machine's present boot; a node that is
+        killed under it has lost nothing."""
+        self.config = config
+        self.loop = loop
+        self.disk = disk
+        self.random = random
+        self.now_ms = now_ms
+        self.fatal = boundary.end_node
+        self.boot_id = boot_id
+        self.context = NodeContext(
+            config.node_id,
+            storage.cluster_id,
+            config,
+            loop,
+            random,
+            now_ms,
+            EMPTY_IMAGE,
+            faults=boundary.faults,
+        )
+        self.context.stopwatch = stopwatch
+        self.security = NodeSecurity(config)
+        self.context.logins = self.security.logins
+        users = read_users(disk, config) if config.is_controller else ()
+        self.context.authorizer = authorizer_of(config)
+        self.context.scram_users = ScramUsers(users)
+        self.controller_links = ControllerLinks(
+            loop,
+            {v.node_id: Address(v.host, v.port) for v in config.voters},
+            random,
+            client_id=f"node-{config.node_id}",
+            request_timeout_s=config.request_timeout_ms * settings.MS,
+            attempt_timeout_s=config.controller_quorum_request_timeout_ms * settings.MS,
+            retry_backoff_s=config.controller_quorum_retry_backoff_ms * settings.MS,
+            way=self.security.to_controllers,
+        )
+        self.controller_role = ControllerRole(self) if config.is_controller else None
+        self.broker_role = BrokerRole(self, storage.directories) if config.is_broker else None
+        self.follower = (
+            MetadataFollower(loop, config.node_id, self.controller_links)
+            if self.controller_role is None and self.broker_role is not None
+            else None
+        )
+        roles = {e.name: Role.BROKER for e in config.broker_listeners}
+        roles |= {e.name: Role.CONTROLLER for e in config.controller_listeners}
+        self.dispatcher = Dispatcher(self.context, ROWS, roles)
+        self.server = Server(
+            loop,
+            self.dispatcher.serve,
+            self.dispatcher.is_exclusive,
+            self.dispatcher.is_in_turn,
+            limits=settings.server_limits(config, config),
+            on_closed=self._connection_closed,
+            admit=lambda host: admitted(self.context, host),
+        )
+        self._fill_context()
+        self.http = HttpPort(loop, lambda: make_server(self.context))
+
+    def _fill_context(self) -> None:
+        context, broker, quorum = self.context, self.broker_role, self.controller_role
+        context.controller_client = self.controller_links
+        context.fetch_room = self.server.unread.room
+        if broker is not None:
+            context.partitions = broker.partitions
+            context.fetches = broker.fetches
+            context.groups = broker.groups
+            context.producer_ids = broker.producer_ids
+            context.transactions = broker.transactions
+            context.markers = broker.markers
+            context.admission = broker.admission
+            context.timer = broker.timer
+            context.departures = broker.departures
+            context.broker_epoch = lambda: broker.lifecycle.broker_epoch
+        if quorum is not None:
+            context.controller = quorum.controller
+            context.raft = quorum.raft
+            context.metadata_reader = quorum.reader
+            listen = quorum.state_machine.subscribe
+        elif self.follower is not None:
+            listen = self.follower.subscribe
+        if context.scram_users is not None:
+            listen(context.scram_users.take)
+        listen(follow(context))
+        if broker is not None:
+            listen(broker.replication_quotas.take)
+            listen(broker.publisher.publish)
+        else:
+            listen(lambda _, image: setattr(context, "image", image))
+        listen(QuotaWatch(context, settings.client_quotas(self.config)).take)
+        listen(LiveConfig(self.config, self._reconfigure).take)
+
+    def _reconfigure(self, config: Config) -> None:
+        """Some keys have other values now."""
+        self.server.limits = settings.server_limits(config, self.config)
+        if any(door.tls is not None for door in self.security.doors.values()):
+            renewal = self.blocking(lambda _: self.security.renew(config))
+            supervised(self.loop, renewal, "certificates")
+        broker = self.broker_role
+        if broker is not None:
+            broker.partitions.configure(settings.partitions_settings(config))
+            broker.fetchers.resize(config.num_replica_fetchers)
+            broker.admission.verifies = config.transaction_partition_verification_enable
+
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
+        """Run what blocks outside the loop."""
+        return await self.context.blocking(work)
+
+    # --- start and stop -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when the listeners are open and, on a broker, the quorum has let it in."""
+        for endpoint in self.config.bound_listeners:
+            _check_port(endpoint.host, endpoint.port)
+        if self.config.kraft_http_port is not None:
+            _check_port(HTTP_HOST, self.config.kraft_http_port)
+            await self.http.listen(self.config.kraft_http_port)
+        if self.broker_role is not None:
+            self.broker_role.load(NOT_SERVING)
+        for endpoint in self.config.controller_listeners:
+            await self._listen(endpoint, Standing.CONTROLLERS)
+        if self.controller_role is not None:
+            self.controller_role.start(self.loop)
+        self.controller_links.start()
+        if self.follower is not None:
+            self.follower.start()
+        broker = self.broker_role
+        if broker is None:
+            return
+        broker.start()
+        await broker.publisher.started.wait()
+        # Only now: before, every topic would look unknown to a client.
+        listeners = self.config.broker_listeners
+        for endpoint in listeners:
+            between_brokers = endpoint.name == self.config.inter_broker_listener and len(listeners) > 1
+            await self._listen(endpoint, Standing.BROKERS if between_brokers else Standing.SHARED)
+        await broker.lifecycle.running.wait()
+
+    async def _listen(self, endpoint: Endpoint, standing: Standing) -> None:
+        door = replace(self.security.doors[endpoint.name], standing=standing)
+        await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, door)
+
+    async def stop(self) -> None:
+        """Controlled shutdown, then everything in the order in which data flows."""
+        broker = self.broker_role
+        if broker is not None:
+            await broker.leave()
+        await self.http.close()
+        await self.server.close()
+        await self.dispatcher.close()
+        if broker is not None:
+            await broker.stop()
+        if self.follower is not None:
+            await self.follower.close()
+        await self.controller_links.close()
+        if self.controller_role is not None:
+            await self.controller_role.stop()
+
+    def _connection_closed(self, peer: Peer, broken: bool) -> None:
+        session_id = peer.state.get(FETCH_SESSION)
+        if session_id is not None and self.broker_role is not None:
+            self.broker_role.fetches.sessions.drop(session_id)
+        broker_id = peer.state.get(HEARTBEAT_BROKER)
+        if self.controller_role is None or broker_id is None:
+            return
+        controller = self.controller_role.controller
+        if broken:
+            controller.connection_broken(broker_id)
+            self.controller_role.last_calls.call(broker_id)
+            if self.broker_role is not None:
+                self.broker_role.departures.lost(broker_id)
+        else:
+            controller.connection_closed(broker_id)
+
+
+def _check_port(host: str, port: int) -> None:
+    """A port in use is told at once, not when the broker would begin to serve."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = f"cannot listen on {host or '*'}:{port}: {error.strerror}"
+            raise FatalError(ExitCode.PORT_IN_USE, reason) from None

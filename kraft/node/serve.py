@@ -1,0 +1,132 @@
+"""A node as this process: its event loop, its signals, its end.
+
+    process.py, `kraft start` -> run -> Node.start … a signal … Node.stop
+    a failed disk, a broken invariant -> ErrorBoundary -> _die: the process ends at once
+
+The real loop, disk, clock and random source are made here, and nowhere else. A disk that can fail and a clock
+that can be set may be passed in instead (chaos/live/process.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from kraft.config.node_config import Config
+from kraft.monitoring.stall_watch import StallLog, StallWatch
+from kraft.node.node import Node
+from kraft.storage.formatter import Storage, boot_id, lock_storage, read_storage
+from metadata_quorum.foundation.disk import Disk, OsDisk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.supervision import ErrorBoundary
+
+log = logging.getLogger(__name__)
+
+
+EXECUTOR_THREADS: Final = 4
+GC_THRESHOLDS: Final = (50_000, 50, 100)
+"""Collections are a pause; what a request leaves behind is freed by counting references."""
+
+
+def wall_clock_ms() -> int:
+    """The time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wall_clock_ms) -> int:
+    """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
+    disk = disk or OsDisk()
+    storage = read_storage(disk, config)
+    locks = lock_storage(config)
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_serve(config, storage, disk, now_ms))
+    finally:
+        for fd in locks:
+            os.close(fd)
+    return 0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int]) -> None:
+    loop = asyncio.get_running_loop()
+    boundary = ErrorBoundary(_die, loop.time)
+    loop.set_exception_handler(boundary.loop_error)
+    loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(
+        config,
+        storage,
+        loop=loop,
+        disk=disk,
+        random=random.SystemRandom(),
+        now_ms=now_ms,
+        boundary=boundary,
+        boot_id=boot_id(),
+        stopwatch=time.perf_counter,
+    )
+    await _until(stopping, node.start())
+    if not stopping.is_set():
+        log.info("node %d is up", config.node_id)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        watch = _watch_for_stalls(loop, node)
+        await stopping.wait()
+        if watch is not None:
+            watch.stop()
+    log.info("node %d is stopping", config.node_id)
+    await node.stop()
+
+
+def _watch_for_stalls(loop: asyncio.AbstractEventLoop, node: Node) -> StallWatch | None:
+    limit_ms = node.config.kraft_loop_stall_ms
+    if limit_ms == 0:
+        return None
+    told = StallLog(node.config.node_id, limit_ms, loop.time)
+    watch = StallWatch(loop, limit_ms, told, node.context.loop_health)
+    watch.start()
+    return watch
+
+
+async def _until(stopping: asyncio.Event, work: Awaitable[None]) -> None:
+    """Wait for `work`, but not beyond a signal."""
+    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _die(error: BaseException) -> None:
+    """End at once: after a failed disk or a broken invariant nothing may follow from what we know."""
+    if isinstance(error, FatalError):
+        print(f"kraft: {error.reason}", file=sys.stderr, flush=True)  # noqa: T201
+        code = error.exit_code
+    else:
+        log.critical("the node stops", exc_info=error)
+        code = ExitCode.INVARIANT_BROKEN
+    logging.shutdown()
+    os._exit(code)

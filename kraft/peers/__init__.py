@@ -1,0 +1,1 @@
+"""What speaks to other nodes: controllers, leaders, voters, coordinators' brokers."""

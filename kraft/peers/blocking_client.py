@@ -1,0 +1,169 @@
+"""What a node says about its cluster, asked with our own client from code that has no loop.
+
+For `local/local_cluster.py` and those commands for which confluent-kafka has no call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+from kraft.net.client import Address
+from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
+
+FETCH: Final = 1
+METADATA: Final = 3
+METADATA_VERSION: Final = 12
+DESCRIBE_QUORUM: Final = 55
+FETCH_SNAPSHOT: Final = 59
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+CLIENT_ID: Final = "kraft-cli"
+
+
+WAY: Final[ContextVar[Way]] = ContextVar("way", default=PLAINTEXT)
+"""How the nodes are spoken to: as the command line was told."""
+
+
+async def _ask(
+    address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
+) -> Message:
+    loop = asyncio.get_running_loop()
+    client = await dial(loop, address, CLIENT_ID, WAY.get(), timeout_s=timeout_s)
+    try:
+        await client.negotiate(timeout_s=timeout_s)
+        version = client.version_of(api_key, *versions)
+        return await client.request(api_key, version, fields, timeout_s=timeout_s)
+    finally:
+        client.close()
+
+
+def ask(
+    host: str,
+    port: int,
+    api_key: int,
+    versions: tuple[int, int],
+    fields: Mapping[str, Any],
+    timeout_s: float = 10.0,
+) -> Message:
+    """One request on a connection of its own, in the newest version of that range both ends know.
+    Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`; `BrokerError` where the two ends do not
+    accept each other."""
+    asking = _ask(Address(host, port), api_key, versions, fields, timeout_s)
+    try:
+        return asyncio.run(asking)
+    except ConnectionAbortedError as error:
+        raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
+    except ssl.SSLError as error:
+        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
+    finally:
+        asking.close()  # Ctrl-C may come before it has begun
+
+
+def live_brokers(host: str, port: int) -> set[int]:
+    """The brokers that a node knows as registered and unfenced; none where it does not answer, or
+    knows no controller yet."""
+    fields = {"topics": [], "allow_auto_topic_creation": False}
+    try:
+        answer = ask(host, port, METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s=2.0)
+    except OSError:
+        return set()
+    if answer.error_code != ErrorCode.NONE or answer.controller_id < 0:
+        return set()
+    return {broker.node_id for broker in answer.brokers}
+
+
+def out_of_sync(host: str, port: int) -> list[str]:
+    """The partitions that do not have all their replicas in sync, as a node knows it. Raises `OSError`."""
+    fields = {"topics": None, "allow_auto_topic_creation": False}
+    answer = ask(host, port, METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
+    return [
+        f"{topic.name}-{partition.partition_index}"
+        for topic in answer.topics
+        for partition in topic.partitions
+        if set(partition.isr_nodes) != set(partition.replica_nodes)
+    ]
+
+
+def describe_quorum(host: str, port: int) -> Message:
+    """The answer to DescribeQuorum for the metadata partition. Raises `OSError`, `BrokerError`."""
+    fields = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
+    answer = ask(host, port, DESCRIBE_QUORUM, (0, 2), fields)
+    _raise_for(answer)
+    _raise_for(answer.topics[0].partitions[0])
+    return answer
+
+
+def metadata_chunks(host: str, port: int) -> Iterator[bytes]:
+    """Whole batches of the metadata log up to the high watermark, after its newest snapshot if the log
+    does not begin at 0. Any node may be asked; a controller serves it. Raises `OSError`, `BrokerError`."""
+    listener = describe_quorum(host, port).nodes[0].listeners[0]
+    controller = (listener.host, listener.port)
+    offset = 0
+    while True:
+        partition = _fetch_metadata(*controller, offset)
+        snapshot = partition.snapshot_id
+        if snapshot.end_offset >= 0:
+            yield b"".join(_snapshot_pieces(*controller, snapshot))
+            offset = snapshot.end_offset
+            continue
+        records = bytes(partition.records or b"")
+        batches = list(iter_headers(records))
+        if not batches:
+            return
+        position, last = batches[-1]
+        yield records[: position + last.size]
+        offset = last.next_offset
+        if offset >= partition.high_watermark:
+            return
+
+
+def _fetch_metadata(host: str, port: int, offset: int) -> Message:
+    wanted = {
+        "partition": 0, "fetch_offset": offset, "partition_max_bytes": CHUNK_BYTES, "log_start_offset": -1,
+        "current_leader_epoch": -1, "last_fetched_epoch": -1,
+    }  # fmt: skip
+    fields = {
+        "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": CHUNK_BYTES,
+        "session_id": 0, "session_epoch": -1,
+        "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [wanted]}],
+    }  # fmt: skip
+    answer = ask(host, port, FETCH, (13, 17), fields)
+    _raise_for(answer)
+    partition: Message = answer.responses[0].partitions[0]
+    _raise_for(partition)
+    return partition
+
+
+def _snapshot_pieces(host: str, port: int, snapshot: Message) -> Iterator[bytes]:
+    position, size = 0, 1
+    while position < size:
+        wanted = {
+            "partition": 0, "current_leader_epoch": -1, "position": position,
+            "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
+        }  # fmt: skip
+        fields = {
+            "replica_id": -1, "max_bytes": CHUNK_BYTES,
+            "topics": [{"name": METADATA_TOPIC, "partitions": [wanted]}],
+        }  # fmt: skip
+        answer = ask(host, port, FETCH_SNAPSHOT, (0, 1), fields)
+        _raise_for(answer)
+        partition = answer.topics[0].partitions[0]
+        _raise_for(partition)
+        piece = bytes(partition.unaligned_records)
+        if not piece:
+            raise BrokerError(ErrorCode.POSITION_OUT_OF_RANGE, "the snapshot ends before its size")
+        yield piece
+        position, size = position + len(piece), partition.size
+
+
+def _raise_for(answer: Message) -> None:
+    if answer.error_code != ErrorCode.NONE:
+        message = answer.error_message if hasattr(answer, "error_message") else None
+        raise BrokerError(ErrorCode(answer.error_code), message or "")

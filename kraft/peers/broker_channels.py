@@ -1,0 +1,77 @@
+"""From a broker to the other brokers, for questions of its own (followers' fetches have connections apart).
+
+    txn_markers, txn_verification -> BrokerLinks.ask -> one connection per broker, requests side by side
+
+A connection is made when it is needed and its address looked up each time, so a broker that came back
+elsewhere is found there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kraft.net.client import Address, PeerClient
+from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.wire.bridge import Fields, MalformedMessage, Message
+from metadata_quorum.foundation.supervision import awaited
+
+CONNECT_TIMEOUT_S: Final = 1.0
+
+FindBroker = Callable[[int], Address | None]
+"""Where a broker is now; None where the metadata does not know it."""
+
+
+class BrokerLinks:
+    """See the module."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, find: FindBroker, client_id: str, way: Way = PLAINTEXT
+    ) -> None:
+        self._loop = loop
+        self._find = find
+        self._client_id = client_id
+        self._way = way
+        self._clients: dict[int, PeerClient] = {}
+        self._connecting: dict[int, asyncio.Task[PeerClient]] = {}
+
+    async def ask(
+        self, broker_id: int, api_key: int, version: int, fields: Fields, timeout_s: float
+    ) -> Message:
+        """One request, sent once. Raises OSError (a timeout is one) where no whole answer came: it may have
+        been carried out all the same."""
+        client = await self._connected(broker_id)
+        try:
+            return await client.request(api_key, version, fields, timeout_s=timeout_s)
+        except MalformedMessage as error:
+            client.close()
+            raise ConnectionResetError(str(error)) from None
+
+    def close(self) -> None:
+        for connecting in self._connecting.values():
+            connecting.cancel()
+        for client in self._clients.values():
+            client.close()
+
+    async def _connected(self, broker_id: int) -> PeerClient:
+        client = self._clients.get(broker_id)
+        if client is not None and client.connected:
+            return client
+        connecting = self._connecting.get(broker_id)
+        if connecting is None:
+            connecting = awaited(self._loop, self._connect(broker_id), f"link-to-{broker_id}")
+            self._connecting[broker_id] = connecting
+        # Shielded: of two that wait for the connection, one may be cancelled.
+        return await asyncio.shield(connecting)
+
+    async def _connect(self, broker_id: int) -> PeerClient:
+        try:
+            address = self._find(broker_id)
+            if address is None:
+                raise ConnectionRefusedError(f"the address of broker {broker_id} is not known")
+            client = await dial(self._loop, address, self._client_id, self._way, timeout_s=CONNECT_TIMEOUT_S)
+            self._clients[broker_id] = client
+            return client
+        finally:
+            del self._connecting[broker_id]

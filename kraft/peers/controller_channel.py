@@ -1,0 +1,206 @@
+"""The way from a node to the quorum: one connection to every voter, and requests to the active one.
+
+    broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
+    api/forwarding, IsrChannel, … -> request ----------> whichever voter last said that it is active
+
+Every broker keeps a connection to every voter, also to those that are not active: when the
+controller changes, the new one already knows which brokers are connected and which are gone
+(a killed process closes its sockets), instead of granting the dead a whole session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
+from kraft.net.client import Address, PeerClient
+from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.net.reconnect_backoff import Redial
+from kraft.wire.bridge import Fields, MalformedMessage, Message
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import kept_up
+
+CONNECT_TIMEOUT_S: Final = 1.0
+
+ENVELOPE: Final = 58
+ALTER_PARTITION: Final = 56
+ALTER_PARTITION_VERSION: Final = 3
+
+OnConnected = Callable[[int], None]
+
+
+class ControllerLinks:
+    """Connections to the voters; a `ControllerClient` for handlers, an `IsrChannel` for partitions."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        voters: Mapping[int, Address],
+        random: random.Random,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        attempt_timeout_s: float,
+        retry_backoff_s: float,
+        way: Way = PLAINTEXT,
+    ) -> None:
+        """`attempt_timeout_s` is the patience with one controller's answer to a request of our own (it
+        may be paused, and another one active); a client's request in an envelope is given all the time."""
+        self._loop = loop
+        self._voters = dict(voters)
+        self._random = random
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._attempt_timeout_s = attempt_timeout_s
+        self._retry_backoff_s = retry_backoff_s
+        self._way = way
+        self._clients: dict[int, PeerClient] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.active: int = -1
+        """The voter that last answered as the active controller; -1 where none is known."""
+        self.on_connected: OnConnected | None = None
+        """Told of every new connection: the broker introduces itself by a heartbeat at once."""
+
+    @property
+    def voters(self) -> Sequence[int]:
+        return tuple(self._voters)
+
+    def start(self) -> None:
+        for voter, address in self._voters.items():
+            work = partial(self._keep_connected, voter, address)
+            self._tasks.append(kept_up(self._loop, work, f"controller-link-{voter}"))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients.values():
+            client.close()
+
+    def connected(self, voter: int) -> bool:
+        client = self._clients.get(voter)
+        return client is not None and client.connected
+
+    async def ask(self, voter: int, api_key: int, version: int, fields: Fields, timeout_s: float) -> Message:
+        """Ask one voter once. Raises OSError, TimeoutError, BrokerError (NOT_CONTROLLER)."""
+        client = self._clients.get(voter)
+        if client is None or not client.connected:
+            raise ConnectionRefusedError(f"no connection to controller {voter}")
+        try:
+            answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
+        except MalformedMessage as error:
+            client.close()
+            raise ConnectionResetError(str(error)) from None
+        # Some answers (CreateTopics) have no error of their own: what came in an envelope has one.
+        if vars(answer).get("error_code") == ErrorCode.NOT_CONTROLLER:
+            if self.active == voter:
+                self.active = -1
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"{voter} is not the active controller")
+        self.active = voter
+        return answer
+
+    async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> PeerClient:
+        """A connection to a voter for its caller alone. Raises `OSError`."""
+        return await dial(self._loop, self._voters[voter], client_id, self._way, timeout_s=timeout_s)
+
+    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+        """Ask the active controller, looking for it where it has moved. A request whose connection
+        broke may have been carried out already, and is sent again all the same: the commands of the
+        quorum are judged against epochs or are harmless twice. Raises BrokerError(REQUEST_TIMED_OUT)."""
+        deadline = self._loop.time() + self._request_timeout_s
+        while (left := deadline - self._loop.time()) > 0:
+            patience = left if api_key == ENVELOPE else min(left, self._attempt_timeout_s)
+            for voter in self._candidates():
+                try:
+                    return await self.ask(voter, api_key, version, fields, patience)
+                except (OSError, TimeoutError):
+                    if self.active == voter:
+                        self.active = -1
+                except BrokerError as error:
+                    if error.code != ErrorCode.NOT_CONTROLLER:
+                        raise
+            await asyncio.sleep(self._retry_backoff_s)
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered in time")
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, items: Sequence[AlterPartitionItem]
+    ) -> list[AlterPartitionResult]:
+        """AlterPartition for many partitions at once; answers in the order of `items`."""
+        topics: dict[bytes, dict[str, object]] = {}
+        for item in items:
+            topic = topics.setdefault(item.topic_id.bytes, {"topic_id": item.topic_id, "partitions": []})
+            partitions = topic["partitions"]
+            assert isinstance(partitions, list)
+            partitions.append(
+                {
+                    "partition_index": item.partition,
+                    "leader_epoch": item.change.leader_epoch,
+                    "new_isr_with_epochs": [
+                        {"broker_id": member, "broker_epoch": epoch} for member, epoch in item.isr_with_epochs
+                    ],
+                    "leader_recovery_state": item.leader_recovery_state,
+                    "partition_epoch": item.change.partition_epoch,
+                }
+            )
+        fields = {"broker_id": broker_id, "broker_epoch": broker_epoch, "topics": list(topics.values())}
+        answer = await self.request(ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
+        found = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+        return [_result(found.get((item.topic_id, item.partition))) for item in items]
+
+    def _candidates(self) -> list[int]:
+        """The voter believed to be active, else all in one order; only those that are connected."""
+        if self.active >= 0 and self.connected(self.active):
+            return [self.active]
+        return [voter for voter in self._voters if self.connected(voter)]
+
+    async def _keep_connected(self, voter: int, address: Address) -> None:
+        redial = Redial(self._random)
+        while True:
+            lost = asyncio.Event()
+            began = self._loop.time()
+            try:
+                client = await dial(
+                    self._loop,
+                    address,
+                    self._client_id,
+                    self._way,
+                    timeout_s=CONNECT_TIMEOUT_S,
+                    on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
+                )
+            except OSError:
+                held_s = 0.0
+            else:
+                try:
+                    self._clients[voter] = client
+                    if self.on_connected is not None:
+                        self.on_connected(voter)
+                    await lost.wait()
+                finally:
+                    client.close()
+                    if self.active == voter:
+                        self.active = -1
+                held_s = self._loop.time() - began
+            await asyncio.sleep(redial.pause_s(held_s))
+
+
+def _result(answer: Message | None) -> AlterPartitionResult:
+    if answer is None:
+        return AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return AlterPartitionResult(
+        ErrorCode(answer.error_code),
+        answer.leader_id,
+        answer.leader_epoch,
+        tuple(answer.isr),
+        answer.partition_epoch,
+        answer.leader_recovery_state,
+    )

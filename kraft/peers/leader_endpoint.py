@@ -1,0 +1,144 @@
+"""Leaders as their followers reach them: the `LeaderEndpoint` port over a socket.
+
+    fetch/fetcher -> SocketLeader.fetch -> Fetch v17 on one connection -> the leader's api/fetch
+    fetch/fetcher <- records as slices of the frame they came in <------- its answer
+
+The leader's address is looked up at every new connection, so a leader that came back elsewhere is
+found there. Whatever goes wrong with a connection ends as OSError or TimeoutError at the caller,
+and the next call makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from fetch.messages import FetchRequest, FetchResponse, LogBounds
+from kraft.net.client import Address, PeerClient
+from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.wire.bridge import MalformedMessage
+from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.supervision import awaited
+
+FETCH_VERSION: Final = 17
+LIST_OFFSETS: Final = 2
+LIST_OFFSETS_VERSION: Final = 9
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+CONNECT_TIMEOUT_S: Final = 1.0
+
+FindLeader = Callable[[], Address | None]
+"""Where the leader is now; None where the metadata does not know it."""
+
+
+_read_answer: Final = partial(read_fetch_response, FETCH_VERSION)
+
+
+class SocketLeader:
+    """A leader, as one fetcher of broker `replica_id` sees it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        replica_id: int,
+        find: FindLeader,
+        *,
+        client_id: str,
+        timeout_s: float,
+        on_lost: Callable[[], None],
+        way: Way = PLAINTEXT,
+    ) -> None:
+        """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
+        (replica.socket.timeout.ms). `on_lost` is told when the leader's end breaks a connection off."""
+        self._loop = loop
+        self._replica_id = replica_id
+        self._find = find
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._on_lost = on_lost
+        self._way = way
+        self._client: PeerClient | None = None
+        self._connecting: asyncio.Task[PeerClient] | None = None
+        self._closed = False
+
+    def fetch(self, request: FetchRequest) -> Awaitable[FetchResponse]:
+        client = self._client
+        if client is not None and client.connected:
+            # Sent before we return: a second fetch may overtake no first one.
+            return self._ask(client, request)
+        return self._connect_and_fetch(request)
+
+    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+        start = await self._offset(topic, partition, current_leader_epoch, EARLIEST)
+        end = await self._offset(topic, partition, current_leader_epoch, LATEST)
+        return LogBounds(start, end)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._client is not None:
+            self._client.close()
+
+    async def _connect_and_fetch(self, request: FetchRequest) -> FetchResponse:
+        return await self._ask(await self._connected(), request)
+
+    def _ask(self, client: PeerClient, request: FetchRequest) -> asyncio.Future[FetchResponse]:
+        body = (write_fetch_request(FETCH_VERSION, request),)
+        patience = self._timeout_s + request.max_wait_ms / 1000
+        return client.ask(FETCH, FETCH_VERSION, body, _read_answer, patience)
+
+    async def _offset(self, topic: str, partition: int, epoch: int, timestamp: int) -> int:
+        client = await self._connected()
+        wanted = {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
+        fields = {
+            "replica_id": self._replica_id,
+            "isolation_level": 0,
+            "topics": [{"name": topic, "partitions": [wanted]}],
+        }
+        try:
+            answer = await client.request(
+                LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, timeout_s=self._timeout_s
+            )
+            found = answer.topics[0].partitions[0]
+        except (MalformedMessage, IndexError) as error:
+            client.close()
+            raise ConnectionResetError(str(error)) from None
+        if found.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(found.error_code), f"{topic}-{partition}")
+        return int(found.offset)
+
+    async def _connected(self) -> PeerClient:
+        if self._client is not None and self._client.connected:
+            return self._client
+        if self._closed:
+            raise ConnectionResetError("this endpoint is closed")
+        if self._connecting is None:
+            self._connecting = awaited(self._loop, self._connect(), self._client_id)
+        # Shielded: of two that wait for the connection, one may be cancelled.
+        return await asyncio.shield(self._connecting)
+
+    def _lost(self, broken: bool) -> None:
+        if broken:
+            self._on_lost()
+
+    async def _connect(self) -> PeerClient:
+        try:
+            address = self._find()
+            if address is None:
+                raise ConnectionRefusedError("the leader's address is not known yet")
+            self._client = await dial(
+                self._loop,
+                address,
+                self._client_id,
+                self._way,
+                timeout_s=CONNECT_TIMEOUT_S,
+                on_lost=self._lost,
+            )
+            return self._client
+        finally:
+            self._connecting = None

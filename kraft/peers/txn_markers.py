@@ -1,0 +1,190 @@
+"""The transactions coordinator's way to the leaders of a transaction's partitions: the `MarkerChannel` port.
+
+    TransactionService -> MarkerChannel.write --> MarkerWriter                     partitions led here
+                                              `-> outbox of a broker -> WriteTxnMarkers -> its MarkerWriter
+
+A marker is brought to a partition until its leader has it replicated, whoever that is by then; a partition
+whose topic is gone needs none. To each broker one request is under way at a time, and what comes up
+meanwhile goes together in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from data_plane.coordinator.transactions.marker_writer import MarkerWriter
+from data_plane.coordinator.transactions.service import Marker
+from kraft.peers.broker_channels import BrokerLinks
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+from metadata_quorum.foundation.supervision import supervised, tell
+from metadata_quorum.metadata.image import MetadataImage
+
+log = logging.getLogger(__name__)
+
+WRITE_TXN_MARKERS: Final = 27
+WRITE_TXN_MARKERS_VERSION: Final = 1
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+
+Outcomes = Mapping[TopicPartition, ErrorCode]
+
+_DONE: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        # The log there has seen a later epoch: whatever this marker would end has ended.
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+
+
+class MarkerChannel:
+    """One per broker."""
+
+    def __init__(
+        self,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        here: MarkerWriter,
+        links: BrokerLinks,
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float,
+    ) -> None:
+        """`timeout_s`: patience with another broker's answer."""
+        self._node_id = node_id
+        self._image = image
+        self._here = here
+        self._links = links
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._outboxes: dict[int, _Outbox] = {}
+
+    async def write(self, marker: Marker) -> None:
+        """See the port. A task that is cancelled leaves what is under way to the next coordinator."""
+        left = set(marker.partitions)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            by_leader = self._by_leader(left)
+            for outcomes in await asyncio.gather(
+                *(self._send(leader, marker, partitions) for leader, partitions in by_leader.items())
+            ):
+                left -= {tp for tp, code in outcomes.items() if code in _DONE}
+                if ErrorCode.TRANSACTION_COORDINATOR_FENCED in outcomes.values():
+                    pause_s = LONGEST_PAUSE_S
+            left = {tp for tp in left if self._exists(tp)}
+            if not left:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        for outbox in self._outboxes.values():
+            outbox.close()
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Those that have a leader now, in the order of their names."""
+        image = self._image()
+        found: dict[int, list[TopicPartition]] = {}
+        for tp in sorted(partitions):
+            topic = image.topic(tp.topic)
+            partition = None if topic is None else topic.partitions.get(tp.partition)
+            if partition is not None and partition.leader != NO_LEADER:
+                found.setdefault(partition.leader, []).append(tp)
+        return found
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        topic = self._image().topic(tp.topic)
+        return topic is not None and tp.partition in topic.partitions
+
+    async def _send(self, leader: int, marker: Marker, partitions: list[TopicPartition]) -> Outcomes:
+        if leader == self._node_id:
+            return await self._here.write(
+                marker.producer, marker.coordinator_epoch, partitions, commit=marker.commit
+            )
+        outbox = self._outboxes.get(leader)
+        if outbox is None:
+            outbox = self._outboxes[leader] = _Outbox(leader, self._links, self._loop, self._timeout_s)
+        return await outbox.send(marker, partitions)
+
+
+class _Waiting(NamedTuple):
+    marker: Marker
+    partitions: list[TopicPartition]
+    answer: asyncio.Future[Outcomes]
+
+
+class _Outbox:
+    """What one broker is to be told."""
+
+    def __init__(
+        self, broker_id: int, links: BrokerLinks, loop: asyncio.AbstractEventLoop, timeout_s: float
+    ) -> None:
+        self._broker_id = broker_id
+        self._links = links
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._waiting: list[_Waiting] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def send(self, marker: Marker, partitions: list[TopicPartition]) -> Outcomes:
+        """The leader's answer for each; nothing for those that it did not answer."""
+        waiting = _Waiting(marker, partitions, self._loop.create_future())
+        self._waiting.append(waiting)
+        if self._sending is None:
+            self._sending = supervised(self._loop, self._send_all(), f"markers-to-{self._broker_id}")
+        return await waiting.answer
+
+    def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                outcomes = await self._ask(batch)
+                for waiting in batch:
+                    if not waiting.answer.done():
+                        waiting.answer.set_result(outcomes.get(waiting.marker.producer.producer_id, {}))
+        finally:
+            self._sending = None
+
+    async def _ask(self, batch: list[_Waiting]) -> dict[int, Outcomes]:
+        """By producer id: a producer ends one transaction at a time."""
+        fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
+        try:
+            answer = await self._links.ask(
+                self._broker_id, WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
+            )
+            return {marker.producer_id: _outcomes(marker) for marker in answer.markers}
+        except OSError as error:
+            log.info("markers for broker %d: %s", self._broker_id, error)
+        except Exception as error:  # noqa: BLE001 - those who wait bring their markers again
+            tell(self._loop, f"markers for broker {self._broker_id}", error)
+        return {}
+
+
+def _marker_fields(marker: Marker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "producer_id": marker.producer.producer_id,
+        "producer_epoch": marker.producer.epoch,
+        "transaction_result": marker.commit,
+        "coordinator_epoch": marker.coordinator_epoch,
+        "topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()],
+    }
+
+
+def _outcomes(marker: Message) -> Outcomes:
+    return {
+        TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
+        for topic in marker.topics
+        for partition in topic.partitions
+    }

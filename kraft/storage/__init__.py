@@ -1,0 +1,1 @@
+"""A node's directories as `kraft storage format` leaves them and a start checks them."""

@@ -1,0 +1,112 @@
+"""The first records of a new cluster, as `kraft storage format` leaves them on its controllers.
+
+    --add-scram text -> UserScramCredentialRecord -> DIR/bootstrap.checkpoint -> a controller's first claim
+                                                                              -> scram_users.py, until then
+
+The file has Kafka's name and format (a checkpoint with metadata.version and the users).
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from kraft.config.node_config import Config
+from metadata_quorum.controller.controller import BOOTSTRAP_FEATURES
+from metadata_quorum.foundation.blocking import NOT_SERVING
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import UserScramCredentialRecord
+from metadata_quorum.metadata.snapshot import METADATA_VERSION, decode_checkpoint, encode_checkpoint
+from metadata_quorum.security.scram import (
+    BY_SASL_NAME,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    derive,
+    salted,
+)
+
+FILE_NAME: Final = "bootstrap.checkpoint"
+
+_ARGUMENT: Final = re.compile(r"(?P<mechanism>[^=]+)=\[(?P<fields>.*)\]")
+_FIELD: Final = re.compile(r'(?P<name>\w+)=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^",]*))(?:,|$)')
+_FIELDS: Final = {"name", "password", "saltedpassword", "salt", "iterations"}
+
+
+def parse_user(argument: str, rng: random.Random) -> UserScramCredentialRecord:
+    """SCRAM-SHA-256=[name=alice,password=...] with iterations=N and salt="BASE64" if wanted, or
+    saltedpassword="BASE64" for the password. Raises `FatalError`."""
+    said = _ARGUMENT.fullmatch(argument)
+    if said is None or said["mechanism"] not in BY_SASL_NAME:
+        _reject(f"begins with one of {', '.join(BY_SASL_NAME)}, then =[name=...,password=...]")
+    mechanism = BY_SASL_NAME[said["mechanism"]]
+    fields = _fields(said["fields"])
+    name = fields.get("name")
+    if not name:
+        _reject("needs name=")
+    if ("password" in fields) == ("saltedpassword" in fields):
+        _reject(f"needs either password= or saltedpassword= for {name}")
+    if "saltedpassword" in fields and "salt" not in fields:
+        _reject(f"needs salt= beside saltedpassword= for {name}")
+    iterations = fields.get("iterations", str(MIN_ITERATIONS))
+    if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+        _reject(f"iterations={iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
+    salt = _base64(fields["salt"]) if "salt" in fields else rng.randbytes(SALT_BYTES)
+    if "password" in fields:
+        salted_password = salted(mechanism, fields["password"], salt, int(iterations))
+    else:
+        salted_password = _base64(fields["saltedpassword"])
+    return derive(name, mechanism, salted_password, salt, int(iterations))
+
+
+def _fields(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        found = _FIELD.match(text, position)
+        if found is None or found["name"] not in _FIELDS or found["name"] in fields:
+            _reject(f"takes each of {', '.join(sorted(_FIELDS))} once, as NAME=VALUE, apart by commas")
+        fields[found["name"]] = found["plain"] if found["quoted"] is None else found["quoted"]
+        position = found.end()
+    return fields
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        _reject("salt= and saltedpassword= are base64")
+
+
+def _reject(bound: str) -> NoReturn:
+    """The argument itself is not told: it holds a password."""
+    raise FatalError(ExitCode.BAD_CONFIG, f"--add-scram {bound}")
+
+
+def write_users(disk: Disk, config: Config, users: Sequence[UserScramCredentialRecord]) -> None:
+    """Raises `OSError`."""
+    image = MetadataImage(
+        features={METADATA_VERSION: BOOTSTRAP_FEATURES[METADATA_VERSION]},
+        scram={(each.name, each.mechanism): each for each in users},
+    )
+    disk.write_atomic(_path(config), encode_checkpoint(image), NOT_SERVING)
+
+
+def read_users(disk: Disk, config: Config) -> tuple[UserScramCredentialRecord, ...]:
+    """None where there is no such file. Raises `FatalError` where it is damaged."""
+    path = _path(config)
+    if not disk.exists(path):
+        return ()
+    try:
+        return tuple(decode_checkpoint(disk.read_bytes(path, NOT_SERVING), 0, 0).scram.values())
+    except (OSError, ValueError) as error:
+        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {path}: {error}") from None
+
+
+def _path(config: Config) -> str:
+    return f"{config.metadata_dir}/{FILE_NAME}"

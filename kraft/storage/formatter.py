@@ -1,0 +1,198 @@
+"""What `kraft storage format` leaves in a node's directories, and what a starting node checks there.
+
+Every log dir carries Kafka's `meta.properties` (cluster id, node id, directory id); a controller's
+metadata dir also carries the marker of its voter (metadata_quorum/raft/identity.py). A node refuses
+to start on directories of another cluster or node, or on ones that another process has in use.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import fcntl
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
+from kraft.config.node_config import Config
+from kraft.storage.bootstrap import write_users
+from metadata_quorum.foundation.blocking import NOT_SERVING
+from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.metadata.records import UserScramCredentialRecord
+from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
+
+LOCK_FILE: Final = ".lock"
+"""Kafka's name: both brokers respect each other's."""
+RESERVED_UUIDS: Final = 100
+"""Ids below this are Kafka's own (DirectoryId)."""
+
+
+def random_uuid(rng: random.Random) -> UUID:
+    """A random id that Kafka's tools accept: none of the reserved ones, no leading dash (it would
+    look like an option on a command line)."""
+    while True:
+        candidate = UUID(int=rng.getrandbits(128), version=4)
+        if candidate.int >= RESERVED_UUIDS and not uuid_text(candidate).startswith("-"):
+            return candidate
+
+
+def uuid_text(uuid: UUID) -> str:
+    """Kafka's way to write an id: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What the directories of a node say about it."""
+
+    cluster_id: str
+    directories: dict[str, UUID]
+    """Log dir -> its directory id."""
+
+
+def format_storage(
+    disk: Disk,
+    config: Config,
+    cluster_id: str,
+    rng: random.Random,
+    *,
+    users: Sequence[UserScramCredentialRecord] = (),
+    new_cluster: bool = False,
+    ignore_formatted: bool = False,
+) -> list[str]:
+    """Prepare every directory of the node; returns those that were not formatted before.
+
+    `users`: whom a new cluster knows from its beginning. `new_cluster`: see `identity.format_voter`.
+    Raises FatalError where a directory is formatted already (unless `ignore_formatted`), or for another
+    cluster or node. A controller that lost the quorum's directory gets a new one, and keeps its partitions.
+    """
+    if not cluster_id or any(c.isspace() for c in cluster_id):
+        raise FatalError(
+            ExitCode.BAD_CONFIG, f"{cluster_id!r} is no cluster id: `kraft storage random-uuid` makes one"
+        )
+    fresh: list[str] = []
+    for directory in _all_dirs(config):
+        found = _read_meta(disk, directory)
+        if not found:
+            fresh.append(directory)
+        else:
+            _check_meta(directory, found, cluster_id, config.node_id)
+            if (
+                config.is_controller
+                and directory == config.metadata_dir
+                and not is_formatted(disk, config.raft_dir)
+            ):
+                fresh.append(directory)
+            elif not ignore_formatted:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"{directory} is formatted already; --ignore-formatted leaves it as it is",
+                )
+    try:
+        for directory in fresh:
+            make_dirs_durably(disk, directory, NOT_SERVING)
+            if config.is_controller and directory == config.metadata_dir:
+                identity = Identity(cluster_id, config.node_id, random_uuid(rng))
+                if users:
+                    write_users(disk, config, users)
+                format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
+            if disk.exists(f"{directory}/{META_PROPERTIES}"):
+                continue  # it holds partitions too, under the id that it has
+            # Last: a directory with meta.properties is a whole one.
+            write_meta_properties(
+                disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
+                directory_id=random_uuid(rng), may_block=NOT_SERVING,
+            )  # fmt: skip
+    except OSError as error:
+        raise FatalError(
+            ExitCode.LOG_DIR_UNUSABLE, f"cannot format {error.filename}: {error.strerror}"
+        ) from None
+    return fresh
+
+
+def read_storage(disk: Disk, config: Config) -> Storage:
+    """What a starting node checks: every directory formatted, for one cluster, for this node."""
+    cluster_id = ""
+    directories: dict[str, UUID] = {}
+    for directory in _all_dirs(config):
+        found = _read_meta(disk, directory)
+        if not found:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"{directory} is not formatted: `kraft storage format` does that",
+            )
+        cluster_id = cluster_id or found.get("cluster.id", "")
+        _check_meta(directory, found, cluster_id, config.node_id)
+        directories[directory] = _directory_id(directory, found)
+    return Storage(cluster_id, {d: directories[d] for d in config.data_dirs})
+
+
+def lock_storage(config: Config) -> list[int]:
+    """Hold the directories for this process; descriptors, which hold until they are closed."""
+    held: list[int] = []
+    for directory in _all_dirs(config):
+        try:
+            fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            held.append(fd)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            for fd in held:
+                os.close(fd)
+            in_use = error.errno in (errno.EAGAIN, errno.EACCES) and error.filename is None
+            why = "another node is running on it" if in_use else error.strerror
+            raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot use {directory}: {why}") from None
+    return held
+
+
+def boot_id() -> str:
+    """Linux names every boot of the machine; empty elsewhere, where a killed node counts as one that has
+    lost what was in the page cache."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _all_dirs(config: Config) -> list[str]:
+    return list(dict.fromkeys((*config.data_dirs, config.metadata_dir)))
+
+
+def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
+    """Its fields; none where there is no such file."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        found = read_meta_properties(disk, path, NOT_SERVING)
+        damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= found.keys()
+    except OSError as error:
+        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}") from None
+    if damaged:
+        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no cluster and node")
+    return found
+
+
+def _check_meta(directory: str, found: dict[str, str], cluster_id: str, node_id: int) -> None:
+    if found.get("cluster.id") != cluster_id:
+        raise FatalError(
+            ExitCode.WRONG_CLUSTER,
+            f"{directory} belongs to cluster {found.get('cluster.id')}, not to {cluster_id}",
+        )
+    if found.get("node.id") != str(node_id):
+        raise FatalError(
+            ExitCode.WRONG_CLUSTER,
+            f"{directory} belongs to node {found.get('node.id')}, not to node {node_id}",
+        )
+
+
+def _directory_id(directory: str, found: dict[str, str]) -> UUID:
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(found["directory.id"] + "=="))
+    except (KeyError, ValueError):
+        raise FatalError(
+            ExitCode.LOG_DIR_UNUSABLE, f"{directory}/{META_PROPERTIES} has no readable directory.id"
+        ) from None

@@ -1,0 +1,1 @@
+"""The controller: sessions of brokers, commands proposed, applied and answered."""

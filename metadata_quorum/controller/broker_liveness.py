@@ -1,0 +1,113 @@
+"""Fencing brokers in time: the timer over the sessions, while this controller is active.
+
+    heartbeat, link -> broker_sessions.py (who is due, when) -> here (one timer) -> FenceBroker -> image
+
+A fence is proposed once per broker; until it is applied that broker is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.foundation.model import BrokerRegistration
+from metadata_quorum.metadata.image import MetadataImage
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+"""Rest after a fence that was not committed, which is how a lost leadership begins to show."""
+
+ProposeFence = Callable[[BrokerRegistration, Callable[[], None]], None]
+"""Propose to fence that incarnation; the second argument is called when the proposal has ended."""
+
+
+class BrokerLiveness:
+    """The sessions and their timer."""
+
+    def __init__(
+        self,
+        sessions: BrokerSessions,
+        loop: asyncio.AbstractEventLoop,
+        image: Callable[[], MetadataImage],
+        propose_fence: ProposeFence,
+    ) -> None:
+        self.sessions = sessions
+        self._loop = loop
+        self._image = image
+        self._propose_fence = propose_fence
+        self._active = False
+        self._fencing: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """This controller is active now: sessions begin."""
+        image = self._image()
+        self._active = True
+        self._fencing.clear()
+        self.sessions.begin(image.brokers, self._loop.time(), image.offset)
+        self.arm()
+
+    def end(self) -> None:
+        """It is no longer."""
+        self._active = False
+        self.sessions.end()
+        self._cancel()
+
+    def arm(self, earliest: float = 0.0) -> None:
+        """Set the timer to the next moment at which somebody may have to be fenced."""
+        self._cancel()
+        deadline = self.sessions.next_deadline(self._watched()) if self._active else None
+        if deadline is not None:
+            due = max(deadline, earliest)
+            self._timer = self._loop.call_at(due, self._check, due)
+
+    def _watched(self) -> list[int]:
+        return [
+            broker.broker_id
+            for broker in self._image().brokers.values()
+            if not broker.fenced and broker.broker_id not in self._fencing
+        ]
+
+    def _check(self, due: float) -> None:
+        self._timer = None
+        try:
+            self._fence_who_is_due(due)
+        except Exception:
+            self.arm(self._loop.time() + RETRY_S)  # nobody else would
+            raise
+
+    def _fence_who_is_due(self, due: float) -> None:
+        now = self._loop.time()
+        if now - due > self.sessions.timeout_s / 4:
+            log.warning("held up for %.1f s: the brokers' sessions are renewed", now - due)
+            self.sessions.refresh(now)
+        watched = self._watched()
+        for broker_id in self.sessions.broken(watched, now):
+            self._fence(broker_id, "its connection is broken")
+        stalest = self.sessions.stalest(watched, now)
+        if stalest is not None and stalest not in self._fencing:
+            self._fence(stalest, "its session has timed out")
+        if stalest is None:
+            self.arm()  # otherwise the next one's turn comes when this fence has been applied
+
+    def _fence(self, broker_id: int, why: str) -> None:
+        broker = self._image().brokers[broker_id]
+        log.warning("fencing broker %d (epoch %d): %s", broker_id, broker.broker_epoch, why)
+        self._fencing.add(broker_id)
+
+        def ended() -> None:
+            self._fencing.discard(broker_id)
+            now = self._image().brokers.get(broker_id)
+            in_vain = now is not None and not now.fenced
+            self.arm(self._loop.time() + RETRY_S if in_vain else 0.0)
+
+        self._propose_fence(broker, ended)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

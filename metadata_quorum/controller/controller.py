@@ -1,0 +1,596 @@
+"""The active controller: takes requests, proposes commands, answers when they are committed.
+
+    api handler -> here: stamp (time, uuid, random start) -> raft.propose -> apply decides
+                -> reply of the decision -> api handler
+
+Every controller node has one; only the one whose own claim has been applied in the current term is
+active, all others answer NOT_CONTROLLER. Nothing is decided here that another controller would have
+to know: what lives here (sessions, links, timers) is lost with the term and made anew at the next
+claim. Way of liveness: server -> connection_up/broken, heartbeat -> broker_sessions.py -> FenceBroker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, cast
+from uuid import UUID
+
+from metadata_quorum.controller.broker_liveness import BrokerLiveness
+from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.controller.state_machine import MetadataStateMachine, decide
+from metadata_quorum.decisions.decision import check_broker_epoch
+from metadata_quorum.decisions.weight import weight
+from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import (
+    ZERO_UUID,
+    BrokerRegistration,
+    Endpoint,
+    FeatureRange,
+    TopicPartition,
+)
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import (
+    UserScramCredentialRecord,
+    endpoint_fields,
+    feature_fields,
+)
+from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol.replies import (
+    BrokerRegistered,
+    ConfigResult,
+    DirectoryResult,
+    ElectionResult,
+    HeartbeatReply,
+    IsrResult,
+    ProducerIdBlock,
+    QuotaResult,
+    ReassignmentResult,
+    Refused,
+    TopicResult,
+)
+from metadata_quorum.protocol.requests import (
+    CreatablePartitions,
+    CreatableTopic,
+    HeartbeatRequest,
+    RegisterBrokerRequest,
+)
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome, Raft
+from metadata_quorum.security.scram import DECOY_SECRET_BYTES
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP_FEATURES: Final = {
+    "metadata.version": 27,  # 4.1-IV1
+    "eligible.leader.replicas.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+}
+"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here."""
+
+MAX_REBALANCED_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """What of the node's configuration concerns the controller; names are Kafka's keys."""
+
+    cluster_id: str
+    voters: tuple[int, ...]
+    broker_session_timeout_ms: int = 9000
+    link_grace_ms: int = 200
+    """How long a broken heartbeat connection may stay broken before its broker is fenced."""
+    request_timeout_ms: int = 30_000
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    min_insync_replicas: int = 1
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    features: Mapping[str, int] = field(default_factory=lambda: BOOTSTRAP_FEATURES)
+    bootstrap_users: tuple[UserScramCredentialRecord, ...] = ()
+    """Users that a new cluster begins with."""
+
+
+class Controller:
+    """One per controller node. All calls on the node's event loop."""
+
+    def __init__(
+        self,
+        node_id: int,
+        raft: Raft,
+        state_machine: MetadataStateMachine,
+        config: ControllerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        random: Random,
+        now_ms: Callable[[], int],
+        blocking: Blocking,
+    ) -> None:
+        self.node_id = node_id
+        self.config = config
+        self._raft = raft
+        self._state_machine = state_machine
+        self._loop = loop
+        self._random = random
+        self._now_ms = now_ms
+        self._blocking = blocking
+        sessions = BrokerSessions(config.broker_session_timeout_ms / 1000, config.link_grace_ms / 1000)
+        self._liveness = BrokerLiveness(sessions, loop, lambda: self.image, self._propose_fence)
+        self._term = -1
+        """The term in which this controller is active, -1 while it is not."""
+        self._balance_timer: asyncio.TimerHandle | None = None
+        self._active_waiters: list[asyncio.Future[None]] = []
+        state_machine.leadership = self
+
+    @property
+    def image(self) -> MetadataImage:
+        """Committed metadata as this node has applied it."""
+        return self._state_machine.image
+
+    @property
+    def active_image(self) -> MetadataImage:
+        """As the active controller has it; all others refuse."""
+        self._check_active()
+        return self.image
+
+    @property
+    def is_active(self) -> bool:
+        return self._term >= 0
+
+    @property
+    def epoch(self) -> int:
+        """Controller epoch: the term it is active in, -1 while it is not."""
+        return self._term
+
+    # -- leadership -----------------------------------------------------------------
+
+    def became_leader(self, term: int) -> None:
+        """Raft's leader; active as soon as our own claim comes back through apply."""
+        self._loop.call_soon(self._claim, term)
+
+    def lost_leadership(self, term: int) -> None:
+        """Pending proposals have been settled by Raft; the soft state goes."""
+        if self._term == term:
+            log.info("controller %d steps down, term %d is over", self.node_id, term)
+            self._deactivate()
+
+    def close(self) -> None:
+        """The node stops."""
+        self._deactivate()
+
+    def _claim(self, term: int) -> None:
+        if not self._raft.is_leader or self._raft.term != term:
+            return
+        claim = c.ClaimLeadership(
+            leader_id=self.node_id,
+            voters=self.config.voters,
+            bootstrap_features=tuple(
+                c.FeatureLevel(name=name, level=level) for name, level in self.config.features.items()
+            ),
+            bootstrap_min_insync_replicas=self.config.min_insync_replicas,
+            bootstrap_users=self.config.bootstrap_users,
+            decoy_secret=self._random.randbytes(DECOY_SECRET_BYTES).hex(),
+        )
+        # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
+        self._raft.propose(c.encode(c.Proposal(term, self._now_ms(), claim)), lambda applied: None)
+
+    def claimed(self, leader_id: int, term: int) -> None:
+        """The claim has been applied: ours, in the term that we still lead, makes us active."""
+        if leader_id == self.node_id and self._raft.is_leader and self._raft.term == term:
+            self._activate(term)
+
+    def _activate(self, term: int) -> None:
+        self._term = term
+        image = self.image
+        log.info("controller %d is active in term %d at offset %d", self.node_id, term, image.offset)
+        self._liveness.begin()
+        if self.config.auto_leader_rebalance_enable:
+            self._arm_balance()
+        for waiter in self._active_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._active_waiters.clear()
+
+    def _deactivate(self) -> None:
+        self._term = -1
+        self._liveness.end()
+        if self._balance_timer is not None:
+            self._balance_timer.cancel()
+            self._balance_timer = None
+
+    async def wait_active(self) -> None:
+        """Return once this controller is active; for start-up and tests."""
+        if not self.is_active:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._active_waiters.append(waiter)
+            await waiter
+
+    # -- liveness of brokers, also on standbys -----------------------------------------
+
+    def connection_up(self, broker_id: int) -> None:
+        """Heartbeats of this broker come on one more connection. Every call is to be followed, at
+        the connection's end, by one of `connection_broken` or `connection_closed`."""
+        self._liveness.sessions.connection_up(broker_id)
+
+    def connection_broken(self, broker_id: int) -> None:
+        """The other end closed or reset such a connection: its process has probably died."""
+        self._liveness.sessions.connection_broken(broker_id, self._loop.time())
+        self._liveness.arm()
+
+    def process_gone(self, broker_id: int) -> None:
+        """After `connection_broken`: its process has certainly ended."""
+        self._liveness.sessions.process_gone(broker_id, self._loop.time())
+        self._liveness.arm()
+
+    def connection_closed(self, broker_id: int) -> None:
+        """We closed such a connection ourselves."""
+        self._liveness.sessions.connection_closed(broker_id)
+
+    def _propose_fence(self, broker: BrokerRegistration, on_done: Callable[[], None]) -> None:
+        command = c.FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
+        self._raft.propose(self._stamped(command), lambda applied: on_done())
+
+    # -- brokers ---------------------------------------------------------------------
+
+    async def register_broker(self, request: RegisterBrokerRequest) -> int:
+        """Register a broker's process; returns its broker epoch."""
+        self._check_active()
+        if request.cluster_id != self.config.cluster_id:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"Expected cluster ID {self.config.cluster_id}, but got cluster ID {request.cluster_id}",
+            )
+        known = self.image.brokers.get(request.broker_id)
+        replaces = -1
+        if known is not None and not self._liveness.sessions.valid(known.broker_id, self._loop.time()):
+            replaces = known.broker_epoch
+        reply = await self._propose(
+            c.RegisterBroker(
+                broker_id=request.broker_id,
+                incarnation_id=request.incarnation_id,
+                endpoints=endpoint_fields(request.endpoints),
+                features=feature_fields(request.features),
+                rack=request.rack,
+                log_dirs=request.log_dirs,
+                previous_broker_epoch=request.previous_broker_epoch,
+                replaces_epoch=replaces,
+            )
+        )
+        self._liveness.sessions.register(request.broker_id, self._loop.time())
+        return cast(BrokerRegistered, reply).broker_epoch
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
+        """Keep the session; unfence, fence or shut down as the broker asks and the rules allow."""
+        self._liveness.sessions.heartbeat_came(request.broker_id, self._loop.time())
+        self._check_active()
+        broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
+        sessions = self._liveness.sessions
+        sessions.touch(broker.broker_id, self._loop.time(), request.current_metadata_offset)
+        caught_up = request.current_metadata_offset >= broker.broker_epoch
+        if any(directory in broker.log_dirs for directory in request.offline_log_dirs):
+            # Before anything else: who is unfenced may come to lead.
+            await self._propose(
+                c.FailLogDirs(
+                    broker_id=broker.broker_id,
+                    broker_epoch=broker.broker_epoch,
+                    offline=request.offline_log_dirs,
+                )
+            )
+            broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
+        command = self._wanted(broker, request, caught_up)
+        if command is not None:
+            await self._propose(command)
+            if isinstance(command, c.BeginControlledShutdown):
+                sessions.shutdown_begun(broker.broker_id, self.image.offset)
+            self._liveness.arm()
+        now = self.image.brokers.get(broker.broker_id)
+        if now is None or now.broker_epoch != request.broker_epoch:
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "the broker was registered anew meanwhile")
+        return HeartbeatReply(
+            is_caught_up=caught_up,
+            is_fenced=now.fenced,
+            should_shut_down=request.want_shut_down and now.fenced,
+        )
+
+    def _wanted(
+        self, broker: BrokerRegistration, request: HeartbeatRequest, caught_up: bool
+    ) -> c.Command | None:
+        """The step that the broker's state and wishes call for, if any."""
+        this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}
+        if broker.fenced:
+            stays = request.want_fence or request.want_shut_down or not caught_up or not broker.has_any_dir
+            return None if stays else c.UnfenceBroker(**this)
+        if request.want_fence:
+            return c.FenceBroker(**this)
+        if not request.want_shut_down:
+            return None
+        leads = any(p.leader == broker.broker_id for _, _, p in self.image.each_partition())
+        if not broker.in_controlled_shutdown:
+            return c.BeginControlledShutdown(**this)
+        others = [b.broker_id for b in self.image.brokers.values() if b.active]
+        if leads or not self._liveness.sessions.shutdown_seen(broker.broker_id, others):
+            return None
+        return c.FenceBroker(**this)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker for good."""
+        await self._propose(c.UnregisterBroker(broker_id=broker_id))
+        self._liveness.sessions.forget(broker_id)
+
+    async def register_controller(
+        self,
+        controller_id: int,
+        incarnation_id: UUID,
+        endpoints: Sequence[Endpoint],
+        features: Sequence[FeatureRange] = (),
+    ) -> None:
+        """A controller node announces its endpoints."""
+        await self._propose(
+            c.RegisterController(
+                controller_id=controller_id,
+                incarnation_id=incarnation_id,
+                endpoints=endpoint_fields(endpoints),
+                features=feature_fields(features),
+            )
+        )
+
+    # -- topics ------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> tuple[TopicResult, ...]:
+        """One result per topic, in order."""
+        command = c.CreateTopics(topics=tuple(self._new_topic(topic) for topic in topics))
+        return cast(tuple[TopicResult, ...], await self._run(command, validate_only, timeout_ms))
+
+    def _new_topic(self, topic: CreatableTopic) -> c.NewTopic:
+        partitions, replication_factor = topic.num_partitions, topic.replication_factor
+        if not topic.assignments:
+            partitions = self.config.num_partitions if partitions == -1 else partitions
+            if replication_factor == -1:
+                replication_factor = self.config.default_replication_factor
+        return c.NewTopic(
+            name=topic.name,
+            topic_id=self._new_uuid(),
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=tuple(
+                c.Assignment(partition=p, broker_ids=ids) for p, ids in topic.assignments.items()
+            ),
+            configs=tuple(c.ConfigEntry(name=name, value=value) for name, value in topic.configs.items()),
+            placement_start=self._random.getrandbits(16),
+        )
+
+    def _new_uuid(self) -> UUID:
+        while True:
+            candidate = UUID(int=self._random.getrandbits(128), version=4)
+            if candidate not in self.image.topics_by_id and candidate != ZERO_UUID:
+                return candidate
+
+    async def delete_topics(
+        self, topics: Sequence[str | UUID], *, timeout_ms: int | None = None
+    ) -> tuple[TopicResult, ...]:
+        """By name or id; one result per topic, in order."""
+        self._check_active()
+        ids = [self._topic_id(topic) for topic in topics]
+        command = c.DeleteTopics(topic_ids=tuple(topic_id for topic_id in ids if topic_id is not None))
+        found = iter(cast(tuple[TopicResult, ...], await self._run(command, False, timeout_ms)))
+        results = []
+        for topic, topic_id in zip(topics, ids, strict=True):
+            result = TopicResult("") if topic_id is None else next(found)
+            if isinstance(topic, str) and (topic_id is None or result.error is not ErrorCode.NONE):
+                result = TopicResult(
+                    topic,
+                    error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    message="This server does not host this topic-partition.",
+                )
+            results.append(result)
+        return tuple(results)
+
+    def _topic_id(self, topic: str | UUID) -> UUID | None:
+        if isinstance(topic, UUID):
+            return topic
+        known = self.image.topics_by_name.get(topic)
+        return None if known is None else known.id
+
+    async def create_partitions(
+        self,
+        topics: Sequence[CreatablePartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> tuple[TopicResult, ...]:
+        """One result per topic, in order."""
+        command = c.CreatePartitions(
+            topics=tuple(
+                c.NewPartitions(
+                    name=topic.name,
+                    count=topic.count,
+                    assignments=tuple(
+                        c.Assignment(partition=i, broker_ids=ids) for i, ids in enumerate(topic.assignments)
+                    ),
+                    placement_start=self._random.getrandbits(16),
+                )
+                for topic in topics
+            )
+        )
+        return cast(tuple[TopicResult, ...], await self._run(command, validate_only, timeout_ms))
+
+    # -- partitions ----------------------------------------------------------------------
+
+    async def alter_partition(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[c.IsrChange]
+    ) -> tuple[IsrResult, ...]:
+        """One result per change, in order. STALE_BROKER_EPOCH for the whole is raised."""
+        command = c.AlterPartitions(broker_id=broker_id, broker_epoch=broker_epoch, changes=tuple(changes))
+        return cast(tuple[IsrResult, ...], await self._propose(command))
+
+    async def assign_replicas_to_dirs(
+        self, broker_id: int, broker_epoch: int, assignments: Sequence[c.DirectoryAssignment]
+    ) -> tuple[DirectoryResult, ...]:
+        """One result per replica, in order. STALE_BROKER_EPOCH for the whole is raised."""
+        command = c.AssignReplicasToDirs(
+            broker_id=broker_id, broker_epoch=broker_epoch, assignments=tuple(assignments)
+        )
+        return cast(tuple[DirectoryResult, ...], await self._propose(command))
+
+    async def elect_leaders(
+        self,
+        election_type: int,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> tuple[ElectionResult, ...]:
+        """ELECTION_PREFERRED or ELECTION_UNCLEAN in `partitions`; None means all, and then those that
+        need no election are left out of the answer."""
+        if election_type not in (c.ELECTION_PREFERRED, c.ELECTION_UNCLEAN):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
+        self._check_active()
+        names = tuple(c.PartitionName(topic=tp.topic, partition=tp.partition) for tp in partitions or ())
+        command = c.ElectLeaders(
+            election_type=election_type, partitions=names, all_partitions=partitions is None
+        )
+        return cast(tuple[ElectionResult, ...], await self._run(command, False, timeout_ms))
+
+    async def alter_reassignments(
+        self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None
+    ) -> tuple[ReassignmentResult, ...]:
+        """One result per partition, in order."""
+        command = c.AlterReassignments(
+            reassignments=tuple(wanted), allow_replication_factor_change=may_resize
+        )
+        return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
+
+    def _arm_balance(self) -> None:
+        interval = self.config.leader_imbalance_check_interval_seconds
+        self._balance_timer = self._loop.call_later(interval, self._balance_leaders)
+
+    def _balance_leaders(self) -> None:
+        """Give partitions back to their preferred leaders where those are in sync again."""
+        if not self.is_active:
+            return
+        self._arm_balance()
+        image = self.image
+        unbalanced = [
+            c.PartitionName(topic=topic.name, partition=partition_id)
+            for topic, partition_id, p in image.each_partition()
+            if p.leader != p.preferred_replica
+            and p.preferred_replica in p.isr
+            and image.is_active(p.preferred_replica)
+        ]
+        if unbalanced:
+            command = c.ElectLeaders(
+                election_type=c.ELECTION_PREFERRED, partitions=tuple(unbalanced[:MAX_REBALANCED_AT_ONCE])
+            )
+            self._raft.propose(self._stamped(command), lambda applied: None)
+
+    # -- configuration, producer ids -----------------------------------------------------
+
+    async def incremental_alter_configs(
+        self, changes: Sequence[c.ConfigChange], *, validate_only: bool = False
+    ) -> tuple[ConfigResult, ...]:
+        """One result per resource, in order."""
+        reply = await self._run(c.IncrementalAlterConfigs(changes=tuple(changes)), validate_only, None)
+        return cast(tuple[ConfigResult, ...], reply)
+
+    async def alter_configs(
+        self, resources: Sequence[c.ConfigReplacement], *, validate_only: bool = False
+    ) -> tuple[ConfigResult, ...]:
+        """One result per resource, in order."""
+        reply = await self._run(c.AlterConfigs(resources=tuple(resources)), validate_only, None)
+        return cast(tuple[ConfigResult, ...], reply)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """A block of ids that nobody else has."""
+        command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
+        return cast(ProducerIdBlock, await self._propose(command))
+
+    async def update_features(
+        self,
+        updates: Sequence[c.FeatureUpdate],
+        supported: Sequence[FeatureRange],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """All or none: raises `BrokerError`, INVALID_UPDATE_VERSION. `supported`: what this node can run."""
+        command = c.UpdateFeatures(
+            controller_id=self.node_id, updates=tuple(updates), supported=feature_fields(supported)
+        )
+        await self._run(command, validate_only, None)
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[c.QuotaAlteration], *, validate_only: bool = False
+    ) -> tuple[QuotaResult, ...]:
+        """One result per entity."""
+        reply = await self._run(c.AlterClientQuotas(alterations=tuple(alterations)), validate_only, None)
+        return cast(tuple[QuotaResult, ...], reply)
+
+    # -- proposing -------------------------------------------------------------------------
+
+    def _check_active(self) -> None:
+        if not self.is_active:
+            leader = self._raft.leader_id
+            where = f"the active controller appears to be node {leader}" if leader >= 0 else "none is known"
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"This is not the active controller; {where}.")
+
+    def _stamped(self, command: c.Command) -> bytes:
+        return c.encode(c.Proposal(self._term, self._now_ms(), command))
+
+    async def propose(self, command: c.Command) -> Any:
+        """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""
+        return await self._propose(command)
+
+    async def _run(self, command: c.Command, validate_only: bool, timeout_ms: int | None) -> object:
+        """Propose, or only judge against what is committed now."""
+        self._check_active()
+        if validate_only:
+            image = self.image
+            if weight(image, command) <= QUICK_WEIGHT:
+                return decide(image, command).reply
+            return (await self._blocking(lambda _: decide(image, command))).reply
+        return await self._propose(command, timeout_ms)
+
+    async def _propose(self, command: c.Command, timeout_ms: int | None = None) -> Any:
+        """The decision's reply. BrokerError: NOT_CONTROLLER (surely not done), REQUEST_TIMED_OUT
+        (not known), or what the decision refused it for."""
+        self._check_active()
+        future: asyncio.Future[object] = self._loop.create_future()
+
+        def settle(applied: Applied) -> None:
+            if future.done():
+                return
+            if applied.outcome is Outcome.COMMITTED:
+                if isinstance(applied.result, Refused):
+                    future.set_exception(BrokerError(applied.result.error, applied.result.message))
+                else:
+                    future.set_result(applied.result)
+            elif applied.outcome is Outcome.REFUSED:
+                future.set_exception(
+                    BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller.")
+                )
+            else:
+                future.set_exception(
+                    BrokerError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        "The controller lost its leadership: the outcome is unknown.",
+                    )
+                )
+
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        timer = self._loop.call_later(limit_ms / 1000, _time_out, future)
+        self._raft.propose(self._stamped(command), settle)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+
+def _time_out(future: asyncio.Future[object]) -> None:
+    if not future.done():
+        future.set_exception(
+            BrokerError(ErrorCode.REQUEST_TIMED_OUT, "Not committed in time: the outcome is unknown.")
+        )

@@ -1,0 +1,312 @@
+"""The replicated state machine: committed commands in, metadata records and replies out.
+
+    Raft -> apply(index, term, bytes) -> decode -> stale? -> decide on the committed image
+         -> one batch on the metadata log -> next image -> subscribers(delta, image) -> reply
+
+`apply` is deterministic and never raises: what the command asks in vain is a `Refused` in the
+reply, and a command that would break an invariant is turned down whole, before anything of it is
+adopted, because every node would break it again at every restart. Only what is this node's own trouble
+ends it, and the voter with it: an `OSError` of its disk, since the log is derived, but a node that
+cannot write cannot go on; or lack of memory. Refusing a command for that would be to decide it
+otherwise than the others do.
+
+The rolling hash over applied commands and the batches they gave is equal on every node (M3): the
+voters compare it, so that versions that decide otherwise stop instead of living apart.
+
+    snapshot:  int8 1 | int64 end offset | int32 epoch | 16 bytes rolling hash | checkpoint
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from metadata_quorum.decisions import (
+    acls,
+    brokers,
+    client_quotas,
+    configs,
+    directories,
+    elections,
+    features,
+    isr,
+    producer_ids,
+    reassignments,
+    scram,
+    topics,
+)
+from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.weight import weight
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import InvariantViolation, invariant
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
+from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
+from metadata_quorum.metadata.records import LeaderChangeMessage, Voter, encode, encode_control
+from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
+from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol.replies import Claimed, Refused
+from metadata_quorum.raft.port import QUICK_WEIGHT
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[MetadataDelta, MetadataImage], None]
+
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
+_POSITION: Final = struct.Struct(">qq")  # index, term
+
+_DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decision]]] = {
+    c.ClaimLeadership: brokers.claim,
+    c.RegisterController: brokers.register_controller,
+    c.RegisterBroker: brokers.register_broker,
+    c.UnregisterBroker: brokers.unregister_broker,
+    c.FenceBroker: brokers.fence_broker,
+    c.UnfenceBroker: brokers.unfence_broker,
+    c.BeginControlledShutdown: brokers.begin_controlled_shutdown,
+    c.FailLogDirs: directories.fail_log_dirs,
+    c.AssignReplicasToDirs: directories.assign_replicas,
+    c.CreateTopics: topics.create_topics,
+    c.DeleteTopics: topics.delete_topics,
+    c.CreatePartitions: topics.create_partitions,
+    c.AlterPartitions: isr.alter_partitions,
+    c.ElectLeaders: elections.elect_leaders,
+    c.AlterReassignments: reassignments.alter_reassignments,
+    c.IncrementalAlterConfigs: configs.incremental_alter_configs,
+    c.AlterConfigs: configs.alter_configs,
+    c.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    c.AlterClientQuotas: client_quotas.alter_client_quotas,
+    c.UpdateFeatures: features.update_features,
+    c.AlterUserScram: scram.alter_user_scram,
+    c.CreateAcls: acls.create_acls,
+    c.DeleteAcls: acls.delete_acls,
+}
+
+QUICK_BYTES: Final = 16_384
+"""A command as long as this names some 500 partitions."""
+_BYTES_OF_ONE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A command, and what comes of it."""
+
+    index: int
+    term: int
+    delta: MetadataDelta
+    image: MetadataImage
+    decision: Decision
+    batches: list[bytes]
+    rolling_hash: bytes
+
+
+def decide(image: MetadataImage, command: c.Command) -> Decision:
+    """Judge a command against `image`. A refusal of the whole is a `BrokerError`."""
+    return _DECISIONS[type(command)](image, command)
+
+
+class LeadershipListener(Protocol):
+    """Who wants to know when this node begins and ends to lead: the controller."""
+
+    def became_leader(self, term: int) -> None: ...
+
+    def claimed(self, leader_id: int, term: int) -> None:
+        """A controller's claim was applied, however long after it was made."""
+
+    def lost_leadership(self, term: int) -> None: ...
+
+
+def _raise_fault(work: str, error: Exception) -> None:
+    raise error
+
+
+class MetadataStateMachine:
+    """Implements `raft.port.StateMachine`. One per controller node."""
+
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        on_fault: Callable[[str, Exception], None] = _raise_fault,
+    ) -> None:
+        """`on_fault` is told of a listener that failed; the others hear of the change all the same."""
+        self.log = metadata_log
+        self.image = EMPTY_IMAGE
+        self.applied_index = 0
+        self.applied_term = 0
+        self.rolling_hash = bytes(16)
+        self.leadership: LeadershipListener | None = None
+        self._listeners: list[Listener] = []
+        self._on_fault = on_fault
+        self._rewound = False
+
+    def subscribe(self, listener: Listener) -> None:
+        """`listener` hears at once of what is there already (a restored snapshot), then of every
+        change, in order, after it is committed."""
+        self._listeners.append(listener)
+        if self.image is not EMPTY_IMAGE:
+            listener(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
+
+    # -- raft.port.StateMachine ---------------------------------------------------
+
+    def apply(self, index: int, term: int, command: bytes) -> object:
+        """Take one committed command; the reply is one of protocol/replies.py, or a tuple of them."""
+        return self._adopt(self._judged(index, term, command))
+
+    def weight(self, command: bytes) -> int:
+        """Of what the command makes of the image as it is. Long ones are not even read for that."""
+        if len(command) > QUICK_BYTES:
+            return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
+        try:
+            return weight(self.image, c.decode(command).command)
+        except Exception:  # noqa: BLE001 - whatever it is, deciding on it finds it again, and refuses
+            return QUICK_WEIGHT + 1
+
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
+        """Beside the loop: the image that it is judged by does not change meanwhile."""
+        return partial(self._adopt, self._judged(index, term, command))
+
+    def _adopt(self, judged: _Judged) -> object:
+        """It comes true; the reply."""
+        self._rewind_once()
+        for batch in judged.batches:
+            self.log.append(batch)
+        self.applied_index, self.applied_term = judged.index, judged.term
+        self.rolling_hash = judged.rolling_hash
+        decision, term = judged.decision, judged.term
+        if judged.batches:
+            self.image = judged.image
+            self._tell(judged.delta)
+        if isinstance(decision.reply, Claimed) and self.leadership is not None:
+            self.leadership.claimed(decision.reply.leader_id, term)
+        return decision.reply
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """The whole state; a `.checkpoint` file is kept beside the log as a by-product."""
+        image = self.image
+        snapshot_id = SnapshotId(image.offset + 1, max(image.epoch, 0))
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
+        self._rewind_once()
+
+        def encode() -> bytes:
+            checkpoint = encode_checkpoint(image)
+            self.log.write_checkpoint(snapshot_id, checkpoint)
+            return head + checkpoint
+
+        return encode
+
+    def restore(self, data: bytes, index: int, term: int) -> Callable[[], None]:
+        """Replace everything by a snapshot; raises `ValueError` where it is not one of ours."""
+        if len(data) < _SNAPSHOT_HEAD.size or data[0] != _SNAPSHOT_VERSION:
+            raise ValueError("not a metadata snapshot")
+        _, end_offset, epoch, rolling_hash = _SNAPSHOT_HEAD.unpack_from(data)
+        checkpoint = memoryview(data)[_SNAPSHOT_HEAD.size :]
+        image = decode_checkpoint(checkpoint, end_offset, epoch)
+        before = self.image
+        delta = MetadataDelta.between(before, image)
+        self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
+
+        def adopt() -> None:
+            self.log.rewind(end_offset, epoch)
+            self._rewound = True
+            self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
+            changes = delta if self.image is before else MetadataDelta.between(self.image, image)
+            self.image = image
+            self._tell(changes)
+
+        return adopt
+
+    def became_leader(self, term: int) -> None:
+        if self.leadership is not None:
+            self.leadership.became_leader(term)
+
+    def lost_leadership(self, term: int) -> None:
+        if self.leadership is not None:
+            self.leadership.lost_leadership(term)
+
+    # -- inside -------------------------------------------------------------------
+
+    def _judged(self, index: int, term: int, command: bytes) -> _Judged:
+        """All that follows from a command, and nothing of it done."""
+        delta, decision, batches = self._judge(term, command)
+        digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
+        digest.update(_POSITION.pack(index, term))
+        digest.update(command)
+        for batch in batches:
+            digest.update(batch)
+        image = delta.apply() if batches else self.image
+        return _Judged(index, term, delta, image, decision, batches, digest.digest())
+
+    def _judge(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
+        """What the command leads to, with nothing changed yet."""
+        try:
+            proposal = c.decode(command)
+            if proposal.controller_epoch != term:
+                message = f"proposed in term {proposal.controller_epoch}, committed in {term}"
+                raise BrokerError(ErrorCode.NOT_CONTROLLER, message)
+            delta = MetadataDelta(self.image)
+            delta.epoch, delta.timestamp_ms = term, proposal.now_ms
+            batches = []
+            if isinstance(proposal.command, c.ClaimLeadership):
+                batches.append(self._leader_change(delta, proposal.command, proposal.now_ms))
+            decision = decide(self.image, proposal.command)
+            if decision.records:
+                batches.append(self._data_batch(delta, decision, proposal.now_ms))
+            self._check(delta)
+        except BrokerError as e:
+            return self._refusal(e.code, e.message)
+        except InvariantViolation as e:
+            log.critical("command refused: %s", e)
+            return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(e))
+        except MemoryError:
+            raise
+        except Exception as e:
+            log.critical("command refused, deciding on it failed", exc_info=True)
+            return self._refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(e).__name__}: {e}")
+        return delta, decision, batches
+
+    def _refusal(self, code: ErrorCode, message: str) -> tuple[MetadataDelta, Decision, list[bytes]]:
+        return MetadataDelta(self.image), Decision(reply=Refused(code, message)), []
+
+    def _leader_change(self, delta: MetadataDelta, claim: c.ClaimLeadership, now_ms: int) -> bytes:
+        voters = tuple(Voter(voter_id=v) for v in claim.voters)
+        key, value = encode_control(
+            LeaderChangeMessage(leader_id=claim.leader_id, voters=voters, granting_voters=voters)
+        )
+        records = [Record(timestamp=now_ms, key=key, value=value)]
+        delta.offset += 1
+        return encode_batch(records, base_offset=delta.offset, leader_epoch=delta.epoch, control=True)
+
+    def _data_batch(self, delta: MetadataDelta, decision: Decision, now_ms: int) -> bytes:
+        for record in decision.records:
+            delta.replay(record)
+        values = [Record(timestamp=now_ms, value=encode(record)) for record in decision.records]
+        base = delta.offset + 1
+        delta.offset += len(values)
+        return encode_batch(values, base_offset=base, leader_epoch=delta.epoch)
+
+    def _check(self, delta: MetadataDelta) -> None:
+        """P2 and P3 of everything that changed, and the controller epoch's order."""
+        invariant(delta.epoch >= self.image.epoch, "M4", (delta.epoch, self.image.epoch))
+        for topic_id, changed in delta.changed_partitions.items():
+            topic = self.image.topics_by_id.get(topic_id)
+            for partition_id, after in changed.items():
+                before = None if topic is None else topic.partitions.get(partition_id)
+                check_partition((topic_id, partition_id), before, after)
+
+    def _tell(self, delta: MetadataDelta) -> None:
+        for listener in self._listeners:
+            try:
+                listener(delta, self.image)
+            except Exception as e:  # noqa: BLE001
+                self._on_fault(f"acting on the metadata up to offset {delta.offset}", e)
+
+    def _rewind_once(self) -> None:
+        """Without a snapshot the log is derived from its very beginning."""
+        if not self._rewound:
+            self._rewound = True
+            self.log.rewind(0, -1)

@@ -1,0 +1,78 @@
+"""Client metrics subscriptions (KIP-714): what a CLIENT_METRICS resource may say.
+
+They are kept and told for tools' sake; nothing here receives metrics, as in an Apache Kafka without a
+receiver. Judged in decisions/configs.py, described by api/configs.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.topic_configs import ConfigKey, ConfigType
+
+INTERVAL_MS: Final = "interval.ms"
+MATCH: Final = "match"
+METRICS: Final = "metrics"
+
+MIN_INTERVAL_MS: Final = 100
+MAX_INTERVAL_MS: Final = 3_600_000
+
+CLIENT_METRICS_CONFIGS: Final[Mapping[str, ConfigKey]] = {
+    key.name: key
+    for key in (
+        ConfigKey(INTERVAL_MS, ConfigType.INT, "300000", "Time between two pushes of a client."),
+        ConfigKey(MATCH, ConfigType.LIST, "", "Which clients: PROPERTY=PATTERN,...; all have to fit."),
+        ConfigKey(METRICS, ConfigType.LIST, "", "Prefixes of the metrics that are asked for."),
+    )
+}
+
+_PROPERTIES: Final = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+"""Of a client, by which a subscription may choose."""
+
+
+def check_client_metrics(values: Mapping[str, str]) -> None:
+    """Raises `BrokerError` with what is wrong with a subscription, in Kafka's words."""
+    for name, value in values.items():
+        if name not in CLIENT_METRICS_CONFIGS:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+        problem = CLIENT_METRICS_CONFIGS[name].problem(value)
+        if problem is not None:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+    interval = values.get(INTERVAL_MS)
+    if interval is not None and not MIN_INTERVAL_MS <= int(interval) <= MAX_INTERVAL_MS:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {interval} for {INTERVAL_MS}, interval must be between {MIN_INTERVAL_MS} and "
+            f"{MAX_INTERVAL_MS} (1 hour)",
+        )
+    for condition in items(values.get(MATCH, "")):
+        if not _is_condition(condition):
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {condition}")
+
+
+def items(value: str) -> list[str]:
+    """Of a list."""
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _is_condition(condition: str) -> bool:
+    name, equals, pattern = (part.strip() for part in condition.partition("="))
+    if name not in _PROPERTIES or not equals:
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What every floor stands on: errors, model, invariants, disk, batches, codec."""

@@ -1,0 +1,190 @@
+"""The error boundary: the one place that decides what a fault ends.
+
+    timer, callback ----------.
+    supervised task ----------+--> the loop's exception handler --> ErrorBoundary --> the node ends, or:
+    `tell`: request, cleaning, '                                                      one line, one counter
+    load, move, change of metadata
+
+A broken invariant ends the node, and so does an environment that does not let it go on (`FatalError`: a disk
+that failed with nowhere to go). Anything else is a bug in serving one request, in cleaning one
+partition, in one turn of a timer: it ends that, and nothing more. What that means (an error for the
+client, a closed connection, a partition that is offline) is settled where the work was begun, beside the call
+of `tell`; work that must go on for as long as the node does is begun anew (`kept_up`).
+
+The way to the boundary is the event loop, which is injected everywhere and hands over by itself what escapes
+from its callbacks. kraft/node/serve.py installs the boundary; simulators and tests install what they like.
+
+Lowest floor: used by every room that starts tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.foundation.invariants import InvariantViolation
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+LOG_AGAIN_S: Final = 10.0
+"""What fails at one place is logged at most this often."""
+MAX_PLACES: Final = 500
+"""Beyond so many places of failure the rest is counted together."""
+ELSEWHERE: Final = "elsewhere"
+
+RESTART_FIRST_S: Final = 0.1
+RESTART_LAST_S: Final = 5.0
+"""Pause before work that must go on is begun anew."""
+
+
+def ends_node(error: BaseException) -> bool:
+    """Whether a node must not go on after `error`."""
+    return isinstance(error, InvariantViolation | FatalError)
+
+
+class FaultLoop(Protocol):
+    """What of an event loop a fault needs to be told."""
+
+    def call_exception_handler(self, context: dict[str, Any], /) -> None: ...
+
+
+def tell(loop: FaultLoop, work: str, error: BaseException) -> None:
+    """`error` has ended `work`, which its caller has given up. Does not return where it ends the node."""
+    loop.call_exception_handler({"message": f"{work} has failed", "exception": error})
+
+
+def bounded(loop: FaultLoop, work: str, action: Callable[..., object], *args: object) -> None:
+    """Do one piece of work among several: a fault in it is told, and the others are done all the same."""
+    try:
+        action(*args)
+    except Exception as error:  # noqa: BLE001
+        tell(loop, work, error)
+
+
+class ErrorBoundary:
+    """One per node; see the module."""
+
+    def __init__(self, end_node: Callable[[BaseException], None], now: Callable[[], float]) -> None:
+        """`now`: seconds, of any beginning."""
+        self.end_node = end_node
+        self._now = now
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+        self.faults: dict[str, int] = {}
+        """How often work has failed, by the place in the code; for /status."""
+
+    def loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop's exception handler."""
+        error = context.get("exception")
+        if not isinstance(error, Exception):
+            loop.default_exception_handler(context)
+        elif "transport" in context and isinstance(error, OSError):
+            log.info("a connection has ended: %s", error)
+        else:
+            self.fault(context.get("message") or "unnamed work", error)
+
+    def fault(self, what: str, error: Exception) -> None:
+        """End the node, or else count and log."""
+        if ends_node(error):
+            self.end_node(error)
+            return
+        place = self._known(place_of(error))
+        self.faults[place] = self.faults.get(place, 0) + 1
+        now = self._now()
+        if now - self._logged_at.get(place, float("-inf")) < LOG_AGAIN_S:
+            self._unlogged[place] = self._unlogged.get(place, 0) + 1
+            return
+        self._logged_at[place] = now
+        more = self._unlogged.pop(place, 0)
+        also = f" (and {more} more at this place)" if more else ""
+        log.error("%.300s%s", what, also, exc_info=error)
+
+    def _known(self, place: str) -> str:
+        return place if place in self.faults or len(self.faults) < MAX_PLACES else ELSEWHERE
+
+
+def place_of(error: BaseException) -> str:
+    """Where in the code it was raised: `data_plane/log/cleaner.py:144 ValueError`."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    kind = type(error).__name__
+    if step is None:
+        return kind
+    path = "/".join(step.tb_frame.f_code.co_filename.split("/")[-3:])
+    return f"{path}:{step.tb_lineno} {kind}"
+
+
+def supervised(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result], name: str
+) -> asyncio.Task[Result]:
+    """Run `work`, which comes to an end of its own, in a task; an error that escapes from it is told."""
+    task = loop.create_task(work, name=name)
+    task.add_done_callback(_tell_error)
+    return task
+
+
+def awaited(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result], name: str
+) -> asyncio.Task[Result]:
+    """Run `work` in a task whose errors are those of whoever asked for it, if they still wait."""
+    task = loop.create_task(work, name=name)
+    task.add_done_callback(_look_at_error)
+    return task
+
+
+def kept_up(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]], name: str
+) -> asyncio.Task[None]:
+    """Run work that must go on for as long as the node does: after an error it is begun anew."""
+    return supervised(loop, _begun_anew(loop, work, name), name)
+
+
+async def _begun_anew(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]], name: str
+) -> None:
+    pause_s = RESTART_FIRST_S
+    while True:
+        began = loop.time()
+        try:
+            await work()
+            return
+        except Exception as error:
+            if ends_node(error):
+                raise
+            tell(loop, name, error)
+        held = loop.time() - began > RESTART_LAST_S
+        pause_s = RESTART_FIRST_S if held else min(pause_s * 2, RESTART_LAST_S)
+        await asyncio.sleep(pause_s)
+
+
+def settle(answer: asyncio.Future[Result], make: Callable[[], Result]) -> None:
+    """Fill `answer` with what `make` gives, or with what it fails of: nobody is left waiting for it."""
+    if answer.done():
+        return
+    try:
+        result = make()
+    except Exception as error:  # noqa: BLE001
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _tell_error(task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        tell(task.get_loop(), task.get_name(), error)
+
+
+def _look_at_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        error = task.exception()
+        if error is not None and ends_node(error):
+            tell(task.get_loop(), task.get_name(), error)

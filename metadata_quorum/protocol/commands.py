@@ -1,0 +1,538 @@
+"""Commands: what the active controller proposes to Raft, as dataclasses and as bytes.
+
+A command is a wish; whether it comes true is judged when it is applied, against committed state.
+It carries everything that is not in that state: the proposer's clock, uuids, random choices.
+
+    uvarint command type | uvarint version | varint controller epoch | varint now_ms | struct
+
+The controller epoch is the Raft term in which the proposer led. A command that was queued by a
+deposed controller and committed by its successor is refused, since the two terms differ.
+
+Way of the data: controller/controller.py -> encode -> Raft's journals -> decode -> state_machine.apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
+
+from metadata_quorum.foundation.codec import (
+    Bool,
+    Buffer,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int32s,
+    Int64,
+    NullableInt32s,
+    NullableString,
+    Reader,
+    Schema,
+    String,
+    Tag,
+    Uuid,
+    Uuids,
+    decode_with,
+    write_uvarint,
+    write_varint,
+)
+from metadata_quorum.metadata.records import (
+    AccessControlEntryRecord,
+    EndpointField,
+    FeatureField,
+    QuotaEntity,
+    UserScramCredentialRecord,
+)
+
+
+class Command:
+    """Anything that can be proposed."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: int
+    version: int
+    schema: Schema[Any]
+
+
+_BY_TYPE: Final[dict[type[Any], _Row]] = {}
+_BY_KEY: Final[dict[int, _Row]] = {}
+
+C = TypeVar("C", bound=type[Any])
+
+
+def _row(key: int, version: int = 0) -> Callable[[C], C]:
+    """Enter a command into the table. Numbers are never reused: they lie in journals."""
+
+    def enter(cls: C) -> C:
+        row = _Row(key, version, Schema.of(cls))
+        _BY_TYPE[cls] = row
+        _BY_KEY[key] = row
+        return cls
+
+    return enter
+
+
+# -- the controller itself ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevel:
+    """A feature to finalize at bootstrap."""
+
+    name: String
+    level: Int16
+
+
+@_row(1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLeadership(Command):
+    """First command of a term. On an empty cluster it also writes the bootstrap records."""
+
+    leader_id: Int32
+    voters: Int32s
+    bootstrap_features: tuple[FeatureLevel, ...] = ()
+    bootstrap_min_insync_replicas: Int32 = 1
+    bootstrap_users: Annotated[tuple[UserScramCredentialRecord, ...], Tag(0)] = ()
+    """Who may log in before anybody could be asked to let them."""
+    decoy_secret: Annotated[String, Tag(1)] = ""
+    """Drawn by the proposer; the first one counts (security/scram.py)."""
+
+
+@_row(2)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterController(Command):
+    """A controller makes itself known."""
+
+    controller_id: Int32
+    incarnation_id: Uuid
+    endpoints: tuple[EndpointField, ...] = ()
+    features: tuple[FeatureField, ...] = ()
+
+
+# -- brokers ----------------------------------------------------------------------
+
+
+@_row(10)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker(Command):
+    """A broker's process has started. `replaces_epoch`: the registration whose session the
+    proposer knows to be over; any other one is still in use."""
+
+    broker_id: Int32
+    incarnation_id: Uuid
+    endpoints: tuple[EndpointField, ...] = ()
+    features: tuple[FeatureField, ...] = ()
+    rack: NullableString = None
+    log_dirs: Uuids = ()
+    previous_broker_epoch: Int64 = -1
+    replaces_epoch: Int64 = -1
+
+
+@_row(11)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker(Command):
+    """Forget a broker."""
+
+    broker_id: Int32
+
+
+@_row(12)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBroker(Command):
+    """The broker's session is over, or it asked for it."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_row(13)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBroker(Command):
+    """The broker has caught up with its own registration."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_row(14)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginControlledShutdown(Command):
+    """Take the broker out of every ISR and leadership before it stops."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_row(15)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailLogDirs(Command):
+    """Directories of the broker have gone offline; those named before may be among them."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    offline: Uuids
+
+
+# -- topics -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """A configuration value."""
+
+    name: String
+    value: NullableString = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Replicas that the caller chose for one partition."""
+
+    partition: Int32
+    broker_ids: Int32s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create; partitions and replication factor are already resolved from -1, unless
+    `assignments` says it all."""
+
+    name: String
+    topic_id: Uuid
+    partitions: Int32
+    replication_factor: Int16
+    assignments: tuple[Assignment, ...] = ()
+    configs: tuple[ConfigEntry, ...] = ()
+    placement_start: Int32 = 0
+    """A random number: where the round-robin over the brokers begins."""
+
+
+@_row(20)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics(Command):
+    """Each topic is judged for itself."""
+
+    topics: tuple[NewTopic, ...]
+
+
+@_row(21)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics(Command):
+    """By id; names were resolved by the proposer."""
+
+    topic_ids: Uuids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPartitions:
+    """Grow a topic to `count` partitions; `assignments` has one entry per new partition, or none."""
+
+    name: String
+    count: Int32
+    assignments: tuple[Assignment, ...] = ()
+    placement_start: Int32 = 0
+
+
+@_row(22)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions(Command):
+    """Each topic is judged for itself."""
+
+    topics: tuple[NewPartitions, ...]
+
+
+# -- partitions ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrMember:
+    """A wanted member of the ISR; epoch -1 skips the check of its incarnation."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """Compare-and-set on both epochs."""
+
+    topic_id: Uuid
+    partition: Int32
+    leader_epoch: Int32
+    partition_epoch: Int32
+    isr: tuple[IsrMember, ...]
+    leader_recovery_state: Int8 = 0
+
+
+@_row(30)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitions(Command):
+    """A leader's wishes for the ISRs of its partitions; each is judged for itself."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    changes: tuple[IsrChange, ...]
+
+
+ELECTION_PREFERRED: Final = 0
+ELECTION_UNCLEAN: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionName:
+    """A partition by name."""
+
+    topic: String
+    partition: Int32
+
+
+@_row(31)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders(Command):
+    """Elect in the partitions named, or in all."""
+
+    election_type: Int8
+    partitions: tuple[PartitionName, ...] = ()
+    all_partitions: Annotated[Bool, Tag(0)] = False
+    """Then the answer leaves out those that need no election."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryAssignment:
+    """In which of its directories the broker keeps a replica."""
+
+    topic_id: Uuid
+    partition: Int32
+    directory: Uuid
+
+
+@_row(32)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirs(Command):
+    """A broker tells where its replicas lie; each is judged for itself."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    assignments: tuple[DirectoryAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """Other replicas for a partition; none calls off what is under way."""
+
+    topic: String
+    partition: Int32
+    replicas: NullableInt32s = None
+
+
+@_row(33)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments(Command):
+    """Each partition is judged for itself."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: Bool = True
+
+
+# -- configuration, producer ids ------------------------------------------------------
+
+CONFIG_SET: Final = 0
+CONFIG_DELETE: Final = 1
+CONFIG_APPEND: Final = 2
+CONFIG_SUBTRACT: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigOperation:
+    """One step of IncrementalAlterConfigs."""
+
+    name: String
+    operation: Int8
+    value: NullableString = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Operations on one resource; all of them or none."""
+
+    resource_type: Int8
+    resource_name: String
+    operations: tuple[ConfigOperation, ...]
+
+
+@_row(40)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigs(Command):
+    """Each resource is judged for itself."""
+
+    changes: tuple[ConfigChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReplacement:
+    """All values of one resource."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: tuple[ConfigEntry, ...]
+
+
+@_row(41)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs(Command):
+    """What is not named is deleted."""
+
+    resources: tuple[ConfigReplacement, ...]
+
+
+@_row(50)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds(Command):
+    """Give a block of producer ids to a broker."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+# -- security ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramDeletion:
+    """Take a user's credential away."""
+
+    name: String
+    mechanism: Int8
+
+
+@_row(60)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterUserScram(Command):
+    """Each user is judged for itself."""
+
+    deletions: tuple[ScramDeletion, ...] = ()
+    upsertions: tuple[UserScramCredentialRecord, ...] = ()
+
+
+@_row(61)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAcls(Command):
+    """Each is judged for itself; one that is there already stays as it is, under its own id."""
+
+    acls: tuple[AccessControlEntryRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Which access control entries are meant: null or ANY stands for all."""
+
+    resource_type: Int8
+    resource_name: NullableString
+    pattern_type: Int8
+    principal: NullableString
+    host: NullableString
+    operation: Int8
+    permission_type: Int8
+
+
+@_row(62)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAcls(Command):
+    """All that any of the filters matches."""
+
+    filters: tuple[AclFilter, ...]
+
+
+# -- features ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdate:
+    """The level that a feature is to have; `upgrade_type` says what the asker is prepared for."""
+
+    name: String
+    level: Int16
+    upgrade_type: Int8 = 1
+
+
+@_row(80)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFeatures(Command):
+    """All of them or none. `supported`: what the proposer, `controller_id`, can run."""
+
+    controller_id: Int32
+    updates: tuple[FeatureUpdate, ...]
+    supported: tuple[FeatureField, ...]
+
+
+# -- quotas -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaOperation:
+    """Set one quota, or take it away."""
+
+    key: String
+    value: Float64 = 0.0
+    remove: Bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAlteration:
+    """Operations on one entity; all of them or none."""
+
+    entity: tuple[QuotaEntity, ...]
+    operations: tuple[QuotaOperation, ...]
+
+
+@_row(70)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas(Command):
+    """Each entity is judged for itself."""
+
+    alterations: tuple[QuotaAlteration, ...]
+
+
+# -- bytes ------------------------------------------------------------------------------
+
+
+class Proposal(NamedTuple):
+    """A command with the proposer's stamps."""
+
+    controller_epoch: int
+    now_ms: int
+    command: Command
+
+
+def encode(proposal: Proposal) -> bytes:
+    """The bytes that go into Raft's log."""
+    row = _BY_TYPE[type(proposal.command)]
+    out = bytearray()
+    write_uvarint(out, row.key)
+    write_uvarint(out, row.version)
+    write_varint(out, proposal.controller_epoch)
+    write_varint(out, proposal.now_ms)
+    row.schema.write(out, proposal.command, row.version)
+    return bytes(out)
+
+
+def decode(data: Buffer) -> Proposal:
+    """The inverse of `encode`; `ValueError` for anything it could not have come from."""
+    return decode_with(_read, data)
+
+
+def _read(reader: Reader) -> Proposal:
+    key, version = reader.uvarint(), reader.uvarint()
+    row = _BY_KEY.get(key)
+    if row is None:
+        raise ValueError(f"unknown command type {key}")
+    if version > row.version:
+        raise ValueError(f"{row.schema.cls.__name__} version {version} is newer than {row.version}")
+    epoch, now_ms = reader.varint(), reader.varint()
+    return Proposal(epoch, now_ms, cast(Command, row.schema.read(reader, version)))

@@ -1,0 +1,1 @@
+"""Words and rules of access: ACLs, the authorizer, SCRAM users."""

@@ -1,0 +1,178 @@
+"""Access control entries: the words of them, and which of them a filter means.
+
+    an entry says   PRINCIPAL at HOST is ALLOWed or DENIED an OPERATION on the resources of a pattern
+    a pattern is    LITERAL (that name, or "*" for every name) or PREFIXED (all names that begin so)
+
+Numbers and names are those of Kafka's requests and records. authorizer.py judges by the entries.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # the command line knows these words too, and need not wait for the codec
+    from metadata_quorum.metadata.records import AccessControlEntryRecord
+    from metadata_quorum.protocol.commands import AclFilter
+
+WILDCARD: Final = "*"
+"""As a resource's name or a host: all."""
+EVERYONE: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""There is one resource of the type CLUSTER."""
+
+
+class AclResource(IntEnum):
+    """What an entry protects; not to be confused with the resources of configurations."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    """In filters: whatever applies to a resource of that name."""
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+OPERATIONS_OF: Final = {
+    AclResource.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DESCRIBE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    AclResource.GROUP: (
+        Operation.READ,
+        Operation.DESCRIBE,
+        Operation.DELETE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    AclResource.CLUSTER: (
+        Operation.CREATE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+    ),
+    AclResource.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
+}
+"""What may be done to a resource (AclEntry.supportedOperations)."""
+
+
+def rule_of(acl: AccessControlEntryRecord) -> tuple[int, str, int, str, str, int, int]:
+    """Everything but its id."""
+    return (
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
+def matches(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
+    """Whether the filter means this entry."""
+    return (
+        wanted.resource_type in (AclResource.ANY, acl.resource_type)
+        and wanted.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
+        and _names(wanted, acl)
+        and wanted.principal in (None, acl.principal)
+        and wanted.host in (None, acl.host)
+        and wanted.operation in (Operation.ANY, acl.operation)
+        and wanted.permission_type in (Permission.ANY, acl.permission_type)
+    )
+
+
+def _names(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
+    name = wanted.resource_name
+    if name is None or name == acl.resource_name:
+        return True
+    if wanted.pattern_type != PatternType.MATCH:
+        return False
+    if acl.pattern_type == PatternType.LITERAL:
+        return acl.resource_name == WILDCARD
+    return name.startswith(acl.resource_name)
+
+
+def filter_problem(wanted: AclFilter) -> str | None:
+    """What is wrong with a filter, in Kafka's words."""
+    if not (_known(AclResource, wanted.resource_type) and _known(PatternType, wanted.pattern_type)):
+        return "Unknown patternFilter."
+    if not (_known(Operation, wanted.operation) and _known(Permission, wanted.permission_type)):
+        return "Unknown entryFilter."
+    return None
+
+
+def entry_problem(acl: AccessControlEntryRecord) -> str | None:
+    """What is wrong with a new entry, in Kafka's words."""
+    for kind, word, value in (
+        (AclResource, "resourceType", acl.resource_type),
+        (PatternType, "patternType", acl.pattern_type),
+        (Operation, "operation", acl.operation),
+        (Permission, "permissionType", acl.permission_type),
+    ):
+        if not _known(kind, value) or value == 1 or (kind is PatternType and value == PatternType.MATCH):
+            return f"Invalid {word} {_word(kind, value)}"
+    if not acl.resource_name:
+        return "Invalid empty resource name"
+    if acl.resource_type == AclResource.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if ":" not in acl.principal:
+        return (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
+    return None
+
+
+def _known(kind: type[IntEnum], value: int) -> bool:
+    return value != 0 and value in kind.__members__.values()
+
+
+def _word(kind: type[IntEnum], value: int) -> str:
+    return kind(value).name if value in kind.__members__.values() else "UNKNOWN"

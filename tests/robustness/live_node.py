@@ -1,0 +1,63 @@
+"""A node that bears what the tests of bad input do to it, and is asked afterwards whether it still works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local.local_cluster import HOST
+from tests.robustness.nodes import NodeFiles
+from tests.robustness.traffic import QUIET, VALUE
+
+MIB: Final = 1024 * 1024
+TOPIC: Final = "frames"
+
+
+class LiveNode:
+    """A node, its process, and how a stock client finds it."""
+
+    def __init__(self, node: NodeFiles, pid: int) -> None:
+        self.node = node
+        self.process = psutil.Process(pid)
+        self.port = node.client_port
+
+    @property
+    def rss(self) -> int:
+        return int(self.process.memory_info().rss)
+
+    def fill(self, records: int) -> None:
+        """Give the topic some data to read."""
+        producer = Producer({"bootstrap.servers": f"{HOST}:{self.port}", **QUIET})
+        for _ in range(records):
+            producer.produce(TOPIC, VALUE)
+        assert producer.flush(20) == 0
+
+    def serves_stock_clients(self) -> None:
+        """One record in, the topic listed; no traceback was printed so far."""
+        producer = Producer({"bootstrap.servers": f"{HOST}:{self.port}", **QUIET})
+        offsets: list[int | None] = []
+        producer.produce(TOPIC, VALUE, on_delivery=lambda error, message: offsets.append(message.offset()))
+        assert producer.flush(20) == 0
+        assert offsets != [None]
+        assert self.process.is_running()
+        assert "Traceback" not in self.node.said, self.node.said
+
+
+@pytest.fixture(scope="module")
+def live(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LiveNode]:
+    node = NodeFiles(tmp_path_factory.mktemp("live"), free_ports(2))
+    node.format()
+    with node.running() as process:
+        admin = AdminClient({"bootstrap.servers": f"{HOST}:{node.client_port}", **QUIET})
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        live = LiveNode(node, process.pid)
+        live.serves_stock_clients()
+        yield live
+        live.serves_stock_clients()

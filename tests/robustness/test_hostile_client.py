@@ -1,0 +1,361 @@
+"""A client that means harm, at a node that runs: it stays up, as small as it was, and serves everybody else.
+
+Three times the same requests: from a super user, from a user who has no rights, from somebody who has not
+logged in. KRAFT_SEED chooses which of all requests `make test` sends; `make test-long` sends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final
+from uuid import UUID
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.api.context import Role
+from kraft.api.table import ROWS
+from kraft.local.local_cluster import HOST
+from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.wire.bridge import MalformedMessage, Message, decode_response, encode_request
+from kraft.wire.header import request_header, response_body
+from kraft.wire.schemas import versions_of
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.robustness.live_node import MIB, TOPIC, LiveNode
+from tests.robustness.nodes import NodeFiles
+from tests.robustness.traffic import QUIET
+from tests.support.clients.hostile_requests import (
+    VICTIM,
+    HostileRequest,
+    damaged,
+    full_requests,
+    hostile_requests,
+)
+from tests.support.clients.wire_client import Wire
+from tests.support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.row("P7", "C9")
+
+SEED: Final = int(os.environ.get("KRAFT_SEED", "1"))
+CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, FETCH = 19, 3, 18, 17, 36, 1
+PIPELINED: Final = 10_000
+"""Served in one turn of the loop they take a second."""
+CONNECTIONS: Final = 24
+DEAF: Final = 60
+FILLED: Final = 60_000
+"""Records, of a kilobyte each: more than one fetch may have."""
+
+GROWTH_BYTES: Final = 64 * MIB
+
+Served = list[tuple[int, int]]
+"""API keys, and versions of each."""
+
+
+def _served(role: Role) -> Served:
+    return [
+        (key, version)
+        for key, row in ROWS.items()
+        if role in row.listeners
+        for version in range(row.min_version, row.max_version + 1)
+        if version in versions_of(key)
+    ]
+
+
+SERVED: Final = _served(Role.BROKER)
+
+
+@pytest.fixture(scope="module")
+def live(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LiveNode]:
+    *ports, secured = free_ports(3)
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    node = NodeFiles(
+        tmp_path_factory.mktemp("hostile"),
+        ports,
+        listeners=f"PLAINTEXT://{HOST}:{ports[0]},LOGIN://{HOST}:{secured},CONTROLLER://{HOST}:{ports[1]}",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
+        listener_name_login_plain_sasl_jaas_config=f'{jaas} user_anna="secret";',
+        authorizer_class_name="standard",
+        super_users="User:ANONYMOUS",
+        group_initial_rebalance_delay_ms="0",
+        connection_failed_authentication_delay_ms="0",
+        auto_create_topics_enable="false",
+    )
+    node.format()
+    with node.running() as process:
+        admin = AdminClient({"bootstrap.servers": f"{HOST}:{node.client_port}", **QUIET})
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        live = LiveNode(node, process.pid)
+        live.serves_stock_clients()
+        yield live
+        live.serves_stock_clients()
+
+
+class Hostile:
+    """Sends what it is given, over a few connections at a time."""
+
+    def __init__(self, port: int, *, login: bool) -> None:
+        self.port = port
+        self.login = login
+        self.outcomes: Counter[str] = Counter()
+        self.bugs: list[HostileRequest] = []
+        """What was answered with UNKNOWN_SERVER_ERROR: Kafka's answers are definite."""
+        self.silent: list[HostileRequest] = []
+
+    def send(self, requests: Sequence[HostileRequest]) -> None:
+        async def all_of_them() -> None:
+            shares = [requests[start::CONNECTIONS] for start in range(CONNECTIONS)]
+            await asyncio.gather(*(self._send(share) for share in shares))
+
+        asyncio.run(all_of_them())
+
+    async def _send(self, requests: Sequence[HostileRequest]) -> None:
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        for request in requests:
+            streams = streams or await self._connect()
+            try:
+                goes_on = await asyncio.wait_for(self._talk(*streams, request), PATIENCE_S)
+            except TimeoutError:
+                if "max_wait_ms" not in request.what:  # which says how long to be silent
+                    self.silent.append(request)
+                goes_on = False
+            except (asyncio.IncompleteReadError, ConnectionError):
+                self.outcomes["closed"] += 1
+                goes_on = False
+            if not goes_on:
+                streams[1].close()
+                streams = None
+        if streams is not None:
+            streams[1].close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(HOST, self.port)
+        if self.login:
+            for key, body in (
+                (SASL_HANDSHAKE, b"\0\5PLAIN"),
+                (SASL_AUTHENTICATE, b"\0\0\0\x0c\0anna\0secret"),
+            ):
+                writer.write(_framed(key, 1, 0, body))
+                await _frame(reader)
+        return reader, writer
+
+    async def _talk(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: HostileRequest
+    ) -> bool:
+        """Whether the connection is still good: what comes behind the request is answered, too."""
+        writer.write(_framed(request.api_key, request.version, 1, request.body))
+        writer.write(_framed(API_VERSIONS, 0, 2, b""))
+        answer = await _frame(reader)
+        if _correlation_id(answer) == 1:
+            self._judge(request, answer)
+            answer = await _frame(reader)
+        else:
+            self.outcomes["not answered"] += 1  # a produce request without acks
+        assert _correlation_id(answer) == 2, request
+        return True
+
+    def _judge(self, request: HostileRequest, answer: bytes) -> None:
+        self.outcomes["answered"] += 1
+        at = response_body(request.api_key, request.version, memoryview(answer))
+        try:
+            message = decode_response(request.api_key, request.version, answer, at)
+        except MalformedMessage:
+            if request.api_key != API_VERSIONS:  # which may answer in version 0
+                raise
+            return
+        if ErrorCode.UNKNOWN_SERVER_ERROR in set(_error_codes(message)):
+            self.bugs.append(request)
+
+
+def _framed(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    frame = request_header(api_key, version, correlation_id, "hostile") + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(*struct.unpack(">i", await reader.readexactly(4)))
+
+
+def _correlation_id(answer: bytes) -> int:
+    return int.from_bytes(answer[:4], "big")
+
+
+def _error_codes(message: Message) -> Iterator[int]:
+    for name, value in vars(message).items():
+        if name.endswith("error_code"):
+            yield value
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Message):
+                yield from _error_codes(each)
+
+
+def _victim(live: LiveNode) -> UUID:
+    """The topic that suffers, made anew where it has been deleted."""
+    with Wire() as wire:
+        topic = {"name": VICTIM, "num_partitions": 1, "replication_factor": 1}
+        wire.ask(live.port, CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)
+        for _ in range(100):
+            answer = wire.ask(live.port, METADATA, 12, topics=[{"name": VICTIM}])
+            if answer.topics[0].error_code == ErrorCode.NONE:
+                topic_id: UUID = answer.topics[0].topic_id
+                return topic_id
+    raise AssertionError("the topic was not made")
+
+
+def _requests(topic_id: UUID, share: float, served: Served) -> list[HostileRequest]:
+    """That share of all, in an order that the seed chooses."""
+    chance = random.Random(SEED)
+    chosen = [
+        request
+        for key, version in served
+        for request in hostile_requests(key, version, topic_id)
+        if chance.random() < share
+    ]
+    chance.shuffle(chosen)
+    return chosen
+
+
+def _damaged(topic_id: UUID, count: int, served: Served) -> list[HostileRequest]:
+    """Plausible requests with random damage."""
+    chance = random.Random(SEED)
+    whole = [next(iter(hostile_requests(key, version, topic_id))) for key, version in served]
+    return [damaged(chance.choice(whole), chance) for _ in range(count)]
+
+
+def _attack(live: LiveNode, hostile: Hostile, share: float, served: Served = SERVED) -> None:
+    rounds = max(1, int(20 * share))
+    live.serves_stock_clients()
+    before = live.rss
+    number = 0
+    while number < rounds:
+        requests = _requests(_victim(live), share, served)[number::rounds]
+        hostile.send(requests + _damaged(_victim(live), len(requests) // 3, served))
+        assert live.process.is_running(), live.node.said
+        number += 1
+    live.serves_stock_clients()
+    print(hostile.outcomes, f"{(live.rss - before) / MIB:.1f} MiB more", hostile.silent[:20])
+    assert not hostile.bugs, f"{len(hostile.bugs)}: {hostile.bugs[:20]}"
+    assert not hostile.silent, f"{len(hostile.silent)}: {hostile.silent[:20]}"
+    assert live.rss - before < GROWTH_BYTES
+
+
+def _port(live: LiveNode, place: int) -> int:
+    """Of the listener at that place."""
+    return int(live.node.values["listeners"].split(",")[place].rpartition(":")[2])
+
+
+def _whose(live: LiveNode, who: str) -> Hostile:
+    secured = _port(live, 1)
+    return Hostile(live.port if who == "super user" else secured, login=who == "user")
+
+
+WHO: Final = ["super user", "user", "stranger"]
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_some_of_all_requests(live: LiveNode, who: str):
+    _attack(live, _whose(live, who), 0.02)
+
+
+def test_some_of_all_requests_at_the_controllers_listener(live: LiveNode):
+    _attack(live, Hostile(_port(live, 2), login=False), 0.02, _served(Role.CONTROLLER))
+
+
+def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
+    """The loop must not stand still over them, whatever they are answered with."""
+    chance = random.Random(SEED)
+    topic_id = _victim(live)
+    newest = dict(SERVED)  # by API
+    requests = [
+        request
+        for key, version in newest.items()
+        for distinct in (False, True)
+        if not (distinct and who == "super user")  # who may have all these topics
+        for request in full_requests(key, version, topic_id, distinct=distinct)
+        if chance.random() < share
+    ]
+    hostile.send(requests)
+    live.serves_stock_clients()
+    assert not hostile.bugs, hostile.bugs[:20]
+    assert not hostile.silent, hostile.silent[:20]
+
+
+@pytest.mark.parametrize("who", WHO[:2])
+def test_some_arrays_full_of_the_least(live: LiveNode, who: str):
+    _full(live, _whose(live, who), who, 0.1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("who", WHO[:2])
+def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
+    _full(live, _whose(live, who), who, 1.0)
+
+
+@pytest.mark.parametrize("who", WHO[:2])
+def test_fetches_of_very_many_topics_without_partitions(live: LiveNode, who: str):
+    versions = [version for key, version in SERVED if key == FETCH]
+    hostile = _whose(live, who)
+    for version in (versions[0], versions[-1]):
+        hostile.send(list(full_requests(FETCH, version, _victim(live), MIB)))
+    live.serves_stock_clients()
+    assert not hostile.bugs
+    assert not hostile.silent
+
+
+@pytest.mark.parametrize("who", ["super user", "stranger"])
+def test_very_many_small_requests_at_once(live: LiveNode, who: str):
+    async def pipelined() -> None:
+        reader, writer = await asyncio.open_connection(HOST, _whose(live, who).port)
+        writer.write(b"".join(_framed(API_VERSIONS, 0, number, b"") for number in range(PIPELINED)))
+        for number in range(PIPELINED):
+            assert _correlation_id(await _frame(reader)) == number
+        writer.close()
+
+    asyncio.run(pipelined())
+    live.serves_stock_clients()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("who", WHO)
+def test_all_requests(live: LiveNode, who: str):
+    _attack(live, _whose(live, who), 1.0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_all_requests_at_the_controllers_listener(live: LiveNode):
+    _attack(live, Hostile(_port(live, 2), login=False), 1.0, _served(Role.CONTROLLER))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_consumers_that_read_nothing(live: LiveNode):
+    """As many as like ask for all there is, again and again."""
+    live.fill(FILLED)
+    before = live.rss
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 2**31 - 1}
+    fields = {
+        "topics": [{"topic": TOPIC, "partitions": [partition]}],
+        "max_bytes": 2**31 - 1,
+        "replica_id": -1,
+    }
+    frame = _framed(FETCH, 4, 1, encode_request(FETCH, 4, fields))
+    with ExitStack() as closing:
+        for _ in range(DEAF):
+            client = closing.enter_context(socket.create_connection((HOST, live.port)))
+            client.sendall(frame * 4)
+        live.serves_stock_clients()
+        few_each = DEAF * HIGH_WATER_BYTES  # up to there its next request is begun
+        assert live.rss - before < ServerLimits().max_unread_bytes + few_each + GROWTH_BYTES
+    live.serves_stock_clients()

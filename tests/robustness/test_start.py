@@ -1,0 +1,233 @@
+"""What keeps a node from starting: one plain sentence on standard error, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kraft.local.local_cluster import HOST
+from kraft.node.process import run_node
+from metadata_quorum.foundation.errors import ExitCode
+from tests.robustness.conftest import MakeNode
+from tests.robustness.nodes import NODE_ID, UP, NodeFiles
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.row("U1")
+
+
+def refused(node: NodeFiles, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The start in this process, which is enough for what is refused before the loop runs."""
+    code = run_node(str(node.properties))
+    sentence = capfd.readouterr().err
+    assert sentence.startswith("kraft: ")
+    assert sentence.count("\n") == 1
+    return code, sentence
+
+
+@pytest.fixture(autouse=True)
+def own_ctrl_c():
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"node_id": None}, "node.id is not set"),
+        ({"log_dirs": None}, "log.dirs is not set"),
+        ({"num_partitions": "many"}, "num.partitions=many: must be a whole number"),
+        ({"process_roles": "king"}, "process.roles=king: must be one of broker, controller"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "each listener is NAME://HOST:PORT"),
+    ],
+)
+def test_a_wrong_configuration(make_node: MakeNode, capfd, changes, sentence):
+    code, said = refused(make_node(**changes), capfd)
+    assert code == ExitCode.BAD_CONFIG
+    assert sentence in said
+
+
+@pytest.mark.parametrize("content", [None, bytes(range(128, 256)), b"these are just words\n"])
+def test_a_file_that_is_no_configuration(make_node: MakeNode, capfd, content):
+    node = make_node()
+    node.properties.unlink()
+    if content is not None:
+        node.properties.write_bytes(content)
+    assert refused(node, capfd)[0] == ExitCode.BAD_CONFIG
+
+
+def test_an_unknown_key_is_told_with_the_nearest_one(make_node: MakeNode):
+    node = make_node(num_partitons="3")
+    code, last = node.start_and_fail()
+    assert code == ExitCode.LOG_DIR_UNUSABLE
+    assert "unknown key num.partitons is ignored; did you mean num.partitions?" in node.said
+    assert last == f"kraft: {node.data} is not formatted: `kraft storage format` does that"
+
+
+def _noise(node: NodeFiles) -> None:
+    (node.data / "meta.properties").write_bytes(os.urandom(300))
+
+
+def _folder(node: NodeFiles) -> None:
+    (node.data / "meta.properties").unlink()
+    (node.data / "meta.properties").mkdir()
+
+
+def _other_cluster(node: NodeFiles) -> None:
+    meta = node.data / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster.id=c", "cluster.id=d"))
+
+
+def _other_node(node: NodeFiles) -> None:
+    meta = node.data / "meta.properties"
+    meta.write_text(meta.read_text().replace(f"node.id={NODE_ID}", "node.id=8"))
+
+
+def _no_directory(node: NodeFiles) -> None:
+    shutil.rmtree(node.data)
+    node.data.touch()
+
+
+def _lock_is_a_folder(node: NodeFiles) -> None:
+    (node.data / ".lock").unlink(missing_ok=True)
+    (node.data / ".lock").mkdir()
+
+
+def _flipped(path: Path, place: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+def _flip_journal(node: NodeFiles) -> None:
+    _flipped(node.data / "raft" / "journal", 0.4)
+
+
+def _empty_journal(node: NodeFiles) -> None:
+    (node.data / "raft" / "journal").write_bytes(b"")
+
+
+def _no_journal(node: NodeFiles) -> None:
+    (node.data / "raft" / "journal").unlink()
+
+
+def _no_voter(node: NodeFiles) -> None:
+    shutil.rmtree(node.data / "raft")
+
+
+def _damaged_voter(node: NodeFiles) -> None:
+    (node.data / "raft" / "voter.properties").write_bytes(os.urandom(50))
+
+
+def _metadata_log_is_a_file(node: NodeFiles) -> None:
+    shutil.rmtree(node.data / "__cluster_metadata-0")
+    (node.data / "__cluster_metadata-0").touch()
+
+
+BEFORE_THE_LOOP = {
+    _noise: (ExitCode.LOG_DIR_UNUSABLE, "is damaged: it names no cluster and node"),
+    _folder: (ExitCode.LOG_DIR_UNUSABLE, "Is a directory"),
+    _other_node: (ExitCode.WRONG_CLUSTER, "belongs to node 8, not to node 7"),
+    _no_directory: (ExitCode.LOG_DIR_UNUSABLE, "is not formatted"),
+    _lock_is_a_folder: (ExitCode.LOG_DIR_UNUSABLE, "cannot use"),
+}
+AT_THE_QUORUMS_START = {
+    _other_cluster: (ExitCode.WRONG_CLUSTER, "belongs to voter 7 of cluster"),
+    _flip_journal: (ExitCode.QUORUM_DISK_LOST, "is damaged at"),
+    _empty_journal: (ExitCode.QUORUM_DISK_LOST, "is damaged at"),
+    _no_journal: (ExitCode.QUORUM_DISK_LOST, "is missing although this voter was formatted"),
+    _no_voter: (ExitCode.QUORUM_DISK_LOST, "is not formatted as a voter's directory"),
+    _damaged_voter: (ExitCode.QUORUM_DISK_LOST, "is damaged: it does not say whose it is"),
+    _metadata_log_is_a_file: (ExitCode.DISK_FAILED, "cannot start:"),
+}
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize("damage", [*BEFORE_THE_LOOP, *AT_THE_QUORUMS_START])
+def test_damaged_directories(lived: Callable[[], NodeFiles], capfd, damage):
+    node = lived()
+    damage(node)
+    expected, sentence = (BEFORE_THE_LOOP | AT_THE_QUORUMS_START)[damage]
+    code, said = refused(node, capfd)
+    assert code == expected
+    assert sentence in said
+
+
+@pytest.mark.row("Q9")
+def test_a_lost_voter_is_formatted_again_and_keeps_its_partitions(lived: Callable[[], NodeFiles]):
+    node = lived()
+    _no_journal(node)
+    code, said = node.start_and_fail()
+    assert code == ExitCode.QUORUM_DISK_LOST
+    assert f"Remove {node.data / 'raft'} and format it again" in said
+    shutil.rmtree(node.data / "raft")
+    kept = (node.data / "meta.properties").read_text()
+    node.format()
+    assert (node.data / "meta.properties").read_text() == kept
+    node.run_and_stop()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
+def test_an_unwritable_directory(lived: Callable[[], NodeFiles], capfd):
+    node = lived()
+    (node.data / ".lock").unlink()
+    node.data.chmod(0o500)
+    try:
+        code, said = refused(node, capfd)
+    finally:
+        node.data.chmod(0o700)
+    assert code == ExitCode.LOG_DIR_UNUSABLE
+    assert "Permission denied" in said
+
+
+def test_a_port_in_use(lived: Callable[[], NodeFiles]):
+    node = lived()
+    with socket.create_server((HOST, node.client_port)):
+        code, said = node.start_and_fail()
+    assert code == ExitCode.PORT_IN_USE
+    assert said == f"kraft: cannot listen on {HOST}:{node.client_port}: Address already in use"
+
+
+def test_two_processes_on_one_directory(lived: Callable[[], NodeFiles], capfd):
+    node = lived()
+    with node.running() as process:
+        capfd.readouterr()
+        code, said = refused(node, capfd)
+        assert code == ExitCode.LOG_DIR_UNUSABLE
+        assert said == f"kraft: cannot use {node.data}: another node is running on it\n"
+        assert process.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("cpu_seconds", [0.1, 0.2, 0.3])
+def test_a_signal_at_any_moment_of_the_start(lived: Callable[[], NodeFiles], number, cpu_seconds):
+    """Moments are told by the work that the process has done, so that a busy machine changes nothing; on a
+    fast one the last of them may be after the start."""
+    node = lived()
+    with node.started() as process:
+
+        def worked() -> bool:
+            times = psutil.Process(process.pid).cpu_times()
+            return times.user + times.system >= cpu_seconds or UP in node.said
+
+        wait_until(worked, "the process has come that far")
+        process.send_signal(number)
+        assert process.wait(180) in (0, -number)
+        assert "Traceback" not in node.said
+    node.run_and_stop()  # and whatever it left behind is good for a start
+
+
+def test_ctrl_c_twice_ends_a_running_node(lived: Callable[[], NodeFiles]):
+    node = lived()
+    with node.running() as process:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(180) == 0
+    assert "Traceback" not in node.said

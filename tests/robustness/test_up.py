@@ -1,0 +1,89 @@
+"""`kraft up` when something is wrong, or when it is told to stop while it starts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.errors import ExitCode
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.row("U1")
+
+
+@contextmanager
+def up(directory: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "kraft", "up", "--dir", str(directory), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def nodes_of(directory: Path) -> list[int]:
+    """The pids of the nodes, as far as they are known and run."""
+    try:
+        found = json.loads((directory / "cluster.json").read_text())["nodes"]
+    except FileNotFoundError:
+        return []
+    return [node["pid"] for node in found if node["pid"] and psutil.pid_exists(node["pid"])]
+
+
+@pytest.fixture
+def port(free_row: Callable[[], int]) -> int:
+    return free_row()
+
+
+def test_a_node_that_fails_is_named_with_its_reason(tmp_path: Path, port: int):
+    LocalCluster.create(tmp_path, port=port)
+    journal = tmp_path / "node-2" / "data" / "raft" / "journal"
+    journal.write_bytes(b"this is no journal")
+    with up(tmp_path, port) as process:
+        printed, said = process.communicate(timeout=600)
+    assert (process.returncode, printed) == (ExitCode.QUORUM_DISK_LOST, "")
+    assert said.startswith(f"kraft: node 2: {journal} is damaged at 0")
+    assert said.count("\n") == 1
+    wait_until(lambda: nodes_of(tmp_path) == [], "no node is left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("children", [1, 3])
+def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signals, children: int):
+    with up(tmp_path, port) as process:
+        itself = psutil.Process(process.pid)
+        wait_until(lambda: len(itself.children()) >= children, "nodes are being started")
+        nodes = itself.children()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=600)
+    assert process.returncode in (0, 130)
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(nodes, timeout=180)
+    assert alive == []
+    assert nodes_of(tmp_path) == []
+
+
+def test_a_signal_during_an_import_is_dealt_with_after_it():
+    # What an import of dataclasses does, with the signal in its midst: CPython would end by SIGINT.
+    program = """
+import os, signal
+from kraft.local.local_cluster import signals_wait
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+try:
+    with signals_wait():
+        exec("os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(1000): pass\\nprint('imported')")
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])

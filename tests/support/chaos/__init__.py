@@ -1,0 +1,1 @@
+"""Histories, runs and scenarios for tests of chaos, and a checker to check the checker by."""

@@ -1,0 +1,1 @@
+"""Clients as tests use them: librdkafka, our own, other languages', applications."""

@@ -1,0 +1,1 @@
+"""Apache Kafka beside the tests: a node of it, its shell tools."""

@@ -1,0 +1,188 @@
+"""Nodes and commands forked from a process that has imported what they need: that is most of a start.
+
+    LocalCluster.launch, run_kraft -> Forks, in a test's process
+    {"module", "arguments", ...}  ->  python -m tests.support.nodes.forks, which forks  ->  its pid
+    {"poll": pid}                 ->                                      ->  its exit code, or null
+
+One line of JSON each way, one request at a time. The process ends with its standard input. That nodes start
+by themselves, too, is tested where the command line starts them (tests/cli, tests/robustness, tests/users).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from kraft.local.local_cluster import LocalCluster
+
+PRELOADED: Final = ("kraft.node.serve", "kraft.cli.main", "chaos.live.control", "confluent_kafka.admin")
+POLL_S: Final = 0.005
+
+
+class Fork:
+    """A process, with as much of `subprocess.Popen` as is asked for."""
+
+    def __init__(self, forks: Forks, pid: int) -> None:
+        self._forks = forks
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._forks.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"process {self.pid} goes on")
+            time.sleep(POLL_S)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Forks:
+    """The process that is forked, seen from a test's."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def launch(self, module: str, arguments: Sequence[str], output: Path) -> Fork:
+        """A node: a process group of its own, without input."""
+        return self._fork(module, arguments, (Path(os.devnull), output, output), group=True)
+
+    def run(self, module: str, arguments: Sequence[str], stdin: str) -> subprocess.CompletedProcess[str]:
+        """To its end."""
+        with tempfile.TemporaryDirectory() as directory:
+            files = given, out, err = tuple(Path(directory) / name for name in ("in", "out", "err"))
+            given.write_text(stdin)
+            code = self._fork(module, arguments, files, group=False).wait()
+            return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+
+    def _fork(self, module: str, arguments: Sequence[str], files: Sequence[Path], *, group: bool) -> Fork:
+        wanted = {
+            "module": module, "arguments": list(arguments), "files": [str(path) for path in files],
+            "group": group, "environment": dict(os.environ), "directory": os.getcwd(),
+        }  # fmt: skip
+        return Fork(self, self.ask(wanted))
+
+    def ask(self, wanted: dict[str, Any]) -> Any:
+        with self._one_at_a_time:
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.support.nodes.forks"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+            assert answer, "the process that is forked has ended; its standard error says why"
+            return json.loads(answer)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+
+FORKS: Final = Forks()
+
+
+def run_kraft(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """`kraft ARGUMENTS`, as a process."""
+    return FORKS.run("kraft", arguments, stdin)
+
+
+@contextlib.contextmanager
+def forked_nodes() -> Iterator[None]:
+    """Local clusters of this process fork their nodes. Not detached ones: these shall outlive us."""
+    usual = LocalCluster.launch
+
+    def launch(cluster: LocalCluster, module: str, arguments: Sequence[str], output: Path) -> Any:
+        if cluster.owner != os.getpid():
+            return usual(cluster, module, arguments, output)
+        return FORKS.launch(module, arguments, output)
+
+    LocalCluster.launch = launch  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LocalCluster.launch = usual  # type: ignore[method-assign]
+        FORKS.close()
+
+
+# The process that is forked -----------------------------------------------------------------------------
+
+
+def serve() -> None:
+    for module in PRELOADED:
+        import_module(module)
+    for line in sys.stdin.buffer:
+        wanted = json.loads(line)
+        print(json.dumps(_ended(wanted["poll"]) if "poll" in wanted else _fork(wanted)), flush=True)
+
+
+def _ended(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _fork(wanted: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _become(wanted)
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+    return pid
+
+
+def _become(wanted: dict[str, Any]) -> int:
+    """As `subprocess.Popen` and `python -m` would have made it."""
+    if wanted["group"]:
+        os.setpgid(0, 0)
+    os.chdir(wanted["directory"])
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    for number, path in enumerate(wanted["files"]):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - without what the other has read ahead
+    sys.argv[1:] = wanted["arguments"]
+    try:
+        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,82 @@
+"""No test may make a node's loop stand still: what a node's watch over its loop tells fails the test.
+
+Every node that a test starts, however it does, is told by the environment where to write it down
+(kraft/monitoring/stall_watch.py). The limit is CPU time of the loop's thread, so that a busy machine fails
+nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kraft.monitoring.stall_watch import RECORD_ENVIRONMENT
+
+FAILS_FROM_MS: Final = 100.0
+"""Twice what the log tells of. CPU time stretches, too, where two threads share one core: of the
+same work on a busy machine one turn in a hundred took twice as long."""
+
+EXCUSED_TESTS: Final = {
+    "test_ten_thousand_idle_connections": "as many connections end in one turn, each in some 15 us",
+}
+EXCUSED_CALLS: Final = {
+    "<frozen importlib._bootstrap>": "a first request of a version loads its schema, once, in some 10 ms: "
+    "a test that speaks many versions has several of these in one turn, and to load all takes 1.5 s",
+}
+"""In which a node may stand still, and why."""
+
+
+class Stalls:
+    """The record of one worker."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+
+    def new(self) -> list[str]:
+        """What has been written since the last call."""
+        if not self._path.exists() or self._path.stat().st_size == self._read:
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]  # a node may just be writing
+        self._read += len(whole)
+        stalls = map(json.loads, whole.splitlines())
+        return [_told(stall) for stall in stalls if stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall)]
+
+
+def _excused(stall: Mapping[str, Any]) -> bool:
+    """Whether most of what it was found at is known."""
+    stacks = stall["stacks"]
+    known = [stack for stack in stacks if any(call in stack for call in EXCUSED_CALLS)]
+    return 2 * len(known) >= max(len(stacks), 1)
+
+
+def _told(stall: Mapping[str, Any]) -> str:
+    where = "\n".join(f"    at {stack}" for stack in stall["stacks"])
+    return f"node {stall['node']}'s loop stood still: {stall['cpu_ms']} ms of CPU time\n{where}"
+
+
+@pytest.fixture(scope="session")
+def stalls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stalls]:
+    path = tmp_path_factory.mktemp("stalls") / "stalls.json"
+    before = os.environ.get(RECORD_ENVIRONMENT)
+    os.environ[RECORD_ENVIRONMENT] = str(path)
+    yield Stalls(path)
+    del os.environ[RECORD_ENVIRONMENT]
+    if before is not None:
+        os.environ[RECORD_ENVIRONMENT] = before
+
+
+@pytest.fixture(autouse=True)
+def no_loop_stands_still(stalls: Stalls, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    told = stalls.new()
+    if told and request.node.name not in EXCUSED_TESTS:
+        pytest.fail("\n".join(told), pytrace=False)

@@ -1,0 +1,123 @@
+"""No background work outside the error boundary (metadata_quorum/foundation/supervision.py), and nobody who
+may wait on the loop (metadata_quorum/foundation/blocking.py) without a reason."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+ROOMS: Final = ("kraft", "fetch", "data_plane", "metadata_quorum")
+
+TASKS: Final = frozenset({"create_task", "ensure_future", "TaskGroup"})
+MAY_START_TASKS: Final = {
+    "metadata_quorum/foundation/supervision.py": "the boundary itself",
+    "kraft/node/serve.py": "waits for both tasks that it starts, and for nothing else",
+    "fetch/fetcher.py": "its run awaits what it has in flight, or looks at its error",
+}
+
+SILENCERS: Final = frozenset({"set_exception_handler"})
+MAY_SET_THE_HANDLER: Final = {"kraft/node/serve.py": "installs the boundary"}
+
+SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon"})
+"""What they run is bounded by the loop, which tells the boundary (foundation/test_supervision.py); but a
+timer that sets itself anew at its end would be gone after a fault."""
+PROVEN: Final = {
+    "data_plane/coordinator/groups/service.py": "each shard's share of a sweep is bounded for itself",
+    "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
+    "data_plane/coordinator/transactions/service.py": "set anew before the work",
+    "data_plane/replication/isr_requests.py": "rings once",
+    "data_plane/replication/replica_manager.py": "set anew before the work",
+    "data_plane/purgatory/purgatory.py": "rings once",
+    "data_plane/purgatory/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
+    "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
+    "fetch/fetcher.py": "rings once",
+    "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
+    "kraft/api/metadata_fetch.py": "rings once",
+    "kraft/api/sasl.py": "rings once",
+    "kraft/broker/failover_metadata.py": "rings once",
+    "kraft/net/acceptor.py": "ring once",
+    "kraft/net/client.py": "rings for a connection that it ends, or sets itself anew as its last act",
+    "kraft/net/server.py": "the sweep is set anew before the work; the others ring once",
+    "kraft/net/turn_budget.py": "set anew before the work",
+    "kraft/node/metadata_publisher.py": "rings once; what goes wrong in it is bounded",
+    "kraft/peers/raft_driver.py": "a fault of Raft ends the node",
+    "kraft/monitoring/stall_watch.py": "notes a number, then is set anew",
+    "metadata_quorum/controller/controller.py": "set anew before the work; a proposal's limit rings once",
+    "metadata_quorum/controller/broker_liveness.py": "set anew where its turn fails",
+}
+
+
+MAY_WAIT: Final = {
+    "metadata_quorum/foundation/blocking.py": "Raft's fsync; whoever does not serve yet",
+    "kraft/api/context.py": "the executor",
+    "data_plane/log/log.py": "a cut log's producers are known before anything else happens to it",
+    "data_plane/replication/replica_manager.py": "a new log is empty",
+    "data_plane/replication/replica_moves.py": "a new copy is empty; a whole one named before the old goes",
+}
+"""Who makes a `MayBlock`."""
+DO_NOT_SERVE: Final = {
+    "metadata_quorum/foundation/blocking.py",
+    "data_plane/log/dump.py",
+    "kraft/storage/bootstrap.py",
+    "kraft/local/local_cluster.py",
+    "kraft/node/node.py",
+    "kraft/storage/formatter.py",
+}
+OF_RAFT: Final = {
+    "metadata_quorum/foundation/blocking.py",
+    "metadata_quorum/metadata/metadata_log.py",
+    "metadata_quorum/raft/identity.py",
+    "metadata_quorum/raft/journal.py",
+    "metadata_quorum/raft/snapshots.py",
+}
+SOUGHT: Final = TASKS | SILENCERS | SELF_ARMING | {"MayBlock", "NOT_SERVING", "RAFT"}
+
+
+@cache
+def _names() -> Mapping[str, set[str]]:
+    """Of every attribute and every name in the files that use one of SOUGHT: in which files."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            place = str(path.relative_to(ROOT))
+            if place.startswith("kraft/cli/"):  # a client's own loop
+                continue
+            text = path.read_text()
+            if not any(name in text for name in SOUGHT):  # most files: to parse them all takes seconds
+                continue
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Attribute):
+                    found[node.attr].add(place)
+                elif isinstance(node, ast.Name):
+                    found[node.id].add(place)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    found[f"{node.func.id}()"].add(place)
+    return found
+
+
+def _users(names: Iterable[str]) -> set[str]:
+    assert all(name.removesuffix("()") in SOUGHT for name in names)
+    return set().union(*(_names()[name] for name in names))
+
+
+def test_tasks_are_started_by_the_boundary():
+    assert _users(TASKS) == set(MAY_START_TASKS)
+
+
+def test_nobody_else_takes_the_errors_of_the_loop():
+    assert _users(SILENCERS) == set(MAY_SET_THE_HANDLER)
+
+
+def test_every_timer_is_known_to_survive_its_own_fault():
+    assert _users(SELF_ARMING) == set(PROVEN)
+
+
+def test_who_may_wait_is_known():
+    assert _users({"MayBlock()"}) == set(MAY_WAIT)
+    assert _users({"NOT_SERVING"}) == DO_NOT_SERVE
+    assert _users({"RAFT"}) == OF_RAFT

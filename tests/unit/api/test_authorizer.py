@@ -1,0 +1,101 @@
+"""From the keys of server.properties to an authorizer, and from image to image."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraft.api.authz.authorizer import authorizer_of, follow
+from kraft.config.node_config import Config
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import (
+    AccessControlEntryRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    RemoveAccessControlEntryRecord,
+    TopicRecord,
+)
+from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission
+
+pytestmark = pytest.mark.row("U4")
+
+ANNAS = AccessControlEntryRecord(
+    id=UUID(int=1),
+    resource_type=AclResource.TOPIC,
+    resource_name="t",
+    pattern_type=PatternType.LITERAL,
+    principal="User:anna",
+    host="*",
+    operation=Operation.READ,
+    permission_type=Permission.ALLOW,
+)
+
+
+def config(**more: str) -> Config:
+    return Config.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@a:2",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://a:1,CONTROLLER://a:2",
+            "log.dirs": "d",
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+    )
+
+
+def test_none_is_the_default() -> None:
+    assert authorizer_of(config(super_users="User:a")) is None
+
+
+def test_super_users_are_apart_by_semicolons() -> None:
+    made = authorizer_of(config(authorizer_class_name="standard", super_users="User:a; User:CN=b,O=c ;"))
+    assert made is not None
+    assert made.super_users == {"User:a", "User:CN=b,O=c"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, "super.users=: with an authorizer somebody must be one"),
+        ({"super_users": "anna"}, "super.users=anna: anna is no principal"),
+        ({"authorizer_class_name": "my.Own"}, "authorizer.class.name=my.Own"),
+    ],
+)
+def test_what_stops_the_start(more: dict[str, str], reason: str) -> None:
+    with pytest.raises(FatalError) as stopped:
+        authorizer_of(config(**{"authorizer_class_name": "standard", **more}))
+    assert stopped.value.reason.startswith(reason)
+
+
+def test_rights_follow_the_metadata() -> None:
+    node: Any = SimpleNamespace(
+        authorizer=authorizer_of(config(authorizer_class_name="standard", super_users="User:node"))
+    )
+    take, image = follow(node), EMPTY_IMAGE
+
+    def after(*records: MetadataRecord) -> MetadataImage:
+        delta = MetadataDelta(image)
+        for record in records:
+            delta.replay(record)
+        made = delta.apply()
+        take(delta, made)
+        return made
+
+    def anna_may() -> bool:
+        allowed: bool = node.authorizer.allows("User:anna", "h", Operation.READ, AclResource.TOPIC, "t")
+        return allowed
+
+    assert not anna_may()
+    image = after(FeatureLevelRecord(name="metadata.version", feature_level=27), ANNAS)
+    assert anna_may()
+    before = node.authorizer
+    image = after(TopicRecord(name="t", topic_id=UUID(int=7)))
+    assert node.authorizer is before  # what it remembers is still true
+    image = after(RemoveAccessControlEntryRecord(id=ANNAS.id))
+    assert not anna_may()

@@ -1,0 +1,112 @@
+"""Rights to topics where a slip would tell or take what it must not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraft.api.authz.checks import Asker
+from kraft.api.authz.topic_checks import delete_topics, metadata
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import AccessControlEntryRecord, MetadataRecord, TopicRecord
+from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission
+from metadata_quorum.security.authorizer import Authorizer
+
+pytestmark = pytest.mark.row("U4")
+
+HERS, SECRET = UUID(int=1001), UUID(int=1002)
+
+
+def image_of(*records: MetadataRecord) -> MetadataImage:
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for record in records:
+        delta.replay(record)
+    return delta.apply()
+
+
+TOPICS = image_of(TopicRecord(name="hers", topic_id=HERS), TopicRecord(name="secret", topic_id=SECRET))
+
+
+def anna(*operations: Operation) -> Asker:
+    """Who may do this to the topic "hers"."""
+    acls = [
+        AccessControlEntryRecord(
+            id=UUID(int=number),
+            resource_type=AclResource.TOPIC,
+            resource_name="hers",
+            pattern_type=PatternType.LITERAL,
+            principal="User:anna",
+            host="*",
+            operation=operation,
+            permission_type=Permission.ALLOW,
+        )
+        for number, operation in enumerate(operations)
+    ]
+    return Asker(Authorizer().with_acls(acls), "User:anna", "10.0.0.1")
+
+
+def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
+    return SimpleNamespace(name=name, topic_id=topic_id)
+
+
+def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right() -> None:
+    """By its id, while the broker beside that controller has not begun yet."""
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, controller=SimpleNamespace(image=TOPICS))
+    ctx: Any = SimpleNamespace(amend=None)
+    request: Any = SimpleNamespace(topic_names=[], topics=[named(None, SECRET)])
+    answer = delete_topics(anna(Operation.DELETE), node, ctx, request)
+    assert answer is not None
+    (refused,) = answer["responses"]
+    assert refused["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert refused["name"] is None
+    assert refused["topic_id"] == SECRET
+
+
+def test_some_are_deleted_and_some_refused() -> None:
+    node: Any = SimpleNamespace(image=TOPICS, controller=SimpleNamespace(image=TOPICS))
+    ctx: Any = SimpleNamespace(amend=None)
+    unknown = UUID(int=1003)
+    request: Any = SimpleNamespace(
+        topic_names=[], topics=[named(None, HERS), named("secret"), named(None, unknown)]
+    )
+    assert delete_topics(anna(Operation.DELETE), node, ctx, request) is None
+    assert [topic.topic_id for topic in request.topics] == [HERS, unknown]
+    (refused,) = ctx.amend({"responses": []})["responses"]
+    assert refused["name"] == "secret"
+
+
+@pytest.mark.parametrize(
+    ("name", "creates", "let_through"),
+    [("hers", True, True), ("secret", True, False), ("hers-too", True, False), ("hers-too", False, False)],
+)
+def test_metadata_creates_nothing_for_who_may_only_look(name: str, creates: bool, let_through: bool) -> None:
+    node: Any = SimpleNamespace(image=TOPICS, config=SimpleNamespace(auto_create_topics_enable=True))
+    ctx: Any = SimpleNamespace(amend=None, version=12)
+    request: Any = SimpleNamespace(
+        topics=[named(name)],
+        allow_auto_topic_creation=creates,
+        include_topic_authorized_operations=False,
+        include_cluster_authorized_operations=False,
+    )
+    metadata(anna(Operation.DESCRIBE), node, ctx, request)
+    assert [topic.name for topic in request.topics] == ([name] if let_through else [])
+
+
+def test_an_empty_list_of_the_oldest_version_does_not_become_all_topics() -> None:
+    node: Any = SimpleNamespace(image=TOPICS, config=SimpleNamespace(auto_create_topics_enable=False))
+    ctx: Any = SimpleNamespace(amend=None, version=0)
+    request: Any = SimpleNamespace(
+        topics=[named("secret")],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+        include_cluster_authorized_operations=False,
+    )
+    metadata(anna(), node, ctx, request)
+    everything = {"topics": [{"name": "hers", "error_code": 0}, {"name": "secret", "error_code": 0}]}
+    (told,) = ctx.amend(everything)["topics"]
+    assert (told["name"], told["error_code"]) == ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

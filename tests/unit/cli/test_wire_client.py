@@ -1,0 +1,44 @@
+"""Commands whose coordinator has just moved, or does not yet know that it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from kraft.cli import wire_client
+from kraft.cli.wire_client import Address, KeyType, at_coordinator
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+
+@pytest.fixture
+def two_coordinators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FindCoordinator tells one broker, and another when it is asked again."""
+    ports: Iterator[int] = iter((1, 2))
+    monkeypatch.setattr(wire_client, "_PAUSE_S", 0)
+    monkeypatch.setattr(
+        wire_client,
+        "request",
+        lambda *_: SimpleNamespace(error_code=int(ErrorCode.NONE), host="here", port=next(ports)),
+    )
+
+
+@pytest.mark.usefixtures("two_coordinators")
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_who_is_no_coordinator_is_not_the_last_to_be_asked(code: ErrorCode) -> None:
+    def work(address: Address) -> str:
+        if address == ("here", 1):
+            raise BrokerError(code)
+        return "done"
+
+    assert at_coordinator("here:9", "group", KeyType.GROUP, work) == "done"
+
+
+@pytest.mark.usefixtures("two_coordinators")
+def test_any_other_refusal_is_the_answer() -> None:
+    def work(address: Address) -> None:
+        raise BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        at_coordinator("here:9", "group", KeyType.GROUP, work)

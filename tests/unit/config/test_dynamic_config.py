@@ -1,0 +1,168 @@
+"""Broker keys that change while a node runs: which, with what effect, and what is refused."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.api.config_validation import check_broker_values
+from kraft.config.dynamic_config import LiveConfig
+from kraft.config.keys import NO_EFFECT, Update
+from kraft.config.node_config import ROWS, Config
+from kraft.local.free_ports import HOST
+from kraft.node.listener_security import NodeSecurity
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.records import ConfigRecord
+from tests.support.nodes.certificates import Authority
+from tests.unit.node.test_listener_security import config, mapped
+
+pytestmark = pytest.mark.row("U2")
+
+PLAIN: Any = {"listener_security_protocol_map": mapped("PLAINTEXT")}
+
+
+class Node:
+    """Takes configurations as a node does."""
+
+    def __init__(self) -> None:
+        self.config = config(**PLAIN, max_connections="100")
+        self.live = LiveConfig(self.config, self.apply)
+        self.image: MetadataImage = EMPTY_IMAGE
+
+    def apply(self, config: Config) -> None:
+        self.config = config
+
+    def set(self, broker: str, name: str, value: str | None) -> None:
+        delta = MetadataDelta(self.image)
+        kind = int(ResourceType.BROKER)
+        delta.replay(ConfigRecord(resource_type=kind, resource_name=broker, name=name, value=value))
+        self.image = delta.apply()
+        self.live.take(delta, self.image)
+
+
+def test_a_brokers_own_value_beats_everybodys_and_that_the_file() -> None:
+    node = Node()
+    node.set("", "max.connections", "50")
+    assert node.config.max_connections == 50
+    node.set("1", "max.connections", "20")
+    assert node.config.max_connections == 20
+    node.set("2", "max.connections", "30")  # another one's
+    assert node.config.max_connections == 20
+    node.set("1", "max.connections", None)
+    assert node.config.max_connections == 50
+    node.set("", "max.connections", None)
+    assert node.config.max_connections == 100
+
+
+def test_what_does_not_fit_spoils_nothing_else() -> None:
+    node = Node()
+    node.set("", "log.cleaner.backoff.ms", "never")
+    node.set("", "node.id", "7")
+    node.set("", "log.retention.ms", "5")  # logs take that for themselves
+    node.set("", "log.cleaner.dedupe.buffer.size", "2097152")
+    assert node.config.log_cleaner_dedupe_buffer_size == 2_097_152
+    assert node.config.log_cleaner_backoff_ms == 15_000
+    assert node.config.node_id == 1
+    assert node.config.log_retention_ms is None
+
+
+def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
+    """Kafka 4.1's DynamicBrokerConfig, without tiered storage, metrics reporters and keys of listeners."""
+    of_kafka = {
+        "background.threads", "compression.gzip.level", "compression.lz4.level", "compression.type",
+        "compression.zstd.level", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second", "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms", "log.cleaner.threads",
+        "log.cleanup.policy", "log.flush.interval.messages", "log.flush.interval.ms",
+        "log.index.interval.bytes", "log.index.size.max.bytes", "log.local.retention.bytes",
+        "log.local.retention.ms", "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type", "log.preallocate", "log.retention.bytes", "log.retention.ms",
+        "log.roll.jitter.ms", "log.roll.ms", "log.segment.bytes", "log.segment.delete.delay.ms",
+        "max.connection.creation.rate", "max.connections", "max.connections.per.ip",
+        "max.connections.per.ip.overrides", "message.max.bytes", "min.insync.replicas", "num.io.threads",
+        "num.network.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers",
+        "producer.id.expiration.ms", "transaction.partition.verification.enable",
+        "unclean.leader.election.enable",
+    }  # fmt: skip
+    assert of_kafka <= DYNAMIC_BROKER_CONFIGS.keys()
+    for key in of_kafka:
+        default = DYNAMIC_BROKER_CONFIGS[key].default
+        assert default is not None
+        for per_broker in (True, False):
+            check_broker_values({key: default}, per_broker=per_broker)
+    fixed = {name for name, row in ROWS.items() if row.rule.update is Update.READ_ONLY}
+    assert not fixed & DYNAMIC_BROKER_CONFIGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "per_broker", "words"),
+    [
+        ("node.id", "2", True, "Cannot update these configs dynamically"),
+        ("group.coordinator.threads", "2", True, "Cannot update these configs dynamically"),
+        ("ssl.keystore.location", "/x", True, "only per-listener using the listener prefix"),
+        ("listener.name.in.ssl.keystore.location", "/x", False, "broker id must be specified"),
+        ("log.cleaner.dedupe.buffer.size", "5", True, "must be at least 1048576"),
+        ("log.cleaner.threads", "many", False, "Not a number of type INT"),
+        ("max.connections", "-1", False, "at least 0"),
+        ("max.connections.per.ip.overrides", "x", False, "Error parsing configuration property"),
+        ("principal.builder.class", "x", True, "Class x could not be found"),
+        ("sasl.login.class", "", True, "Cannot update these configs dynamically"),
+    ],
+)
+def test_what_a_broker_is_not_told(key: str, value: str, per_broker: bool, words: str) -> None:
+    with pytest.raises(BrokerError, match=words) as refusal:
+        check_broker_values({key: value}, per_broker=per_broker)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("base", ["max.connections", "max.connection.creation.rate", "num.network.threads"])
+def test_what_may_be_said_of_a_listener_for_all_brokers(base: str) -> None:
+    check_broker_values({f"listener.name.plaintext.{base}": "500"}, per_broker=False)
+
+
+def test_keys_of_nobody_are_kept_for_whom_it_concerns() -> None:
+    for key in ("some.plugin.setting", "metric.reporters", "max.connections.per.ip.overrides"):
+        check_broker_values({key: "" if key.startswith("m") else "1"}, per_broker=True)
+    check_broker_values({"max.connections.per.ip.overrides": "1.2.3.4:5,host:0"}, per_broker=False)
+    assert "num.io.threads" in NO_EFFECT  # known to Kafka, changeable, without effect
+
+
+def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path, "authority")
+    first, second = (authority.issue(name, f"/CN={name}") for name in ("first", "second"))
+    protocol = {"listener_security_protocol_map": mapped("SSL")}
+    static = config(
+        **protocol, ssl_keystore_location=str(first), ssl_truststore_location=str(authority.certificate)
+    )
+    security = NodeSecurity(static)
+    door = security.doors["IN"].tls
+    assert door is not None
+    assert shown(door, authority) == "first"
+    security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(second)}))
+    assert shown(door, authority) == "second"
+    security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}))
+    assert shown(door, authority) == "second"
+
+
+def shown(door: ssl.SSLContext, authority: Authority) -> str:
+    """Whom the certificate names that a client is shown."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    server = door.wrap_bio(to_server, to_client, server_side=True)
+    client = context.wrap_bio(to_client, to_server, server_hostname=HOST)
+    for end in (client, server, client, server):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    certificate = client.getpeercert()
+    assert certificate is not None
+    ((_, name),) = certificate["subject"][0]
+    return str(name)

@@ -1,0 +1,126 @@
+"""Requests that come in a row, many at once, do not have the loop for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
+from kraft.net.server import OPEN, Door
+from kraft.net.turn_budget import SHARE, SHARE_S, Turns
+from tests.unit.net.harness import on_a_loop, until
+from tests.unit.net.test_server_limits import framed, node
+
+pytestmark = pytest.mark.row("P7")
+
+MANY = 2000
+
+
+@pytest.mark.parametrize("door", [OPEN, Door(asks_login=True)], ids=["open", "before login"])
+@on_a_loop
+async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_order(door: Door):
+    async with node(CLIENTS=door) as served:
+        per_turn: list[int] = []
+        serve = served.server.serve
+
+        async def later(answer):
+            return answer
+
+        def counted(peer, frame):
+            per_turn[-1] += 1
+            return served.loop.create_task(later(serve(peer, frame)))
+
+        def turn() -> None:
+            per_turn.append(0)
+            served.loop.call_soon(turn)
+
+        served.server.serve = counted
+        turn()
+        clients = [await served.connect("CLIENTS") for _ in range(3)]
+        for _, writer in clients:
+            writer.write(b"".join(framed(b"%06d" % number) for number in range(MANY)))
+        for reader, _ in clients:
+            for number in range(MANY):
+                assert (await reader.readexactly(10))[4:] == b"%06d" % number
+        assert sum(per_turn) == len(clients) * MANY
+        # Two turns may be counted as one, and each connection's first request is extra.
+        assert max(per_turn) <= 2 * (SHARE + 2 * len(clients))
+
+
+def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
+    account = Account(Budget(SCRATCH_BYTES))
+    scratch = memoryview(bytearray(SCRATCH_BYTES))
+    reader = FrameReader(100, scratch, account)
+    frames = [b"%d" % number for number in range(3 * CUT_AT_ONCE)]
+    data = b"".join(struct.pack(">i", len(each)) + each for each in frames) + b"\0\0"
+    scratch[: len(data)] = data
+    came = list(reader.received(len(data)))
+    assert len(came) == CUT_AT_ONCE
+    assert account.held_bytes > len(data) / 2  # what is left counts, too
+    scratch[: len(data)] = bytes(len(data))  # another connection reads
+    while more := list(reader.cut_on()):
+        assert len(more) <= CUT_AT_ONCE
+        came += more
+    assert came == frames
+    assert account.held_bytes == sum(map(len, frames))
+    scratch[:3] = b"\0\1x"
+    assert list(reader.received(3)) == [b"x"]
+
+
+@on_a_loop
+async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_goes_on_in_the_next():
+    now = 0.0
+    turns = Turns(asyncio.get_running_loop(), lambda: now)
+    went_on: list[str] = []
+    assert turns.lets_go_on(lambda: None)
+    now += SHARE_S
+    for name in ("first", "second", "third"):
+
+        def go_on(name: str = name) -> None:
+            nonlocal now
+            went_on.append(name)
+            now += SHARE_S
+
+        assert not turns.lets_go_on(go_on)
+    for number in range(1, 4):
+        await asyncio.sleep(0)
+        assert len(went_on) <= number  # one is all that there is time for
+    await until(lambda: went_on == ["first", "second", "third"])
+
+
+class Held:
+    """Turns that are over, until the test lets go on who waits."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def lets_go_on(self, go_on: Callable[[], None]) -> bool:
+        self.waiting.append(go_on)
+        return False
+
+    def begun(self) -> None:
+        pass
+
+
+@on_a_loop
+async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
+    async with node(CLIENTS=OPEN) as served:
+        began: list[asyncio.Future[tuple[bytes]]] = []
+
+        def serve(peer, frame):
+            began.append(served.loop.create_future())
+            return began[-1]
+
+        served.server.serve = serve
+        served.server.turns = turns = Held()
+        reader, writer = await served.connect("CLIENTS")
+        writer.write(framed(b"first") + framed(b"second"))
+        await until(lambda: bool(turns.waiting))
+        began[0].set_result((framed(b"1"),))
+        assert (await reader.readexactly(5))[4:] == b"1"
+        assert len(began) == 1
+        turns.waiting.pop()()
+        assert len(began) == 2

@@ -1,0 +1,163 @@
+"""Keys of TLS and SASL: what they become, and what stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.config.node_config import ROWS, Config
+from kraft.net.connection_security import PLAINTEXT, AuthenticationFailed, Login
+from kraft.net.sasl import PlainExchange
+from kraft.net.server import OPEN
+from kraft.node.listener_security import (
+    NodeSecurity,
+    distinguished_name,
+    parse_jaas,
+    parse_rules,
+    principal_of,
+)
+from metadata_quorum.foundation.errors import FatalError
+
+pytestmark = pytest.mark.row("U4")
+
+ANNA = {
+    "subject": (
+        (("countryName", "NO"),),
+        (("organizationName", "Kraft, Inc."),),
+        (("commonName", "Anna"),),
+    )
+}
+
+
+def config(**more: str) -> Config:
+    return Config.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@a:2",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "IN://a:1,CONTROLLER://a:2",
+            "inter.broker.listener.name": "IN",
+            "log.dirs": "d",
+            **{name.replace("__", "-").replace("_", "."): value for name, value in more.items()},
+        }
+    )
+
+
+def mapped(protocol: str) -> str:
+    return f"IN:{protocol},CONTROLLER:PLAINTEXT"
+
+
+def test_plaintext_asks_for_nothing() -> None:
+    security = NodeSecurity(config(listener_security_protocol_map=mapped("PLAINTEXT")))
+    assert security.doors == {"IN": OPEN, "CONTROLLER": OPEN}
+    assert security.logins == {}
+    assert security.to_brokers is PLAINTEXT
+    assert security.to_controllers is PLAINTEXT
+
+
+def test_a_listeners_own_key_beats_the_nodes() -> None:
+    security = NodeSecurity(
+        config(
+            listener_security_protocol_map=mapped("SASL_PLAINTEXT"),
+            sasl_enabled_mechanisms="PLAIN",
+            sasl_mechanism_inter_broker_protocol="PLAIN",
+            sasl_jaas_config='M required username="n" password="everywhere" user_a="x";',
+            listener_name_in_plain_sasl_jaas_config=(
+                'M required username="n" password="p" user_n="p" user_b="y";'
+            ),
+        )
+    )
+    assert security.logins["IN"].plain_users == {"n": "p", "b": "y"}
+    assert security.to_brokers.login == Login("PLAIN", "n", "p")
+    assert security.doors["IN"].asks_login
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "reason"),
+    [
+        ("SSL", {}, "ssl.keystore.location=: IN speaks TLS"),
+        (
+            "SSL",
+            {"ssl_keystore_location": "missing.pem"},
+            "ssl.keystore.location=missing.pem: cannot be read",
+        ),
+        ("SSL", {"listener_name_in_ssl_keystore_location": "x"}, "listener.name.in.ssl.keystore.location=x"),
+        ("SASL_PLAINTEXT", {}, "sasl.enabled.mechanisms=: IN asks for a login"),
+        (
+            "SASL_PLAINTEXT",
+            {"sasl_enabled_mechanisms": "PLAIN"},
+            "sasl.mechanism.inter.broker.protocol=: IN asks",
+        ),
+        (
+            "SASL_PLAINTEXT",
+            {"sasl_enabled_mechanisms": "PLAIN", "sasl_mechanism_inter_broker_protocol": "PLAIN"},
+            "listener.name.in.plain.sasl.jaas.config: needs username",
+        ),
+    ],
+)
+def test_what_stops_the_start(protocol: str, more: dict[str, str], reason: str) -> None:
+    with pytest.raises(FatalError) as stopped:
+        NodeSecurity(config(listener_security_protocol_map=mapped(protocol), **more))
+    assert reason in stopped.value.reason
+
+
+def test_a_keystore_that_is_no_pem(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no key")
+    with pytest.raises(FatalError, match="no PEM"):
+        NodeSecurity(
+            config(
+                listener_security_protocol_map=mapped("SSL"), ssl_keystore_location=str(tmp_path / "store")
+            )
+        )
+
+
+def test_jaas() -> None:
+    text = 'a.b.Module required username=me password="a \\"quoted\\" = word; so" user_x="y" ;'
+    assert parse_jaas(text) == {"username": "me", "password": 'a "quoted" = word; so', "user_x": "y"}
+
+
+def test_the_subject_as_rfc_2253_has_it() -> None:
+    assert distinguished_name(ANNA) == r"CN=Anna,O=Kraft\, Inc.,C=NO"
+
+
+@pytest.mark.parametrize(
+    ("rules", "principal"),
+    [
+        ("DEFAULT", r"User:CN=Anna,O=Kraft\, Inc.,C=NO"),
+        ("RULE:^CN=(.*?),.*$/$1/", "User:Anna"),
+        ("RULE:^CN=(.*?),.*$/$1/L, DEFAULT", "User:anna"),
+        ("RULE:^CN=Bert.*$/b/,RULE:^CN=(.*?),.*C=(.*)$/$2-$1/U", "User:NO-ANNA"),
+    ],
+)
+def test_rules_name_the_user(rules: str, principal: str) -> None:
+    assert principal_of(ANNA, parse_rules(rules)) == principal
+
+
+def test_a_certificate_that_no_rule_fits() -> None:
+    with pytest.raises(ValueError, match="no rule"):
+        principal_of(ANNA, parse_rules("RULE:^CN=Bert$/b/"))
+    with pytest.raises(FatalError):
+        parse_rules("RULE:half")
+
+
+@pytest.mark.parametrize(
+    "message", [b"\0anna\0wrong", b"\0bert\0right", b"\0bert\0", b"other\0anna\0right", b"anna", b"\xff\0\0"]
+)
+def test_plain_refuses(message: bytes) -> None:
+    exchange = PlainExchange({"anna": "right"})
+    with pytest.raises(AuthenticationFailed):
+        exchange.step(message)
+    assert exchange.user is None
+
+
+def test_plain_accepts() -> None:
+    exchange: Any = PlainExchange({"anna": "right"})
+    assert exchange.step(b"\0anna\0right") == b""
+    assert exchange.user == "anna"
+
+
+def test_secrets_are_marked() -> None:
+    assert {name for name, row in ROWS.items() if row.rule.secret} == {"ssl.key.password", "sasl.jaas.config"}

@@ -1,0 +1,102 @@
+"""What `kraft storage format` writes, and what a start refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from kraft.config.node_config import Config
+from kraft.storage.formatter import format_storage, lock_storage, random_uuid, read_storage, uuid_text
+from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.raft.identity import is_formatted, read_identity
+
+DISK = OsDisk()
+RNG = random.Random(1)
+
+
+def config_for(tmp_path, node_id=1, roles="broker,controller"):
+    return Config.from_properties(
+        {
+            "process.roles": roles,
+            "node.id": str(node_id),
+            "controller.quorum.voters": "1@127.0.0.1:1001,2@127.0.0.1:1002",
+            "listeners": "PLAINTEXT://:9092" + (",CONTROLLER://:9093" if "controller" in roles else ""),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": f"{tmp_path}/a,{tmp_path}/b",
+        }
+    )
+
+
+def test_format_then_read(tmp_path):
+    config = config_for(tmp_path)
+    assert format_storage(DISK, config, "cluster-1", RNG) == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    storage = read_storage(DISK, config)
+    assert storage.cluster_id == "cluster-1"
+    assert storage.directories.keys() == {f"{tmp_path}/a", f"{tmp_path}/b"}
+    assert len(set(storage.directories.values())) == 2
+    assert read_identity(DISK, config.raft_dir, "cluster-1", 1).node_id == 1
+    lines = (tmp_path / "a" / "meta.properties").read_text().splitlines()
+    assert {"version=1", "cluster.id=cluster-1", "node.id=1"} <= set(lines)
+
+
+def test_a_broker_has_no_voters_marker(tmp_path):
+    config = config_for(tmp_path, node_id=3, roles="broker")
+    format_storage(DISK, config, "cluster-1", RNG)
+    assert not is_formatted(DISK, config.raft_dir)
+
+
+def test_formatting_twice(tmp_path):
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    with pytest.raises(FatalError, match="is formatted already") as refused:
+        format_storage(DISK, config, "cluster-1", RNG)
+    assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
+    before = read_storage(DISK, config)
+    assert format_storage(DISK, config, "cluster-1", RNG, ignore_formatted=True) == []
+    assert read_storage(DISK, config) == before
+    with pytest.raises(FatalError, match="belongs to cluster cluster-1, not to other"):
+        format_storage(DISK, config, "other", RNG, ignore_formatted=True)
+
+
+def test_a_start_refuses_what_is_not_its_own(tmp_path):
+    config = config_for(tmp_path)
+    with pytest.raises(FatalError, match="is not formatted"):
+        read_storage(DISK, config)
+    format_storage(DISK, config, "cluster-1", RNG)
+    with pytest.raises(FatalError, match="belongs to node 1, not to node 2") as refused:
+        read_storage(DISK, config_for(tmp_path, node_id=2))
+    assert refused.value.exit_code == ExitCode.WRONG_CLUSTER
+    meta = tmp_path / "b" / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster-1", "cluster-2"))
+    with pytest.raises(FatalError, match="/b belongs to cluster cluster-2, not to cluster-1"):
+        read_storage(DISK, config)
+
+
+def test_a_directory_has_one_process(tmp_path):
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"import fcntl; f = open('{tmp_path}/b/.lock', 'w'); "
+            "fcntl.lockf(f, fcntl.LOCK_EX); "
+         "print('held', flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(FatalError, match="/b: another node is running on it"):
+            lock_storage(config)
+        holder.kill()
+    for fd in lock_storage(config):
+        os.close(fd)
+
+
+def test_ids_are_kafkas():
+    ids = {uuid_text(random_uuid(RNG)) for _ in range(500)}
+    assert len(ids) == 500
+    assert all(len(text) == 22 and not text.startswith("-") for text in ids)
