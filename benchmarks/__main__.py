@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.clients import ClientFailed
-from benchmarks.cluster import Cluster, Skipped
+from benchmarks.cluster import BenchmarkCluster, SystemSkipped
 from benchmarks.kafka import KafkaCluster, find_jars
 from benchmarks.machine import file_write_cpu_s_per_gb, machine
 from benchmarks.session import FULL, MB, SMOKE, Scale, Session
@@ -34,7 +34,7 @@ FIRST_ACK_TIMEOUT_S = 120.0
 COPIES = 3
 
 console = Console(width=None if sys.stdout.isatty() else 150)
-MakeCluster = Callable[[Path], Cluster]
+MakeCluster = Callable[[Path], BenchmarkCluster]
 
 
 def first_ack(session: Session, started_at: float) -> None:
@@ -89,7 +89,7 @@ def systems(no_kafka: bool, settings: dict[str, str]) -> dict[str, MakeCluster]:
         return made
     try:
         jars = find_jars()
-    except Skipped as reason:
+    except SystemSkipped as reason:
         console.print(f"Apache Kafka is left out: {reason}")
         return made
     made["kafka"] = lambda directory: KafkaCluster(jars, directory, settings)

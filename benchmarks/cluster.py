@@ -19,7 +19,7 @@ import psutil
 NODES = 3
 
 
-class Cluster(Protocol):
+class BenchmarkCluster(Protocol):
     """Three combined nodes (broker and controller) on the loopback, each a process of its own."""
 
     name: str
@@ -44,7 +44,7 @@ class Cluster(Protocol):
         """End every process and remove the data. Safe to call twice and after a failed start."""
 
 
-class Skipped(Exception):
+class SystemSkipped(Exception):
     """This system cannot run here; the message says why."""
 
 
@@ -88,7 +88,7 @@ class NodeProcess:
         self._process.wait()
 
 
-def cpu_seconds(cluster: Cluster) -> float:
+def cpu_seconds(cluster: BenchmarkCluster) -> float:
     """User and system time of all nodes since they started."""
     total = 0.0
     for pid in cluster.pids().values():
@@ -97,6 +97,6 @@ def cpu_seconds(cluster: Cluster) -> float:
     return total
 
 
-def rss_bytes(cluster: Cluster) -> int:
+def rss_bytes(cluster: BenchmarkCluster) -> int:
     """Resident memory of all nodes together."""
     return sum(psutil.Process(pid).memory_info().rss for pid in cluster.pids().values())

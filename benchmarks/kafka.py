@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.cluster import NODES, NodeProcess, Skipped
+from benchmarks.cluster import NODES, NodeProcess, SystemSkipped
 from benchmarks.maven import Artifact, fetch_jars
 from kraft.local.free_ports import HOST, free_ports
 
@@ -39,12 +39,12 @@ JVM_FLAGS = (
 def find_jars() -> Path:
     """The directory of Kafka's jars, fetched if need be; raises Skipped where that is not possible."""
     if shutil.which("java") is None:
-        raise Skipped("there is no java on the PATH")
+        raise SystemSkipped("there is no java on the PATH")
     named = os.environ.get("KRAFT_KAFKA_JARS")
     if named:
         jars = Path(named)
         if not any(jars.glob("kafka_2.13-*.jar")):
-            raise Skipped(f"KRAFT_KAFKA_JARS={named} holds no kafka_2.13-*.jar")
+            raise SystemSkipped(f"KRAFT_KAFKA_JARS={named} holds no kafka_2.13-*.jar")
         return jars
     return fetch_jars(f"kafka-{KAFKA_VERSION}", [KAFKA])
 

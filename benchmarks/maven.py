@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.cluster import Skipped
+from benchmarks.cluster import SystemSkipped
 
 FETCH_TIMEOUT_S = 600
 
@@ -45,12 +45,12 @@ def cache() -> Path:
 
 
 def fetch_jars(name: str, artifacts: Sequence[Artifact]) -> Path:
-    """The directory `name` of the cache with the jars, fetched if need be. Raises `Skipped`."""
+    """The directory `name` of the cache with the jars, fetched if need be. Raises `SystemSkipped`."""
     jars = cache() / name
     if jars.is_dir():
         return jars
     if shutil.which("mvn") is None:
-        raise Skipped(f"there is no mvn on the PATH to fetch {artifacts[0]}")
+        raise SystemSkipped(f"there is no mvn on the PATH to fetch {artifacts[0]}")
     jars.parent.mkdir(parents=True, exist_ok=True)
     # Beside their final place, then renamed: a broken fetch leaves nothing behind.
     with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
@@ -70,9 +70,9 @@ def fetch_jars(name: str, artifacts: Sequence[Artifact]) -> Path:
                 timeout=FETCH_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            raise Skipped(f"mvn did not fetch {artifacts[0]} within {FETCH_TIMEOUT_S} s") from None
+            raise SystemSkipped(f"mvn did not fetch {artifacts[0]} within {FETCH_TIMEOUT_S} s") from None
         if done.returncode != 0:
             lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-            raise Skipped(f"mvn could not fetch {artifacts[0]}: {lines[0]}")
+            raise SystemSkipped(f"mvn could not fetch {artifacts[0]}: {lines[0]}")
         fetched.rename(jars)
     return jars

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.admin import Admin
-from benchmarks.cluster import Cluster, rss_bytes
+from benchmarks.cluster import BenchmarkCluster, rss_bytes
 
 MB = 1e6
 GB = 1e9
@@ -59,7 +59,7 @@ SMOKE = Scale(
 class Session:
     """What a workload is given."""
 
-    cluster: Cluster
+    cluster: BenchmarkCluster
     scale: Scale
     note: Callable[[str], None]
     admin: Admin = field(init=False)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metadata_quorum.foundation.batch import Record, encode_batch
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from spark_connector.decode import Decoder, whole_batches
 
 ANSWER_BYTES: Final = 8 << 20
@@ -25,7 +25,7 @@ NOW_MS: Final = 1_700_000_000_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class AnswerShape:
     """What a topic holds."""
 
     name: str
@@ -36,25 +36,25 @@ class Shape:
     """In a batch."""
     key_bytes: int = 0
     headers: int = 0
-    codec: Codec = Codec.NONE
+    codec: CompressionType = CompressionType.NONE
 
 
 SHAPES: Final = (
-    Shape("100 B", 100),
-    Shape("100 B, lengths vary", 100, spread_bytes=50),
-    Shape("100 B, batches of 16 KiB", 100, spread_bytes=50, rows=150),
-    Shape("100 B, keys", 100, key_bytes=16),
-    Shape("100 B, keys, 2 headers", 100, key_bytes=16, headers=2),
-    Shape("100 B, keys, gzip", 100, key_bytes=16, codec=Codec.GZIP),
-    Shape("100 B, keys, snappy", 100, key_bytes=16, codec=Codec.SNAPPY),
-    Shape("100 B, keys, lz4", 100, key_bytes=16, codec=Codec.LZ4),
-    Shape("100 B, keys, zstd", 100, key_bytes=16, codec=Codec.ZSTD),
-    Shape("1 KiB", 1_024, rows=1_000),
-    Shape("1 KiB, batches of 16 KiB", 1_024, rows=16),
+    AnswerShape("100 B", 100),
+    AnswerShape("100 B, lengths vary", 100, spread_bytes=50),
+    AnswerShape("100 B, batches of 16 KiB", 100, spread_bytes=50, rows=150),
+    AnswerShape("100 B, keys", 100, key_bytes=16),
+    AnswerShape("100 B, keys, 2 headers", 100, key_bytes=16, headers=2),
+    AnswerShape("100 B, keys, gzip", 100, key_bytes=16, codec=CompressionType.GZIP),
+    AnswerShape("100 B, keys, snappy", 100, key_bytes=16, codec=CompressionType.SNAPPY),
+    AnswerShape("100 B, keys, lz4", 100, key_bytes=16, codec=CompressionType.LZ4),
+    AnswerShape("100 B, keys, zstd", 100, key_bytes=16, codec=CompressionType.ZSTD),
+    AnswerShape("1 KiB", 1_024, rows=1_000),
+    AnswerShape("1 KiB, batches of 16 KiB", 1_024, rows=16),
 )
 
 
-def answer_of(shape: Shape) -> tuple[bytes, int]:
+def answer_of(shape: AnswerShape) -> tuple[bytes, int]:
     """A Fetch answer's bytes and how many rows are in it."""
     rng = random.Random(1)
     repeated = b"0123456789abcdef" * (shape.value_bytes // 16)
@@ -78,7 +78,7 @@ def answer_of(shape: Shape) -> tuple[bytes, int]:
     return bytes(answer), rows
 
 
-def cpu_seconds(answer: bytes, shape: Shape) -> float:
+def cpu_seconds(answer: bytes, shape: AnswerShape) -> float:
     """Of the best of some rounds."""
     decoder = Decoder("flights", 0, include_headers=shape.headers > 0)
     taken = []

@@ -13,11 +13,11 @@ import typer
 
 from chaos.live import commands
 from kraft.cli.cluster import interrupt
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 
 if TYPE_CHECKING:
     from chaos.checker import Verdict as Judgement
-    from chaos.run import Plan, Verdict
+    from chaos.run import Plan, RunVerdict
     from chaos.scenarios.scenario import Scenario
     from chaos.schedule import Schedule
 
@@ -72,9 +72,9 @@ def run(
     signal.signal(signal.SIGTERM, interrupt)
     chosen = _scenario(scenario)
     if minutes is not None and chosen.seconds is None:
-        raise Trouble(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
+        raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
     if bootstrap_server is not None and (chosen.name != "workload" or schedule_file is not None):
-        raise Trouble(
+        raise CliError(
             "faults need a cluster of their own; --bootstrap-server goes with the scenario workload"
         )
     steps = None if schedule_file is None else _steps(schedule_file, chosen)
@@ -107,7 +107,7 @@ def check(
     try:
         verdict = judge(history.read(path))
     except ValueError as error:
-        raise Trouble(str(error)) from None
+        raise CliError(str(error)) from None
     _show_anomalies(verdict)
     stats = verdict.stats
     print(
@@ -124,7 +124,7 @@ def _scenario(name: str) -> Scenario:
     from chaos.scenarios import SCENARIOS
 
     if name not in SCENARIOS:
-        raise Trouble(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
+        raise CliError(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
     return SCENARIOS[name]
 
 
@@ -138,7 +138,7 @@ def _steps(path: Path, scenario: Scenario) -> Schedule:
         for step in steps:
             faults.parse(roles.fill_with(step.fault, nodes), nodes, scenario.clients)
     except (schedule.BadSchedule, BadFault) as error:
-        raise Trouble(f"{path}: {error}") from None
+        raise CliError(f"{path}: {error}") from None
     return steps
 
 
@@ -151,7 +151,7 @@ def _make_room(directory: Path) -> None:
     if not directory.exists() or not any(directory.iterdir()):
         return
     if not any((directory / name).exists() for name in (HISTORY, SCHEDULE)):
-        raise Trouble(f"{directory} is not empty, and not the directory of a run")
+        raise CliError(f"{directory} is not empty, and not the directory of a run")
     for name in ALL:
         found = directory / name
         if found.is_dir():
@@ -181,7 +181,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield say
 
 
-def _show(verdict: Verdict, plan: Plan) -> None:
+def _show(verdict: RunVerdict, plan: Plan) -> None:
     from chaos.checker import Verdict as Judgement
     from chaos.run_files import REPORT
 

@@ -52,7 +52,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Healing:
+class RecoveryTimes:
     """How long after the last fault was lifted everything was there again; None: not within the patience."""
 
     controller_s: float | None
@@ -63,7 +63,7 @@ class Healing:
 
 
 class Evidence:
-    def __init__(self, directory: Path, healing: Healing | None) -> None:
+    def __init__(self, directory: Path, healing: RecoveryTimes | None) -> None:
         self.directory = directory
         self.healing = healing
         """None: nothing was broken."""

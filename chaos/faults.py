@@ -23,7 +23,7 @@ import psutil
 from chaos.live.cluster import ChaosCluster
 from chaos.live.damage import flip_bit, tear_tail
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault
-from chaos.moves import Move
+from chaos.moves import ReassignmentRequest
 from data_plane.log.files import LOG
 from kraft.local.local_cluster import HOST
 from kraft.peers.blocking_client import out_of_sync
@@ -38,12 +38,12 @@ HOLD_MS: Final = 30_000
 HOUR_MS: Final = 3_600_000
 
 
-class Skipped(Exception):
+class FaultSkipped(Exception):
     """A fault found nothing to act on (the node to be paused is down); the sentence says so."""
 
 
 @dataclass(slots=True)
-class Ground:
+class FaultContext:
     """What faults act on: the cluster, and which faults of links are on it now."""
 
     cluster: ChaosCluster
@@ -52,7 +52,7 @@ class Ground:
     links: list[LinkFault]
 
     @classmethod
-    def of(cls, cluster: ChaosCluster, rng: random.Random) -> Ground:
+    def of(cls, cluster: ChaosCluster, rng: random.Random) -> FaultContext:
         return cls(cluster, rng, [])
 
     def is_down(self, node: int) -> bool:
@@ -68,9 +68,9 @@ class Ground:
     def refuse_unless_up(self, node: int) -> None:
         """Raises Skipped."""
         if self.is_down(node):
-            raise Skipped(f"node {node} is down")
+            raise FaultSkipped(f"node {node} is down")
         if self.is_paused(node):
-            raise Skipped(f"node {node} is paused")
+            raise FaultSkipped(f"node {node} is paused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class NodeFault:
     value: int = 0
     key: str = ""
 
-    def begin(self, ground: Ground) -> str | None:
+    def begin(self, context: FaultContext) -> str | None:
         """What is worth a remark. Raises Skipped."""
-        return NODE_FAULTS[self.kind].begin(ground, self)
+        return NODE_FAULTS[self.kind].begin(context, self)
 
-    def end(self, ground: Ground) -> None:
+    def end(self, context: FaultContext) -> None:
         end = NODE_FAULTS[self.kind].end
         if end is not None:
-            end(ground, self)
+            end(context, self)
 
     @property
     def lasts(self) -> bool:
@@ -115,22 +115,22 @@ class LinksFault:
 
     lasts = True
 
-    def begin(self, ground: Ground) -> str | None:
-        ground.links += self.parts
+    def begin(self, context: FaultContext) -> str | None:
+        context.links += self.parts
         for part in self.parts:
-            ground.cluster.links.apply(part)
+            context.cluster.links.apply(part)
         return None
 
-    def end(self, ground: Ground) -> None:
+    def end(self, context: FaultContext) -> None:
         for part in self.parts:
-            ground.links.remove(part)
-        wrong = {(each.kind, each.source, each.target): each for each in _one_way(ground.links)}
+            context.links.remove(part)
+        wrong = {(each.kind, each.source, each.target): each for each in _one_way(context.links)}
         for part in _one_way(self.parts):
             still = wrong.get((part.kind, part.source, part.target))
             if still is None:
-                ground.cluster.links.remove(part)
+                context.cluster.links.remove(part)
             else:  # another fault of that kind overlaps this one
-                ground.cluster.links.apply(still)
+                context.cluster.links.apply(still)
 
     def __str__(self) -> str:
         return self.text
@@ -140,17 +140,17 @@ class LinksFault:
 class MoveFault:
     """A partition is told to go elsewhere; it is on its way by itself then."""
 
-    move: Move
+    move: ReassignmentRequest
 
     lasts = False
 
-    def begin(self, ground: Ground) -> str | None:
-        refusal = self.move.ask(ground.cluster)
+    def begin(self, context: FaultContext) -> str | None:
+        refusal = self.move.ask(context.cluster)
         if refusal is not None:
-            raise Skipped(refusal)
+            raise FaultSkipped(refusal)
         return None
 
-    def end(self, ground: Ground) -> None:
+    def end(self, context: FaultContext) -> None:
         pass
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
     if kind == "partition":
         return LinksFault(text, _cuts([_ends(group) for group in rest.split("|")]))
     if kind == "move":
-        return MoveFault(Move.parse(rest, nodes))
+        return MoveFault(ReassignmentRequest.parse(rest, nodes))
     if kind in KINDS:
         part = LinkFault.parse(text)
         return LinksFault(str(part), (part,))
@@ -179,26 +179,26 @@ def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
     return _node_fault(kind, rest, nodes)
 
 
-def wake_all(ground: Ground) -> None:
+def wake_all(context: FaultContext) -> None:
     """First of all: whoever sleeps reads nothing, and takes nothing up."""
-    for node in ground.cluster.nodes:
-        if ground.is_paused(node):
-            ground.cluster.resume(node)
+    for node in context.cluster.nodes:
+        if context.is_paused(node):
+            context.cluster.resume(node)
 
 
-def heal_links(ground: Ground) -> None:
+def heal_links(context: FaultContext) -> None:
     """Nothing is wrong with any link."""
-    ground.links.clear()
-    ground.cluster.links.heal_all()
+    context.links.clear()
+    context.cluster.links.heal_all()
 
 
-def heal_nodes(ground: Ground) -> None:
+def heal_nodes(context: FaultContext) -> None:
     """Nothing is wrong around any node, and all run."""
-    for node in ground.cluster.nodes:
-        ground.cluster.disk(node).heal()
-        ground.cluster.clock(node).shift(0)
-        if ground.is_down(node):
-            ground.cluster.start_node(node, wait=False)
+    for node in context.cluster.nodes:
+        context.cluster.disk(node).heal()
+        context.cluster.clock(node).shift(0)
+        if context.is_down(node):
+            context.cluster.start_node(node, wait=False)
 
 
 # Links ------------------------------------------------------------------------------------------------------
@@ -251,66 +251,66 @@ def _one_way(faults: Iterable[LinkFault]) -> list[LinkFault]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FaultRow:
     """One kind of fault of a node. `argument`: "", "ms", "shift" (a signed time) or "key" (a partition)."""
 
     what: str
-    begin: Callable[[Ground, NodeFault], str | None]
-    end: Callable[[Ground, NodeFault], None] | None = None
+    begin: Callable[[FaultContext, NodeFault], str | None]
+    end: Callable[[FaultContext, NodeFault], None] | None = None
     argument: str = ""
 
 
-def _kill(ground: Ground, fault: NodeFault) -> None:
-    if ground.is_down(fault.node):
-        raise Skipped(f"node {fault.node} is down")
-    ground.cluster.kill(fault.node)
+def _kill(context: FaultContext, fault: NodeFault) -> None:
+    if context.is_down(fault.node):
+        raise FaultSkipped(f"node {fault.node} is down")
+    context.cluster.kill(fault.node)
 
 
-def _stop(ground: Ground, fault: NodeFault) -> None:
-    ground.refuse_unless_up(fault.node)
+def _stop(context: FaultContext, fault: NodeFault) -> None:
+    context.refuse_unless_up(fault.node)
     try:
-        ground.cluster.local.stop(fault.node, STOP_PATIENCE_S)
+        context.cluster.local.stop(fault.node, STOP_PATIENCE_S)
     except FatalError:
-        ground.cluster.kill(fault.node)
+        context.cluster.kill(fault.node)
 
 
-def _start(ground: Ground, fault: NodeFault) -> None:
-    if ground.is_down(fault.node):
-        ground.cluster.start_node(fault.node, wait=False)
+def _start(context: FaultContext, fault: NodeFault) -> None:
+    if context.is_down(fault.node):
+        context.cluster.start_node(fault.node, wait=False)
 
 
-def _restart(ground: Ground, fault: NodeFault) -> None:
-    _stop(ground, fault)
-    _start(ground, fault)
+def _restart(context: FaultContext, fault: NodeFault) -> None:
+    _stop(context, fault)
+    _start(context, fault)
 
 
-def _roll(ground: Ground, fault: NodeFault) -> None:
+def _roll(context: FaultContext, fault: NodeFault) -> None:
     """Begins with `fault.node` and goes round."""
-    nodes = sorted(ground.cluster.nodes)
+    nodes = sorted(context.cluster.nodes)
     place = nodes.index(fault.node)
     for node in nodes[place:] + nodes[:place]:
-        ground.cluster.restart(node)
+        context.cluster.restart(node)
         deadline = time.monotonic() + ROLL_PATIENCE_S
-        while out_of_sync(HOST, ground.cluster.local.node(node).client_port):
+        while out_of_sync(HOST, context.cluster.local.node(node).client_port):
             if time.monotonic() > deadline:
-                raise Skipped(f"not every ISR is full {ROLL_PATIENCE_S:g} s after node {node} came back")
+                raise FaultSkipped(f"not every ISR is full {ROLL_PATIENCE_S:g} s after node {node} came back")
             time.sleep(LOOK_EVERY_S)
 
 
-def _pause(ground: Ground, fault: NodeFault) -> None:
-    ground.refuse_unless_up(fault.node)
-    ground.cluster.pause(fault.node)
+def _pause(context: FaultContext, fault: NodeFault) -> None:
+    context.refuse_unless_up(fault.node)
+    context.cluster.pause(fault.node)
 
 
-def _resume(ground: Ground, fault: NodeFault) -> None:
-    if ground.is_paused(fault.node):
-        ground.cluster.resume(fault.node)
+def _resume(context: FaultContext, fault: NodeFault) -> None:
+    if context.is_paused(fault.node):
+        context.cluster.resume(fault.node)
 
 
-def _disk(switch: str) -> Callable[[Ground, NodeFault], None]:
-    def begin(ground: Ground, fault: NodeFault) -> None:
-        ground.refuse_unless_up(fault.node)
-        disk = ground.cluster.disk(fault.node)
+def _disk(switch: str) -> Callable[[FaultContext, NodeFault], None]:
+    def begin(context: FaultContext, fault: NodeFault) -> None:
+        context.refuse_unless_up(fault.node)
+        disk = context.cluster.disk(fault.node)
         match switch:
             case "full":
                 disk.full()
@@ -324,81 +324,81 @@ def _disk(switch: str) -> Callable[[Ground, NodeFault], None]:
     return begin
 
 
-def _heal_disk(ground: Ground, fault: NodeFault) -> None:
+def _heal_disk(context: FaultContext, fault: NodeFault) -> None:
     """A node that its disk has brought down starts again."""
-    if ground.is_paused(fault.node):
-        ground.cluster.resume(fault.node)
-    ground.cluster.disk(fault.node).heal()
-    _start(ground, fault)
+    if context.is_paused(fault.node):
+        context.cluster.resume(fault.node)
+    context.cluster.disk(fault.node).heal()
+    _start(context, fault)
 
 
-def _replace_disk(ground: Ground, fault: NodeFault) -> None:
+def _replace_disk(context: FaultContext, fault: NodeFault) -> None:
     """What failed is not trusted again: the node is started anew, on a disk that works."""
-    if not ground.is_down(fault.node):
-        ground.cluster.kill(fault.node)
-    _heal_disk(ground, fault)
+    if not context.is_down(fault.node):
+        context.cluster.kill(fault.node)
+    _heal_disk(context, fault)
 
 
-def _tear(ground: Ground, fault: NodeFault) -> str:
-    _kill(ground, fault)
+def _tear(context: FaultContext, fault: NodeFault) -> str:
+    _kill(context, fault)
     try:
-        return str(tear_tail(ground.cluster.home(fault.node) / "data" / fault.key, ground.rng))
+        return str(tear_tail(context.cluster.home(fault.node) / "data" / fault.key, context.rng))
     except ValueError as error:
         return f"only killed: {error}"
 
 
-def _flip(ground: Ground, fault: NodeFault) -> str:
+def _flip(context: FaultContext, fault: NodeFault) -> str:
     """In a batch in the middle of the partition, behind which good data lies."""
-    _kill(ground, fault)
-    partition = ground.cluster.home(fault.node) / "data" / fault.key
+    _kill(context, fault)
+    partition = context.cluster.home(fault.node) / "data" / fault.key
     headers = [
         header for log in sorted(partition.glob(f"*{LOG}")) for _, header in iter_headers(log.read_bytes())
     ]
     if len(headers) < 3:
-        raise Skipped(f"{fault.key} on node {fault.node} has {len(headers)} batches: there is no middle")
-    return str(flip_bit(partition, headers[len(headers) // 2].base_offset, ground.rng))
+        raise FaultSkipped(f"{fault.key} on node {fault.node} has {len(headers)} batches: there is no middle")
+    return str(flip_bit(partition, headers[len(headers) // 2].base_offset, context.rng))
 
 
-def _wipe(ground: Ground, fault: NodeFault) -> None:
-    if not ground.is_down(fault.node):
-        ground.cluster.kill(fault.node)
-    shutil.rmtree(ground.cluster.home(fault.node) / "data" / fault.key)
-    _start(ground, fault)
+def _wipe(context: FaultContext, fault: NodeFault) -> None:
+    if not context.is_down(fault.node):
+        context.cluster.kill(fault.node)
+    shutil.rmtree(context.cluster.home(fault.node) / "data" / fault.key)
+    _start(context, fault)
 
 
-def _hold_reads(ground: Ground, fault: NodeFault) -> None:
-    ground.refuse_unless_up(fault.node)
-    ground.cluster.disk(fault.node).slow(HOLD_MS, f"data/{fault.key}", writes=False)
+def _hold_reads(context: FaultContext, fault: NodeFault) -> None:
+    context.refuse_unless_up(fault.node)
+    context.cluster.disk(fault.node).slow(HOLD_MS, f"data/{fault.key}", writes=False)
 
 
-def _shift_clock(ground: Ground, fault: NodeFault) -> None:
-    ground.refuse_unless_up(fault.node)
-    ground.cluster.clock(fault.node).shift(fault.value)
+def _shift_clock(context: FaultContext, fault: NodeFault) -> None:
+    context.refuse_unless_up(fault.node)
+    context.cluster.clock(fault.node).shift(fault.value)
 
 
-def _set_clock(ground: Ground, fault: NodeFault) -> None:
-    if ground.is_paused(fault.node):
-        ground.cluster.resume(fault.node)
-    ground.cluster.clock(fault.node).shift(0)
+def _set_clock(context: FaultContext, fault: NodeFault) -> None:
+    if context.is_paused(fault.node):
+        context.cluster.resume(fault.node)
+    context.cluster.clock(fault.node).shift(0)
 
 
-NODE_FAULTS: Final[Mapping[str, Row]] = {
-    "kill": Row("SIGKILL; then started again", _kill, _start),
-    "stop": Row("SIGTERM: hands its leaders over, ends; then started again", _stop, _start),
-    "pause": Row("SIGSTOP: silent, connections stay open; then SIGCONT", _pause, _resume),
-    "start": Row("where it does not run", _start),
-    "await": Row("nothing; a role in its text is waited for", lambda ground, fault: None),
-    "restart": Row("stopped in order, and started at once", _restart),
-    "rolling": Row("all nodes restarted in turn from this one on, each when every ISR is full", _roll),
-    "disk-full": Row("no file can grow", _disk("full"), _replace_disk),
-    "disk-error": Row("reads and writes fail", _disk("error"), _replace_disk),
-    "disk-slow": Row("every operation takes that much longer", _disk("slow"), _heal_disk, "ms"),
-    "fail-sync": Row("every fsync fails", _disk("sync"), _replace_disk),
-    "tear": Row("killed, the tail of a partition's log torn; then started again", _tear, _start, "key"),
-    "flip": Row("killed, a bit in a partition's log flipped; then started again", _flip, _start, "key"),
-    "wipe": Row("killed, what it holds of a partition removed, and started at once", _wipe, None, "key"),
-    "hold-reads": Row("what is read of a partition comes very late", _hold_reads, _heal_disk, "key"),
-    "clock": Row("the wall clock is set that far ahead, or behind", _shift_clock, _set_clock, "shift"),
+NODE_FAULTS: Final[Mapping[str, FaultRow]] = {
+    "kill": FaultRow("SIGKILL; then started again", _kill, _start),
+    "stop": FaultRow("SIGTERM: hands its leaders over, ends; then started again", _stop, _start),
+    "pause": FaultRow("SIGSTOP: silent, connections stay open; then SIGCONT", _pause, _resume),
+    "start": FaultRow("where it does not run", _start),
+    "await": FaultRow("nothing; a role in its text is waited for", lambda context, fault: None),
+    "restart": FaultRow("stopped in order, and started at once", _restart),
+    "rolling": FaultRow("all nodes restarted in turn from this one on, each when every ISR is full", _roll),
+    "disk-full": FaultRow("no file can grow", _disk("full"), _replace_disk),
+    "disk-error": FaultRow("reads and writes fail", _disk("error"), _replace_disk),
+    "disk-slow": FaultRow("every operation takes that much longer", _disk("slow"), _heal_disk, "ms"),
+    "fail-sync": FaultRow("every fsync fails", _disk("sync"), _replace_disk),
+    "tear": FaultRow("killed, the tail of a partition's log torn; then started again", _tear, _start, "key"),
+    "flip": FaultRow("killed, a bit in a partition's log flipped; then started again", _flip, _start, "key"),
+    "wipe": FaultRow("killed, what it holds of a partition removed, and started at once", _wipe, None, "key"),
+    "hold-reads": FaultRow("what is read of a partition comes very late", _hold_reads, _heal_disk, "key"),
+    "clock": FaultRow("the wall clock is set that far ahead, or behind", _shift_clock, _set_clock, "shift"),
 }
 
 

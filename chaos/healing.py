@@ -16,7 +16,7 @@ FRESH_S: Final = 0.3
 """Before that, the observer may still tell how it was."""
 
 
-class Whole(NamedTuple):
+class RecoveryProgress(NamedTuple):
     """Seconds from the call on; None: not within the patience."""
 
     controller_s: float | None
@@ -24,7 +24,7 @@ class Whole(NamedTuple):
     isr_s: float | None
 
 
-def await_whole(cluster: ChaosCluster, observer: Observer, patience_s: float) -> Whole:
+def await_recovery(cluster: ChaosCluster, observer: Observer, patience_s: float) -> RecoveryProgress:
     """Until there is a controller, every partition has a leader, and every ISR is full: those of internal
     topics too, and as every node knows it."""
     start = time.monotonic()
@@ -38,8 +38,8 @@ def await_whole(cluster: ChaosCluster, observer: Observer, patience_s: float) ->
         if leaders_s is None and _all_are_led(observer):
             leaders_s = passed
         if controller_s is not None and leaders_s is not None and _is_full(cluster):
-            return Whole(controller_s, leaders_s, time.monotonic() - start)
-    return Whole(controller_s, leaders_s, None)
+            return RecoveryProgress(controller_s, leaders_s, time.monotonic() - start)
+    return RecoveryProgress(controller_s, leaders_s, None)
 
 
 def _all_are_led(observer: Observer) -> bool:

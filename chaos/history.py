@@ -61,7 +61,7 @@ class Poll(NamedTuple):
 MicroOperation = Send | Poll
 
 
-class Transaction(NamedTuple):
+class HistoryTransaction(NamedTuple):
     """Of a transaction: who, and which input it consumed, as offsets committed with its output."""
 
     id: str
@@ -81,7 +81,7 @@ class Operation(NamedTuple):
     final: bool = False  # of the final phase, which reads everything once more in a quiet cluster
     keys: Sequence[str] = ()  # of assign and subscribe: what the process reads from now on
     rebalanced: Sequence[str] = ()  # keys that were given to or taken from the process during this operation
-    txn: Transaction | None = None
+    txn: HistoryTransaction | None = None
     uncommitted: bool = False  # its polls were of isolation.level=read_uncommitted
     ends: Mapping[str, Sequence[int]] = {}  # of ends: key -> (last stable offset, high watermark)
 
@@ -233,7 +233,7 @@ def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
             get("final", False),
             get("keys", ()),
             get("rebalanced", ()),
-            Transaction(**fields["txn"]) if get("txn") is not None else None,
+            HistoryTransaction(**fields["txn"]) if get("txn") is not None else None,
             get("uncommitted", False),
             get("ends", {}),
         )

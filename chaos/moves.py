@@ -28,12 +28,12 @@ AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReassignmentRequest:
     key: str
     replicas: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str, nodes: Sequence[int]) -> Move:
+    def parse(cls, text: str, nodes: Sequence[int]) -> ReassignmentRequest:
         """Raises BadFault."""
         found = re.fullmatch(r"(\S+-\d+) to (\d+(?:,\d+)*)", text)
         replicas = tuple(map(int, found[2].split(","))) if found is not None else ()

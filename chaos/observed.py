@@ -24,7 +24,7 @@ NodeState = Literal["up", "down", "paused"]
 which a stopped process and a cut link have in common."""
 
 
-class Partition(NamedTuple):
+class ObservedPartition(NamedTuple):
     leader: int  # NO_NODE: none
     leader_epoch: int
     isr: tuple[int, ...]
@@ -32,79 +32,79 @@ class Partition(NamedTuple):
     high_watermark: int | None = None  # as its leader told it last
 
 
-class Controller(NamedTuple):
+class ObservedController(NamedTuple):
     id: int
     term: int
 
 
-class At(NamedTuple):
+class PartitionSince(NamedTuple):
     """A partition from that time on."""
 
     time_ns: int
-    partition: Partition
+    partition: ObservedPartition
 
 
-class _Said(NamedTuple):
+class _Report(NamedTuple):
     time_ns: int
-    partition: Partition
+    partition: ObservedPartition
 
 
 Line = Mapping[str, Any]
 
 
-class Observed:
+class ObservedCluster:
     def __init__(self, record: Callable[[Line], None]) -> None:
         self._record = record
         self._committed: dict[tuple[str, str], int] = {}
-        self._said: dict[str, dict[int, _Said]] = {}
-        self.partitions: dict[str, list[At]] = {}
+        self._said: dict[str, dict[int, _Report]] = {}
+        self.partitions: dict[str, list[PartitionSince]] = {}
         """The past of each key, newest last; a change of the high watermark alone is no new entry."""
-        self.controllers: list[tuple[int, Controller]] = []
+        self.controllers: list[tuple[int, ObservedController]] = []
         self.nodes: dict[int, list[tuple[int, NodeState]]] = {}
 
-    def partition(self, key: str) -> Partition | None:
+    def partition(self, key: str) -> ObservedPartition | None:
         past = self.partitions.get(key)
         return past[-1].partition if past else None
 
-    def said(self, key: str) -> dict[int, Partition]:
+    def said(self, key: str) -> dict[int, ObservedPartition]:
         """What each node said of it last; the old leader of a cut cluster may think that it still leads."""
         return {node: said.partition for node, said in self._said.get(key, {}).items()}
 
-    def controller(self) -> Controller | None:
+    def controller(self) -> ObservedController | None:
         return self.controllers[-1][1] if self.controllers else None
 
     # ---- answers
 
-    def partitions_told(self, node: int, time_ns: int, told: Mapping[str, Partition]) -> None:
-        for key, partition in told.items():
-            self._said.setdefault(key, {})[node] = _Said(time_ns, partition)
+    def partitions_reported(self, node: int, time_ns: int, reported: Mapping[str, ObservedPartition]) -> None:
+        for key, partition in reported.items():
+            self._said.setdefault(key, {})[node] = _Report(time_ns, partition)
             believed = self._believed(key, time_ns)
             known = self.partition(key)
             if known is not None:
                 believed = believed._replace(high_watermark=known.high_watermark)
             if believed != known:
-                self.partitions.setdefault(key, []).append(At(time_ns, believed))
+                self.partitions.setdefault(key, []).append(PartitionSince(time_ns, believed))
                 self._record(_partition_line(time_ns, key, believed))
 
-    def high_watermarks_told(self, node: int, time_ns: int, told: Mapping[str, int]) -> None:
+    def high_watermarks_reported(self, node: int, time_ns: int, reported: Mapping[str, int]) -> None:
         """By a node, of partitions that it takes itself to lead."""
-        for key, high_watermark in told.items():
+        for key, high_watermark in reported.items():
             known = self.partition(key)
             if known is None or known.leader != node or known.high_watermark == high_watermark:
                 continue
             moved = known._replace(high_watermark=high_watermark)
             past = self.partitions[key]
-            past[-1] = At(past[-1].time_ns, moved)
+            past[-1] = PartitionSince(past[-1].time_ns, moved)
             self._record(_partition_line(time_ns, key, moved))
 
-    def controller_told(self, time_ns: int, told: Controller) -> None:
+    def controller_reported(self, time_ns: int, reported: ObservedController) -> None:
         known = self.controller()
-        if told.id == NO_NODE or (known is not None and told.term <= known.term):
+        if reported.id == NO_NODE or (known is not None and reported.term <= known.term):
             return
-        self.controllers.append((time_ns, told))
-        self._record({"time": time_ns, "f": "controller", "id": told.id, "term": told.term})
+        self.controllers.append((time_ns, reported))
+        self._record({"time": time_ns, "f": "controller", "id": reported.id, "term": reported.term})
 
-    def committed_told(self, time_ns: int, group: str, key: str, offset: int) -> None:
+    def committed_reported(self, time_ns: int, group: str, key: str, offset: int) -> None:
         if self._committed.get((group, key)) != offset:
             self._committed[group, key] = offset
             self._record({"time": time_ns, "f": "committed", "group": group, "key": key, "offset": offset})
@@ -117,7 +117,7 @@ class Observed:
 
     # ---- whom to believe
 
-    def _believed(self, key: str, now_ns: int) -> Partition:
+    def _believed(self, key: str, now_ns: int) -> ObservedPartition:
         """At least one fresh answer is there: the one that was just given."""
         known = self.partition(key)
         fresh = {
@@ -136,7 +136,7 @@ class Observed:
         return fresh[best]
 
 
-def _partition_line(time_ns: int, key: str, partition: Partition) -> Line:
+def _partition_line(time_ns: int, key: str, partition: ObservedPartition) -> Line:
     return {
         "time": time_ns,
         "f": "partition",

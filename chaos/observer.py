@@ -21,7 +21,15 @@ from typing import Any, Final, NamedTuple, NoReturn, TextIO, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
-from chaos.observed import NO_NODE, At, Controller, Line, NodeState, Observed, Partition
+from chaos.observed import (
+    NO_NODE,
+    Line,
+    NodeState,
+    ObservedCluster,
+    ObservedController,
+    ObservedPartition,
+    PartitionSince,
+)
 from kraft.net.client import Address, PeerClient
 from kraft.peers.blocking_client import ask
 from kraft.wire.bridge import MalformedMessage, Message
@@ -80,7 +88,7 @@ class Observer:
             path.open("w", buffering=1, encoding="utf-8") if path is not None else None
         )
         self._changed = threading.Condition()
-        self._seen = Observed(self._write)
+        self._seen = ObservedCluster(self._write)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -105,7 +113,7 @@ class Observer:
 
     # ---- questions about now
 
-    def partition(self, key: str) -> Partition | None:
+    def partition(self, key: str) -> ObservedPartition | None:
         with self._changed:
             return self._seen.partition(key)
 
@@ -128,7 +136,7 @@ class Observer:
         partition = self.partition(key)
         return partition.high_watermark if partition is not None else None
 
-    def said(self, key: str) -> dict[int, Partition]:
+    def said(self, key: str) -> dict[int, ObservedPartition]:
         """What each node said of it last, believed or not."""
         with self._changed:
             return self._seen.said(key)
@@ -170,7 +178,7 @@ class Observer:
 
     # ---- questions about the past
 
-    def history(self, key: str) -> tuple[At, ...]:
+    def history(self, key: str) -> tuple[PartitionSince, ...]:
         """Leader, epoch and ISR of a partition over time; entries differ in at least one of them."""
         with self._changed:
             return tuple(self._seen.partitions.get(key, ()))
@@ -191,7 +199,7 @@ class Observer:
                 changes.append((time_ns, partition.leader))
         return changes
 
-    def controller_history(self) -> list[tuple[int, Controller]]:
+    def controller_history(self) -> list[tuple[int, ObservedController]]:
         """(since when, in ns; who, in which term), oldest first."""
         with self._changed:
             return list(self._seen.controllers)
@@ -254,15 +262,15 @@ class Observer:
         answer = await _request(
             client, METADATA, METADATA_VERSIONS, {"topics": topics, "allow_auto_topic_creation": False}
         )
-        told = {
+        reported = {
             f"{topic.name}-{each.partition_index}": each
             for topic in answer.topics
             for each in topic.partitions
         }
         with self._changed:
             self._seen.node_is(node, self._now_ns(), "up")
-            self._seen.partitions_told(
-                node, self._now_ns(), {key: _partition(each) for key, each in told.items()}
+            self._seen.partitions_reported(
+                node, self._now_ns(), {key: _partition(each) for key, each in reported.items()}
             )
             self._changed.notify_all()
         led = [
@@ -287,7 +295,7 @@ class Observer:
             if each.error_code == ErrorCode.NONE
         }
         with self._changed:
-            self._seen.high_watermarks_told(node, self._now_ns(), ends)
+            self._seen.high_watermarks_reported(node, self._now_ns(), ends)
             self._changed.notify_all()
 
     async def _ask_quorum(self, client: PeerClient) -> None:
@@ -296,7 +304,9 @@ class Observer:
         for topic in answer.topics:
             for each in topic.partitions:
                 with self._changed:
-                    self._seen.controller_told(self._now_ns(), Controller(each.leader_id, each.leader_epoch))
+                    self._seen.controller_reported(
+                        self._now_ns(), ObservedController(each.leader_id, each.leader_epoch)
+                    )
                     self._changed.notify_all()
 
     def _note_state(self, node: int, state: NodeState) -> None:
@@ -307,7 +317,7 @@ class Observer:
     def note_committed(self, group: str, key: str, offset: int) -> None:
         """By whoever asks for it."""
         with self._changed:
-            self._seen.committed_told(self._now_ns(), group, key, offset)
+            self._seen.committed_reported(self._now_ns(), group, key, offset)
 
     def _write(self, line: Line) -> None:
         if self._file is not None:
@@ -330,15 +340,18 @@ async def _request(
     return await client.request(api_key, version, fields, timeout_s=SILENCE_S)
 
 
-def _partition(told: Message) -> Partition:
-    return Partition(
-        told.leader_id, told.leader_epoch, tuple(sorted(told.isr_nodes)), tuple(told.replica_nodes)
+def _partition(reported: Message) -> ObservedPartition:
+    return ObservedPartition(
+        reported.leader_id,
+        reported.leader_epoch,
+        tuple(sorted(reported.isr_nodes)),
+        tuple(reported.replica_nodes),
     )
 
 
-def _latest(told: Message) -> dict[str, int]:
+def _latest(reported: Message) -> dict[str, int]:
     return {
-        "partition_index": told.partition_index,
-        "current_leader_epoch": told.leader_epoch,
+        "partition_index": reported.partition_index,
+        "current_leader_epoch": reported.leader_epoch,
         "timestamp": LATEST,
     }

@@ -32,7 +32,7 @@ COPIES: Final = "copies"
 WRITER: Final = "writer"
 
 
-class Unfilled(LookupError):
+class RoleUnfilled(LookupError):
     """Nobody has that role now; the sentence says which."""
 
 
@@ -92,7 +92,7 @@ def _holder(role: str, of: str, view: View) -> int:
     for node in candidates[role]():
         if node is not None:
             return node
-    raise Unfilled(f"nobody is {role}({of})" if of else f"nobody is {role}")
+    raise RoleUnfilled(f"nobody is {role}({of})" if of else f"nobody is {role}")
 
 
 def _followers(key: str, view: View) -> list[int]:

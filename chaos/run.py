@@ -23,9 +23,9 @@ from typing import Any, Final
 from chaos import schedule
 from chaos.committed import CommittedOffsets
 from chaos.events import CALM, HEALED, Event, EventLog
-from chaos.evidence import Evidence, Healing
-from chaos.faults import Ground
-from chaos.healing import Whole, await_whole
+from chaos.evidence import Evidence, RecoveryTimes
+from chaos.faults import FaultContext
+from chaos.healing import RecoveryProgress, await_recovery
 from chaos.history import Header, HistoryWriter
 from chaos.live.cluster import ChaosCluster
 from chaos.observer import Coordinated, Observer, addresses_of
@@ -87,7 +87,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """As verdict.json has it."""
 
     scenario: str
@@ -95,7 +95,7 @@ class Verdict:
     ok: bool
     expectations: Sequence[Finding]
     checker: Mapping[str, Any]
-    healing: Healing | None
+    healing: RecoveryTimes | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -115,7 +115,7 @@ class Verdict:
         }
 
 
-def run(plan: Plan) -> Verdict:
+def run(plan: Plan) -> RunVerdict:
     """Run it on a cluster of its own, and on a planted twin where the scenario has one."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     healing = _on_own_cluster(plan)
@@ -132,7 +132,7 @@ def run(plan: Plan) -> Verdict:
     return verdict
 
 
-def run_against(plan: Plan, bootstrap: str) -> Verdict:
+def run_against(plan: Plan, bootstrap: str) -> RunVerdict:
     """The workload and the checker against a cluster that is there, and that is not broken by us."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     started_ms = int(time.time() * 1000)
@@ -154,13 +154,13 @@ def run_against(plan: Plan, bootstrap: str) -> Verdict:
         plan.say(f"the clients work for {plan.fault_seconds:g} s")
         time.sleep(plan.fault_seconds)
         unread = _finish(plan, workload)
-    return _judge(plan, Healing(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
+    return _judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
 
 # The way of a run -------------------------------------------------------------------------------------------
 
 
-def _on_own_cluster(plan: Plan) -> Healing:
+def _on_own_cluster(plan: Plan) -> RecoveryTimes:
     scenario, steps = plan.scenario, plan.schedule
     (plan.directory / SCHEDULE).write_text(schedule.text_of(steps))
     with (
@@ -180,18 +180,18 @@ def _on_own_cluster(plan: Plan) -> Healing:
         with clients as (workload, observer), _events(plan, now_ns) as events:
             _await_acks(workload, scenario.topics, now_ns)
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
-            ground = Ground.of(cluster, random.Random(f"damage/{plan.seed}"))
-            player = Player(ground, observer, events, _coordinated(workload))
+            context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
+            player = Player(context, observer, events, _coordinated(workload))
             with CommittedOffsets(observer, watched):
                 player.play(steps, plan.fault_seconds)
                 player.heal()
                 events.point(CALM)
-                whole = await_whole(cluster, observer, HEAL_PATIENCE_S)
+                whole = await_recovery(cluster, observer, HEAL_PATIENCE_S)
                 events.point(HEALED, _healed(whole))
                 time.sleep(QUIET_S)
             unread = _finish(plan, workload)
             player.watch()
-        return Healing(*whole, unread)
+        return RecoveryTimes(*whole, unread)
 
 
 def _coordinated(workload: Workload) -> Mapping[str, Coordinated]:
@@ -235,7 +235,7 @@ def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
 def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callable[[], int]) -> None:
     deadline = time.monotonic() + WARM_PATIENCE_S
     while any(workload.statistics.acks(topic.name, 0, now_ns()) < WARM_ACKS for topic in topics):
-        workload.raise_trouble()
+        workload.raise_error()
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
         time.sleep(LOOK_S)
@@ -247,12 +247,12 @@ def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     return workload.final_phase(FINAL_PATIENCE_S, is_lossy=plan.scenario.is_lossy).missing
 
 
-def _judge(plan: Plan, healing: Healing, expectations: Sequence[Expectation]) -> Verdict:
+def _judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
     found = [expect(evidence) for expect in expectations]
     checked = evidence.verdict
-    verdict = Verdict(
+    verdict = RunVerdict(
         scenario=plan.scenario.name,
         seed=plan.seed,
         ok=all(finding.ok for finding in found) and (checked.ok or plan.scenario.is_lossy),
@@ -270,7 +270,7 @@ def _clock() -> Callable[[], int]:
     return lambda: time.monotonic_ns() - start
 
 
-def _healed(whole: Whole) -> str:
+def _healed(whole: RecoveryProgress) -> str:
     def seconds(value: float | None) -> str:
         return "never" if value is None else f"{value:.1f} s"
 

@@ -23,7 +23,7 @@ class BadSchedule(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduledFault:
     at_s: float
     fault: str
     """As `faults.parse` reads it once the roles are filled in."""
@@ -39,7 +39,7 @@ class Step:
         return self.at_s + (self.for_s or 0.0)
 
 
-Schedule = tuple[Step, ...]
+Schedule = tuple[ScheduledFault, ...]
 
 
 def parse(text: str) -> Schedule:
@@ -52,30 +52,30 @@ def parse(text: str) -> Schedule:
         found = _STEP.fullmatch(line)
         if found is None:
             raise BadSchedule(f"line {number}: {line!r} is no step; a step is `at 3 for 6: cut 2>1`")
-        steps.append(Step(float(found[1]), found[3], None if found[2] is None else float(found[2])))
+        steps.append(ScheduledFault(float(found[1]), found[3], None if found[2] is None else float(found[2])))
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
-def text_of(steps: Iterable[Step]) -> str:
+def text_of(steps: Iterable[ScheduledFault]) -> str:
     return "".join(f"{step}\n" for step in steps)
 
 
-def duration_s(steps: Iterable[Step]) -> float:
+def duration_s(steps: Iterable[ScheduledFault]) -> float:
     """When the last step has begun and every one that has an end has ended."""
     return max((step.end_s for step in steps), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StepBoundary:
     """A beginning or an end of a step."""
 
     at_s: float
-    step: Step
+    step: ScheduledFault
     begins: bool
 
 
-def marks(steps: Iterable[Step]) -> Iterator[Mark]:
+def step_boundaries(steps: Iterable[ScheduledFault]) -> Iterator[StepBoundary]:
     """Beginnings and ends in the order of time; at the same moment ends come first."""
-    found = [Mark(step.at_s, step, begins=True) for step in steps]
-    found += [Mark(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
+    found = [StepBoundary(step.at_s, step, begins=True) for step in steps]
+    found += [StepBoundary(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
     yield from sorted(found, key=lambda mark: (mark.at_s, mark.begins))

@@ -30,17 +30,17 @@ from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios import SCENARIOS
 from chaos.watchdog import ended_if_it_hangs
-from kraft.cli.errors import plain_trouble
+from kraft.cli.errors import plain_errors
 from kraft.node.process import outlive
 
 
-class Outcome(NamedTuple):
+class SeedOutcome(NamedTuple):
     seed: int
     ok: bool
     sentence: str
 
 
-def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
+def run_seed(scenario: str, seed: int, seconds: float | None, keep: Path) -> SeedOutcome:
     """One run, and one sentence about it. What stops a run that should go on is its failure too."""
     directory = keep / f"seed-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -55,7 +55,7 @@ def _stacks_of(directory: Path) -> Path:
     return directory.with_suffix(".stacks")
 
 
-def _outcome(scenario: str, seed: int, seconds: float | None, directory: Path, start: float) -> Outcome:
+def _outcome(scenario: str, seed: int, seconds: float | None, directory: Path, start: float) -> SeedOutcome:
     plan = Plan(
         scenario=SCENARIOS[scenario],
         directory=directory,
@@ -66,16 +66,16 @@ def _outcome(scenario: str, seed: int, seconds: float | None, directory: Path, s
     try:
         verdict = run(plan)
     except Exception as error:  # noqa: BLE001 - whatever it was, the other seeds go on
-        return Outcome(seed, False, f"stopped by {type(error).__name__}: {error}; kept in {directory}")
+        return SeedOutcome(seed, False, f"stopped by {type(error).__name__}: {error}; kept in {directory}")
     took_s = time.monotonic() - start
     if not verdict.ok:
         failed = "; ".join(f"{each.name}: {each.detail}" for each in verdict.expectations if not each.ok)
-        return Outcome(seed, False, f"{failed}; kept in {directory}")
+        return SeedOutcome(seed, False, f"{failed}; kept in {directory}")
     faults = len(schedule.parse((directory / SCHEDULE).read_text()))
     healed = next(e.detail for e in events.read(directory / EVENTS) if e.fault == events.HEALED)
     stats = verdict.checker["stats"]
     shutil.rmtree(directory)
-    return Outcome(
+    return SeedOutcome(
         seed,
         True,
         f"{faults} faults, {stats['acknowledged']:,} acks, {stats['polled']:,} polled; "
@@ -89,13 +89,13 @@ def run_seeds(
     jobs: int,
     seconds: float | None,
     keep: Path,
-    say: Callable[[Outcome], None],
+    say: Callable[[SeedOutcome], None],
 ) -> list[int]:
     """The seeds that failed."""
     failed: list[int] = []
     keep.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as threads:
-        running: set[Future[Outcome]] = set()
+        running: set[Future[SeedOutcome]] = set()
         try:
             while True:
                 for seed in itertools.islice(seeds, jobs - len(running)):
@@ -112,14 +112,16 @@ def run_seeds(
             threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> Outcome:
+def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> SeedOutcome:
     """In a process of its own, so that one that hangs can be ended (watchdog.py) and the others go on."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
         try:
             return pool.submit(run_seed, scenario, seed, seconds, keep).result()
         except BrokenProcessPool:
             directory = keep / f"seed-{seed}"
-            return Outcome(seed, False, f"hung, and was ended; see {_stacks_of(directory)} and {directory}")
+            return SeedOutcome(
+                seed, False, f"hung, and was ended; see {_stacks_of(directory)} and {directory}"
+            )
 
 
 def _end_with(parent: int) -> None:
@@ -156,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     seconds = 60 * options.minutes if options.minutes is not None else options.seconds
     held = 0
 
-    def say(outcome: Outcome) -> None:
+    def say(outcome: SeedOutcome) -> None:
         nonlocal held
         held += outcome.ok
         print(f"seed {outcome.seed}: {'held' if outcome.ok else 'BROKEN'}, {outcome.sentence}", flush=True)
@@ -167,5 +169,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    with plain_trouble():
+    with plain_errors():
         sys.exit(main(sys.argv[1:]))

@@ -29,7 +29,7 @@ from fetch.reader import Reading, read_session
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.supervision import tell
+from metadata_quorum.foundation.supervision import report_fault
 
 Reply = Callable[[FetchResponse], None]
 
@@ -56,7 +56,7 @@ class FetchService:
         self.quota = quota or ReplicationQuota()
         self.parked = 0
 
-    def fetch(self, request: FetchRequest, reply: Reply) -> PendingFetch | None:
+    def fetch(self, request: FetchRequest, reply: Reply) -> DelayedFetch | None:
         """Answer through `reply`, at once or later. Returns the parked fetch, so that it can be
         cancelled when its connection goes; None where it has been answered."""
         now = self.loop.time()
@@ -67,7 +67,7 @@ class FetchService:
         except BrokerError as e:
             reply(FetchResponse(e.code))
             return None
-        pending = PendingFetch(self, session, request, reply)
+        pending = DelayedFetch(self, session, request, reply)
         reading = read_session(session, request, self.source, now, self.quota)
         if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
             pending.answer(reading)
@@ -87,7 +87,7 @@ class FetchService:
             quota.record(size, self.loop.time())
 
 
-class PendingFetch:
+class DelayedFetch:
     """One fetch between its arrival and its answer."""
 
     __slots__ = ("_deadline", "_done", "_reply", "_request", "_service", "_session", "_woken")
@@ -177,7 +177,7 @@ class PendingFetch:
         """Nobody else is on the stack to tell the client; its session may be half told, and ends."""
         self._leave()
         self._service.sessions.drop(self._session.session_id)
-        tell(self._service.loop, "a fetch that waited", error)
+        report_fault(self._service.loop, "a fetch that waited", error)
         self._reply(FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _read(self) -> Reading:

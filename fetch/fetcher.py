@@ -24,22 +24,22 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import Partition
 from fetch.follower import (
     TRUNCATE_BY_EPOCHS,
-    CutTo,
     FollowerRules,
+    FollowerStep,
     RestartAt,
-    Step,
-    cut_offset,
+    TruncateTo,
     next_step,
     resolve_out_of_range,
     retry_delay,
+    truncation_offset,
 )
-from fetch.follower_session import FetchLimits, Key, OwnSession
+from fetch.follower_session import FetchLimits, FollowerFetchSession, Key
 from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import NO_EPOCH
-from metadata_quorum.foundation.supervision import kept_up, supervised, tell
+from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
 
 MAX_IN_FLIGHT: Final = 2
 RECONNECT_FIRST_SECONDS: Final = 0.02
@@ -63,7 +63,7 @@ class FetcherContext:
     quota: ReplicationQuota = field(default_factory=ReplicationQuota)
 
 
-class Taken(Enum):
+class FetchOutcome(Enum):
     """What an answer has done to a partition."""
 
     UNCHANGED = auto()
@@ -73,27 +73,29 @@ class Taken(Enum):
     WAIT = auto()
 
 
-def take_answer(partition: Partition, answer: FetchedPartition, now_ms: int) -> Taken:
+def process_partition_data(partition: Partition, answer: FetchedPartition, now_ms: int) -> FetchOutcome:
     """Let one partition take its leader's answer. Raises BrokerError where its own log refuses."""
     step = next_step(answer)
     log = partition.log
-    if step is Step.APPEND:
+    if step is FollowerStep.APPEND:
         records = answer.records
         if records and _ends_below(records, log.log_end_offset):
-            return Taken.MOVED  # read for an older request, before the leader knew how far we had come
+            return FetchOutcome.MOVED  # read for an older request, before the leader knew how far we had come
         start_before = log.log_start_offset
         partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
-        return Taken.MOVED if records or log.log_start_offset != start_before else Taken.UNCHANGED
-    if step is Step.CUT:
-        return Taken.DIVERGED
-    return Taken.OUT_OF_RANGE if step is Step.FIND_BOUNDS else Taken.WAIT
+        return (
+            FetchOutcome.MOVED if records or log.log_start_offset != start_before else FetchOutcome.UNCHANGED
+        )
+    if step is FollowerStep.CUT:
+        return FetchOutcome.DIVERGED
+    return FetchOutcome.OUT_OF_RANGE if step is FollowerStep.FIND_BOUNDS else FetchOutcome.WAIT
 
 
 def where_to_cut(partition: Partition, answer: FetchedPartition) -> int:
     """Where the logs part, as far as this answer tells."""
     diverging = answer.diverging_epoch or (NO_EPOCH, 0)
     log = partition.log
-    return cut_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
+    return truncation_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
 
 
 def _ends_below(records: memoryview, log_end: int) -> bool:
@@ -103,7 +105,7 @@ def _ends_below(records: memoryview, log_end: int) -> bool:
     return len(records) >= BATCH_OVERHEAD and read_header(records).next_offset <= log_end
 
 
-class Followed:
+class PartitionFetchState:
     """One partition of a fetcher."""
 
     __slots__ = ("attempt", "cutting", "key", "leader_epoch", "partition", "turn")
@@ -117,51 +119,51 @@ class Followed:
         self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
 
 
-class Fetcher:
+class ReplicaFetcher:
     """Follows one leader for some of its partitions."""
 
     def __init__(self, leader_id: int, endpoint: LeaderEndpoint, context: FetcherContext) -> None:
         self.leader_id = leader_id
         self._endpoint = endpoint
         self._context = context
-        self._session = OwnSession(context.broker_id, context.limits, context.rules)
-        self._followed: dict[Key, Followed] = {}
+        self._session = FollowerFetchSession(context.broker_id, context.limits, context.rules)
+        self._states: dict[Key, PartitionFetchState] = {}
         self._in_flight: deque[tuple[FetchRequest, asyncio.Future[FetchResponse]]] = deque()
         self._wake = asyncio.Event()
         self._failures = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
-        self._task = kept_up(context.loop, self._run, f"fetcher-{leader_id}")
+        self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._states)
 
     def __contains__(self, partition: Partition) -> bool:
-        return (partition.topic_id, partition.tp.partition) in self._followed
+        return (partition.topic_id, partition.tp.partition) in self._states
 
     # --- what is followed ---------------------------------------------------------------------
 
     def add(self, partition: Partition) -> None:
         """Follow `partition`, or note that its leader epoch is a new one."""
-        followed = Followed(partition)
-        known = self._followed.get(followed.key)
+        state = PartitionFetchState(partition)
+        known = self._states.get(state.key)
         if known is not None:
             if known.leader_epoch == partition.leader_epoch and known.partition is partition:
                 return
             self.remove(partition)
-        cut = self._context.rules.first_cut(partition.high_watermark)
-        self._followed[followed.key] = followed
+        cut = self._context.rules.initial_truncation_offset(partition.high_watermark)
+        self._states[state.key] = state
         if cut is not None:
-            self._cut(followed, cut)
+            self._cut(state, cut)
         else:
-            self._session.want(followed.key, partition)
+            self._session.add(state.key, partition)
             self._kick()
 
     def remove(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.tp.partition)
-        followed = self._followed.pop(key, None)
-        if followed is not None:
-            followed.turn += 1
-            self._session.unwant(key)
+        state = self._states.pop(key, None)
+        if state is not None:
+            state.turn += 1
+            self._session.remove(key)
             lookup = self._lookups.pop(key, None)
             if lookup is not None:
                 lookup.cancel()
@@ -169,7 +171,7 @@ class Fetcher:
 
     def stop(self) -> None:
         """Drop the connection and follow nothing any longer; nothing more is appended."""
-        self._followed.clear()
+        self._states.clear()
         self._drop_in_flight()
         for task in (self._task, *self._lookups.values()):
             task.cancel()
@@ -245,131 +247,131 @@ class Fetcher:
             return
         self._failures = 0
         for answer in response.partitions:
-            followed = self._followed.get((answer.topic_id, answer.partition))
-            if followed is not None:
+            state = self._states.get((answer.topic_id, answer.partition))
+            if state is not None:
                 try:
-                    self._take_partition(followed, answer)
+                    self._take_partition(state, answer)
                 except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
-                    tell(self._context.loop, f"following {followed.partition.tp}", error)
-                    self._delay(followed)
+                    report_fault(self._context.loop, f"following {state.partition.tp}", error)
+                    self._delay(state)
         if self._in_flight:
             self._kick()
 
-    def _take_partition(self, followed: Followed, answer: FetchedPartition) -> None:
-        partition = followed.partition
-        if partition.leader is not None or partition.leader_epoch != followed.leader_epoch:
+    def _take_partition(self, state: PartitionFetchState, answer: FetchedPartition) -> None:
+        partition = state.partition
+        if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
             return  # the role has changed; whoever changed it will tell us
-        if followed.cutting:
+        if state.cutting:
             return
         try:
-            taken = take_answer(partition, answer, self._context.now_ms())
+            taken = process_partition_data(partition, answer, self._context.now_ms())
         except BrokerError as e:
-            self._refused(followed, e)
+            self._refused(state, e)
             return
-        if taken is Taken.WAIT:
-            self._delay(followed)
+        if taken is FetchOutcome.WAIT:
+            self._delay(state)
             return
-        if taken is Taken.DIVERGED:
-            self._cut(followed, where_to_cut(partition, answer))
+        if taken is FetchOutcome.DIVERGED:
+            self._cut(state, where_to_cut(partition, answer))
             return
-        if taken is Taken.OUT_OF_RANGE:
-            self._session.unwant(followed.key)
-            lookup = supervised(self._context.loop, self._find_bounds(followed), f"bounds of {partition.tp}")
-            self._lookups[followed.key] = lookup
+        if taken is FetchOutcome.OUT_OF_RANGE:
+            self._session.remove(state.key)
+            lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
+            self._lookups[state.key] = lookup
             return
-        followed.attempt = 0
+        state.attempt = 0
         if answer.records and self._context.quota.binds(partition.tp):
             self._context.quota.record(len(answer.records), self._context.loop.time())
-            if partition.log.log_end_offset < answer.high_watermark and self._held_back(followed):
+            if partition.log.log_end_offset < answer.high_watermark and self._held_back(state):
                 return
-        if taken is Taken.MOVED:
+        if taken is FetchOutcome.MOVED:
             if partition.flushes_each_append:
                 # To ask for more says that all before is kept: not before it is durable.
-                partition.when_flushed(lambda _: self._moved(followed))
+                partition.when_flushed(lambda _: self._moved(state))
             else:
-                self._session.moved(followed.key)
+                self._session.moved(state.key)
 
-    def _moved(self, followed: Followed) -> None:
-        if self._followed.get(followed.key) is followed:
-            self._session.moved(followed.key)
+    def _moved(self, state: PartitionFetchState) -> None:
+        if self._states.get(state.key) is state:
+            self._session.moved(state.key)
             self._kick()
 
-    def _cut(self, followed: Followed, offset: int) -> None:
+    def _cut(self, state: PartitionFetchState, offset: int) -> None:
         """Fetch again once the log is cut there."""
-        self._session.unwant(followed.key)
-        followed.cutting = True
-        followed.partition.truncate_to(offset, lambda done: self._was_cut(followed, done))
+        self._session.remove(state.key)
+        state.cutting = True
+        state.partition.truncate_to(offset, lambda done: self._was_cut(state, done))
 
-    def _was_cut(self, followed: Followed, done: bool) -> None:
-        followed.cutting = False
-        if self._followed.get(followed.key) is not followed:
+    def _was_cut(self, state: PartitionFetchState, done: bool) -> None:
+        state.cutting = False
+        if self._states.get(state.key) is not state:
             return
         if done:
-            followed.attempt = 0
-            self._return(followed, followed.turn)
-        elif followed.partition.offline:
-            self.remove(followed.partition)
+            state.attempt = 0
+            self._return(state, state.turn)
+        elif state.partition.offline:
+            self.remove(state.partition)
         else:
-            self._delay(followed)
+            self._delay(state)
 
-    def _refused(self, followed: Followed, error: BrokerError) -> None:
-        if followed.partition.offline:
-            self.remove(followed.partition)  # our own disk: nothing to be fetched for
+    def _refused(self, state: PartitionFetchState, error: BrokerError) -> None:
+        if state.partition.offline:
+            self.remove(state.partition)  # our own disk: nothing to be fetched for
         else:
-            self._delay(followed)
+            self._delay(state)
 
-    def _delay(self, followed: Followed) -> None:
+    def _delay(self, state: PartitionFetchState) -> None:
         context = self._context
-        self._session.unwant(followed.key)
-        delay = retry_delay(followed.attempt, RETRY_FIRST_SECONDS, context.retry_last, context.rng.random())
-        followed.attempt += 1
-        turn = followed.turn
-        context.timer.call_later(delay, lambda: self._return(followed, turn))
+        self._session.remove(state.key)
+        delay = retry_delay(state.attempt, RETRY_FIRST_SECONDS, context.retry_last, context.rng.random())
+        state.attempt += 1
+        turn = state.turn
+        context.timer.call_later(delay, lambda: self._return(state, turn))
 
-    def _return(self, followed: Followed, turn: int) -> None:
-        if followed.turn == turn and self._followed.get(followed.key) is followed:
-            self._session.want(followed.key, followed.partition)
+    def _return(self, state: PartitionFetchState, turn: int) -> None:
+        if state.turn == turn and self._states.get(state.key) is state:
+            self._session.add(state.key, state.partition)
             self._kick()
 
-    def _held_back(self, followed: Followed) -> bool:
+    def _held_back(self, state: PartitionFetchState) -> bool:
         """Whether a partition that catches up must wait for its quota; it comes again by itself then."""
         context = self._context
         pause = context.quota.pause_s(context.loop.time())
         if pause <= 0:
             return False
-        self._session.unwant(followed.key)
-        turn = followed.turn
-        context.timer.call_later(pause, lambda: self._try_again(followed, turn))
+        self._session.remove(state.key)
+        turn = state.turn
+        context.timer.call_later(pause, lambda: self._try_again(state, turn))
         return True
 
-    def _try_again(self, followed: Followed, turn: int) -> None:
-        if followed.turn == turn and not self._held_back(followed):
-            self._return(followed, turn)
+    def _try_again(self, state: PartitionFetchState, turn: int) -> None:
+        if state.turn == turn and not self._held_back(state):
+            self._return(state, turn)
 
-    async def _find_bounds(self, followed: Followed) -> None:
-        partition = followed.partition
+    async def _find_bounds(self, state: PartitionFetchState) -> None:
+        partition = state.partition
         try:
             bounds = await self._endpoint.log_bounds(
-                partition.tp.topic, partition.tp.partition, followed.leader_epoch
+                partition.tp.topic, partition.tp.partition, state.leader_epoch
             )
-            if self._followed.get(followed.key) is not followed:
+            if self._states.get(state.key) is not state:
                 return
             found = resolve_out_of_range(partition.log.log_end_offset, bounds)
-            if isinstance(found, CutTo):
-                self._lookups.pop(followed.key, None)
-                self._cut(followed, found.offset)
+            if isinstance(found, TruncateTo):
+                self._lookups.pop(state.key, None)
+                self._cut(state, found.offset)
                 return
             if isinstance(found, RestartAt):
                 partition.restart_at(found.offset)
         except BrokerError as e:
-            self._lookups.pop(followed.key, None)
-            self._refused(followed, e)
+            self._lookups.pop(state.key, None)
+            self._refused(state, e)
             return
         except Exception as e:  # noqa: BLE001
             if not isinstance(e, OSError):
-                tell(self._context.loop, f"the bounds of {partition.tp}", e)
-            self._lookups.pop(followed.key, None)
-            self._delay(followed)
+                report_fault(self._context.loop, f"the bounds of {partition.tp}", e)
+            self._lookups.pop(state.key, None)
+            self._delay(state)
             return
-        self._lookups.pop(followed.key, None)
-        self._return(followed, followed.turn)
+        self._lookups.pop(state.key, None)
+        self._return(state, state.turn)

@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Callable
 
 from data_plane.replication.partition import Partition
-from fetch.fetcher import Fetcher, FetcherContext
+from fetch.fetcher import FetcherContext, ReplicaFetcher
 from fetch.leader_endpoint import LeaderEndpoint
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER
 
 
-class Fetchers:
+class ReplicaFetcherManager:
     """Assigns partitions to fetchers."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Fetchers:
         self._context = context
         self._connect = connect
         self._per_leader = fetchers_per_leader
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Partition, tuple[int, int]] = {}
         self._closed = False
 
@@ -60,7 +60,7 @@ class Fetchers:
         self._assigned[partition] = place
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = Fetcher(place[0], self._connect(*place), self._context)
+            fetcher = ReplicaFetcher(place[0], self._connect(*place), self._context)
             self._fetchers[place] = fetcher
         fetcher.add(partition)
 

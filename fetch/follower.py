@@ -31,7 +31,7 @@ class FollowerRules:
         """What it tells the leader of its last record."""
         return latest_epoch if self.by_epochs else NO_EPOCH
 
-    def first_cut(self, high_watermark: int) -> int | None:
+    def initial_truncation_offset(self, high_watermark: int) -> int | None:
         """Where it cuts its log before it asks at all."""
         return None if self.by_epochs else high_watermark
 
@@ -40,7 +40,7 @@ TRUNCATE_BY_EPOCHS: Final = FollowerRules(by_epochs=True)
 TRUNCATE_TO_HIGH_WATERMARK: Final = FollowerRules(by_epochs=False)
 
 
-class Step(Enum):
+class FollowerStep(Enum):
     """What to do next with one partition."""
 
     APPEND = auto()  # take records (if any), high watermark and log start
@@ -49,16 +49,16 @@ class Step(Enum):
     WAIT = auto()  # come again after a while
 
 
-def next_step(answer: FetchedPartition) -> Step:
+def next_step(answer: FetchedPartition) -> FollowerStep:
     """The step that an answer asks for."""
     if answer.error == NO_ERROR:
-        return Step.APPEND if answer.diverging_epoch is None else Step.CUT
+        return FollowerStep.APPEND if answer.diverging_epoch is None else FollowerStep.CUT
     if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-        return Step.FIND_BOUNDS
-    return Step.WAIT
+        return FollowerStep.FIND_BOUNDS
+    return FollowerStep.WAIT
 
 
-def cut_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int) -> int:
+def truncation_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int) -> int:
     """Where to cut. `diverging` is the leader's largest shared epoch and where it ends there; `local`
     is our largest epoch not above that, and where it ends here ((-1, -1): we know none)."""
     leader_epoch, leader_end = diverging
@@ -72,7 +72,7 @@ def cut_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int)
 
 
 @dataclass(frozen=True, slots=True)
-class CutTo:
+class TruncateTo:
     """The leader's log is shorter than ours."""
 
     offset: int
@@ -85,10 +85,10 @@ class RestartAt:
     offset: int
 
 
-def resolve_out_of_range(log_end: int, leader: LogBounds) -> CutTo | RestartAt | None:
+def resolve_out_of_range(log_end: int, leader: LogBounds) -> TruncateTo | RestartAt | None:
     """After OFFSET_OUT_OF_RANGE; None where the leader's bounds contain our end by now."""
     if leader.end < log_end:
-        return CutTo(leader.end)
+        return TruncateTo(leader.end)
     if leader.start > log_end:
         return RestartAt(leader.start)
     return None

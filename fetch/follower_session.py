@@ -36,7 +36,7 @@ class FetchLimits:
     partition_max_bytes: int = 1024 * 1024  # replica.fetch.max.bytes
 
 
-class OwnSession:
+class FollowerFetchSession:
     """One fetcher's session with one leader."""
 
     def __init__(self, replica_id: int, limits: FetchLimits, rules: FollowerRules) -> None:
@@ -62,7 +62,7 @@ class OwnSession:
     def has_changes(self) -> bool:
         return bool(self._changed or self._forgotten)
 
-    def want(self, key: Key, partition: Partition) -> None:
+    def add(self, key: Key, partition: Partition) -> None:
         """Fetch it from now on; also told whenever its offset, epoch or log start moved."""
         self._wanted[key] = partition
         self._changed[key] = None
@@ -73,7 +73,7 @@ class OwnSession:
         if key in self._wanted:
             self._changed[key] = None
 
-    def unwant(self, key: Key) -> None:
+    def remove(self, key: Key) -> None:
         """Not for now: delayed, or no longer followed."""
         if self._wanted.pop(key, None) is not None:
             self._changed.pop(key, None)

@@ -67,7 +67,7 @@ class FetchRequest:
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
     may_read: Callable[[str, UUID], bool] | None = None
     """Whether the asker may read the topic of that name or id, as of when it is asked; None: he may."""
-    nearer: Callable[[Partition, int], int] | None = None
+    preferred_replica_of: Callable[[Partition, int], int] | None = None
     """Asked with a partition that we lead and an offset: the broker to read it from instead, -1 for none."""
     room: Callable[[], int] | None = None
     """Asked when records are looked for: no more bytes of them are answered now. None: `max_bytes` alone."""

@@ -17,7 +17,7 @@ from data_plane.log.segment import LogSlice
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import Partition
 from fetch.messages import FetchedPartition, FetchRequest
-from fetch.sessions import FetchSession, PartitionSource, SessionPartition
+from fetch.sessions import CachedPartition, FetchSession, PartitionSource
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 
 
@@ -29,8 +29,8 @@ class Reading:
 
     def __init__(self, quota: ReplicationQuota) -> None:
         self._quota = quota
-        self.found: list[tuple[SessionPartition, FetchedPartition]] = []
-        self.starved: set[SessionPartition] = set()  # have data that did not fit
+        self.found: list[tuple[CachedPartition, FetchedPartition]] = []
+        self.starved: set[CachedPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
         self.urgent = False  # worth an answer at once, without data
 
@@ -91,14 +91,14 @@ def read_session(
         if result.slice is not None:
             reading.size += result.slice.length
             budget -= result.slice.length
-        elif result.sends_back or session.hears_high_watermark(wanted, result.high_watermark):
+        elif result.sends_back or session.must_send_high_watermark(wanted, result.high_watermark):
             reading.urgent = True
         reading.found.append((wanted, result))
     return reading
 
 
 def _read_partition(
-    wanted: SessionPartition,
+    wanted: CachedPartition,
     replica: Partition,
     request: FetchRequest,
     session: FetchSession,
@@ -109,10 +109,10 @@ def _read_partition(
     follower = session.from_follower
     offset = wanted.fetch_offset
     replica.check_epoch(wanted.current_leader_epoch, leader_only=follower or request.leader_only)
-    if request.nearer is not None and replica.leader is not None:
-        nearer = request.nearer(replica, offset)
-        if nearer >= 0:
-            return _elsewhere(wanted, replica, nearer)
+    if request.preferred_replica_of is not None and replica.leader is not None:
+        preferred_replica_of = request.preferred_replica_of(replica, offset)
+        if preferred_replica_of >= 0:
+            return _elsewhere(wanted, replica, preferred_replica_of)
     diverging = replica.check_fetch_offset(offset, wanted.last_fetched_epoch)
     piece: LogSlice | None = None
     if diverging is None:
@@ -154,7 +154,7 @@ def _read_partition(
     )
 
 
-def _elsewhere(wanted: SessionPartition, replica: Partition, nearer: int) -> FetchedPartition:
+def _elsewhere(wanted: CachedPartition, replica: Partition, preferred_replica_of: int) -> FetchedPartition:
     """Nothing is read: the consumer will ask the nearer replica."""
     wanted.listed = False
     return FetchedPartition(
@@ -165,5 +165,5 @@ def _elsewhere(wanted: SessionPartition, replica: Partition, nearer: int) -> Fet
         replica.high_watermark,
         replica.last_stable_offset,
         replica.log.log_start_offset,
-        preferred_read_replica=nearer,
+        preferred_read_replica=preferred_replica_of,
     )

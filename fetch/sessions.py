@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227), the leader's side: what a fetcher wants, remembered between
 its requests, and which of it may have news.
 
-Every partition of a session has a `SessionPartition`, which stands as a watcher at the replica. An
+Every partition of a session has a `CachedPartition`, which stands as a watcher at the replica. An
 append, a higher high watermark or a change of role puts it among the session's `dirty` ones. A
 request, and a parked fetch that is woken, look at the dirty ones only: 600 idle partitions cost
 nothing. Dirty ones are served in the order in which they became so, and one that could not be
@@ -46,7 +46,7 @@ class PartitionSource(Protocol):
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition: ...
 
 
-class Wakeable(Protocol):
+class ParkedFetch(Protocol):
     """A fetch that is parked at a session."""
 
     def wake(self) -> None: ...
@@ -54,7 +54,7 @@ class Wakeable(Protocol):
     def supersede(self) -> None: ...
 
 
-class SessionPartition:
+class CachedPartition:
     """One partition of a session, and its watcher."""
 
     __slots__ = (
@@ -159,12 +159,12 @@ class FetchSession:
         self.expected_epoch = next_session_epoch(INITIAL_EPOCH)
         self.from_follower = request.from_follower
         self.uses_topic_ids = request.uses_topic_ids
-        self.partitions: dict[Key, SessionPartition] = {}
-        self.dirty: dict[SessionPartition, None] = {}
+        self.partitions: dict[Key, CachedPartition] = {}
+        self.dirty: dict[CachedPartition, None] = {}
         self.clock = FetchClock(now)
         self.created_at = now
         self.last_used = now
-        self.parked: Wakeable | None = None
+        self.parked: ParkedFetch | None = None
         self.want(request, now)
 
     def want(self, request: FetchRequest, now: float) -> None:
@@ -181,13 +181,13 @@ class FetchSession:
             key = (wanted.topic_id if by_id else wanted.topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = known = SessionPartition(self, wanted)
+                self.partitions[key] = known = CachedPartition(self, wanted)
             else:
                 known.update(wanted)
                 self.dirty.pop(known, None)  # it has had its turn: to the end
             self.dirty[known] = None
 
-    def hears_high_watermark(self, partition: SessionPartition, high_watermark: int) -> bool:
+    def must_send_high_watermark(self, partition: CachedPartition, high_watermark: int) -> bool:
         """Whether a follower must be told of it now."""
         return self.prompt and self.from_follower and high_watermark != partition.sent_high_watermark
 
@@ -218,13 +218,13 @@ class SessionCache:
         rng: random.Random,
         *,
         prompt: bool = False,
-        most_named: Callable[[], int] = lambda: MAX_PARTITIONS,
+        max_request_partitions: Callable[[], int] = lambda: MAX_PARTITIONS,
         max_partitions: int = MAX_PARTITIONS,
     ) -> None:
         """`prompt`: consumers read from followers, which must know a new high watermark at once.
-        `most_named`: so many partitions a session may have; `max_partitions`: all together."""
+        `max_request_partitions`: so many partitions a session may have; `max_partitions`: all together."""
         self._slots = slots
-        self._most_named = most_named
+        self._most_named = max_request_partitions
         self._max_partitions = max_partitions
         self.partitions = 0
         """Of all sessions together."""

@@ -1,7 +1,7 @@
 """`python -m kraft`, and the entry point of the package: the command line.
 
 While it is being imported (half a second), Ctrl-C ends the process without a word, as it ends any
-other program; from then on it is `plain_trouble`'s affair.
+other program; from then on it is `plain_errors`'s affair.
 """
 
 import signal

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 End = int | str
 
 
-class Links(Protocol):
+class ClusterLinks(Protocol):
     """What chaos/live/links.py has, and more there: slow links, one-way cuts, resets."""
 
     def partition(self, groups: list[Collection[End]]) -> None:
@@ -67,7 +67,7 @@ class LinkedCluster(Protocol):
         """The nodes."""
 
     @property
-    def links(self) -> Links:
+    def links(self) -> ClusterLinks:
         """What is between them."""
 
     def bootstrap(self, client: int | None = None) -> str:
@@ -124,7 +124,7 @@ def _started(directory: Path, nodes: int, settings: Mapping[str, str], links: bo
             made.close()
 
 
-class _Plain:
+class _UnlinkedCluster:
     """A local cluster as those with links are used."""
 
     def __init__(self, local: LocalCluster) -> None:
@@ -133,7 +133,7 @@ class _Plain:
         self.close = local.close
 
     @property
-    def links(self) -> Links:
+    def links(self) -> ClusterLinks:
         raise RuntimeError("this cluster has no links that could be cut; ask for them with links=True")
 
     def bootstrap(self, client: int | None = None) -> str:
@@ -143,7 +143,7 @@ class _Plain:
 def _make(directory: Path, nodes: int, settings: Mapping[str, str], links: bool) -> LinkedCluster:
     if not links:
         ports = free_ports(3 * nodes, random.SystemRandom())
-        return _Plain(LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings))
+        return _UnlinkedCluster(LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings))
     for entry in entry_points(group=ENTRY_POINTS, name=LINKS):
         made: LinkedCluster = entry.load().create(directory, nodes=nodes, clients=1, settings=settings)
         return made

@@ -92,7 +92,7 @@ RETRIABLE: Final = UNKNOWN_TOPIC | frozenset(
 Value = TypeVar("Value")
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Of one partition, as the metadata has it; or the replica that it sent us to."""
 
     topic_id: UUID
@@ -100,7 +100,7 @@ class Leader(NamedTuple):
     epoch: int
 
 
-class Cluster:
+class ClusterClient:
     """Made by `cluster`. Not to be shared between threads."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -110,7 +110,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._clients: dict[Address, PeerClient] = {}
         self._dialling: dict[Address, asyncio.Lock] = {}
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
         self._gone: set[str] = set()  # topics that were waited for in vain
@@ -150,16 +150,18 @@ class Cluster:
 
     # ---- what a reader asks
 
-    def leader_of(self, partition: TopicPartition, *, anew: bool = False) -> Leader | None:
+    def leader_of(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionLeader | None:
         """None where there is no such partition. Raises `Retry`."""
-        if anew or partition not in self._leaders:
+        if refresh or partition not in self._leaders:
             self.run(self._metadata([partition.topic]))
         leader = self._leaders.get(partition)
         if leader is not None and leader.node_id == NO_LEADER:
             raise Retry(f"{partition} has no leader at the moment")
         return leader
 
-    def start_fetch(self, partition: TopicPartition, leader: Leader, offset: int, max_bytes: int) -> Fetching:
+    def start_fetch(
+        self, partition: TopicPartition, leader: PartitionLeader, offset: int, max_bytes: int
+    ) -> Fetching:
         """Send a fetch for that one partition."""
         wanted = FetchPartition(
             leader.topic_id, partition.topic, partition.partition, offset, max_bytes, leader.epoch
@@ -232,7 +234,7 @@ class Cluster:
             if not topic.error_code and topic.topic_id != ZERO_UUID:
                 self._topic_ids[topic.name] = topic.topic_id
             for each in topic.partitions:
-                self._leaders[TopicPartition(topic.name, each.partition_index)] = Leader(
+                self._leaders[TopicPartition(topic.name, each.partition_index)] = PartitionLeader(
                     topic.topic_id, each.leader_id, each.leader_epoch
                 )
         named = {topic.name for topic in answer.topics if not topic.error_code}
@@ -339,7 +341,7 @@ class Cluster:
 
     # ---- fetches and connections
 
-    async def _fetch(self, leader: Leader, request: FetchRequest) -> FetchedPartition:
+    async def _fetch(self, leader: PartitionLeader, request: FetchRequest) -> FetchedPartition:
         try:
             client = await self.connected(self._address(leader.node_id))
             version = common_version(
@@ -454,19 +456,19 @@ def problem_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-_NOBODY: Final = Leader(ZERO_UUID, NO_LEADER, -1)
+_NOBODY: Final = PartitionLeader(ZERO_UUID, NO_LEADER, -1)
 
 _open = threading.local()
 
 
-def cluster(properties: Mapping[str, str]) -> Cluster:
+def cluster(properties: Mapping[str, str]) -> ClusterClient:
     """The cluster that these client properties (without the prefix `kafka.`) name: connected to when it is
     first asked something. Kept by process too: what a parent opened before a fork is not the child's."""
     settings = client_settings(properties)
-    mine: dict[tuple[int, ClientSettings], Cluster] = vars(_open).setdefault("clusters", {})
+    mine: dict[tuple[int, ClientSettings], ClusterClient] = vars(_open).setdefault("clusters", {})
     key = (os.getpid(), settings)
     if key not in mine:
-        mine[key] = Cluster(settings)
+        mine[key] = ClusterClient(settings)
     return mine[key]
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from kraft.net.client import Address
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import ErrorCode
-from spark_connector.connections import RETRIABLE, Cluster, common_version, problem_of
+from spark_connector.connections import RETRIABLE, ClusterClient, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
 
 OFFSET_FETCH: Final = 9
@@ -57,14 +57,14 @@ _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
 Value = TypeVar("Value")
 
 
-class Kind(IntEnum):
+class CoordinatorType(IntEnum):
     """Of a coordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
-class Transaction(NamedTuple):
+class OpenTransaction(NamedTuple):
     """One that is open, and whose it is."""
 
     transactional_id: str
@@ -72,23 +72,23 @@ class Transaction(NamedTuple):
     epoch: int
 
 
-class Mark(NamedTuple):
+class CommittedMark(NamedTuple):
     """What a group has committed."""
 
     offset: int
     metadata: str
 
 
-class Marked(NamedTuple):
+class PendingMark(NamedTuple):
     """A mark that is committed when its transaction is."""
 
-    transaction: Transaction
+    transaction: OpenTransaction
     group: str
     topic: str
-    mark: Mark
+    mark: CommittedMark
 
 
-def open_transactions(source: Cluster, prefix: str) -> set[str]:
+def open_transactions(source: ClusterClient, prefix: str) -> set[str]:
     """Their names, which begin so. Raises `SinkError` where a broker does not answer."""
     timeout_s = source.settings.request_timeout_s
     fields = {"state_filters": [_OPEN], "producer_id_filters": []}
@@ -112,13 +112,13 @@ def open_transactions(source: Cluster, prefix: str) -> set[str]:
     return source.run(source.within(source.settings.api_timeout_s, attempt))
 
 
-def fence(source: Cluster, names: Collection[str]) -> None:
+def fence(source: ClusterClient, names: Collection[str]) -> None:
     """What is open under those names is aborted, and whoever opened it cannot go on. Raises `SinkError`."""
 
     async def ask(name: str) -> None:
         fields = {"transactional_id": name, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
         _, code = await _ask(
-            source, Kind.TRANSACTION, name, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, fields
+            source, CoordinatorType.TRANSACTION, name, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, fields
         )
         if code != ErrorCode.NONE:
             raise SinkError(code.name, f"'{name}' was left open, and cannot be aborted: {code.name}")
@@ -127,11 +127,11 @@ def fence(source: Cluster, names: Collection[str]) -> None:
 
 
 def end_transactions(
-    source: Cluster, transactions: Iterable[Transaction], *, committed: bool
+    source: ClusterClient, transactions: Iterable[OpenTransaction], *, committed: bool
 ) -> list[ErrorCode]:
     """NONE also where it has ended so before. Raises `SinkError` where nobody answers."""
 
-    async def ask(each: Transaction) -> ErrorCode:
+    async def ask(each: OpenTransaction) -> ErrorCode:
         fields = {
             "transactional_id": each.transactional_id,
             "producer_id": each.producer_id,
@@ -139,24 +139,30 @@ def end_transactions(
             "committed": committed,
         }
         key = each.transactional_id
-        return (await _ask(source, Kind.TRANSACTION, key, END_TXN, _END_TXN_VERSIONS, fields))[1]
+        return (await _ask(source, CoordinatorType.TRANSACTION, key, END_TXN, _END_TXN_VERSIONS, fields))[1]
 
     return source.run(_all(ask(each) for each in transactions))
 
 
-def committed_marks(source: Cluster, groups: Sequence[str]) -> dict[str, Mark]:
+def committed_marks(source: ClusterClient, groups: Sequence[str]) -> dict[str, CommittedMark]:
     """When no transaction is open that may change them; a group without any is left out. A mark may be at any
     topic: the latest one counts. Raises `SinkError`."""
 
-    async def ask(group: str) -> list[Mark]:
+    async def ask(group: str) -> list[CommittedMark]:
         fields = {"group_id": group, "topics": None, "require_stable": True}
         answer, code = await _ask(
-            source, Kind.GROUP, group, OFFSET_FETCH, _OFFSET_FETCH_VERSIONS, fields, _error_of_offsets
+            source,
+            CoordinatorType.GROUP,
+            group,
+            OFFSET_FETCH,
+            _OFFSET_FETCH_VERSIONS,
+            fields,
+            _error_of_offsets,
         )
         if code != ErrorCode.NONE:
             raise SinkError(code.name, f"what group '{group}' has committed cannot be read: {code.name}")
         return [
-            Mark(each.committed_offset, each.metadata or "")
+            CommittedMark(each.committed_offset, each.metadata or "")
             for topic in answer.topics
             for each in topic.partitions
         ]
@@ -165,10 +171,10 @@ def committed_marks(source: Cluster, groups: Sequence[str]) -> dict[str, Mark]:
     return {group: max(marks) for group, marks in zip(groups, answers, strict=True) if marks}
 
 
-def add_marks(source: Cluster, marked: Iterable[Marked]) -> list[ErrorCode]:
+def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[ErrorCode]:
     """Partition 0 is in every topic, and brokers ask for no more. Raises `SinkError` where nobody answers."""
 
-    async def ask(each: Marked) -> ErrorCode:
+    async def ask(each: PendingMark) -> ErrorCode:
         producer = {
             "transactional_id": each.transaction.transactional_id,
             "producer_id": each.transaction.producer_id,
@@ -177,7 +183,7 @@ def add_marks(source: Cluster, marked: Iterable[Marked]) -> list[ErrorCode]:
         }
         _, code = await _ask(
             source,
-            Kind.TRANSACTION,
+            CoordinatorType.TRANSACTION,
             each.transaction.transactional_id,
             ADD_OFFSETS_TO_TXN,
             _ADD_OFFSETS_VERSIONS,
@@ -194,7 +200,13 @@ def add_marks(source: Cluster, marked: Iterable[Marked]) -> list[ErrorCode]:
         versions = _TXN_OFFSET_COMMIT_VERSIONS
         return (
             await _ask(
-                source, Kind.GROUP, each.group, TXN_OFFSET_COMMIT, versions, fields, _error_of_partitions
+                source,
+                CoordinatorType.GROUP,
+                each.group,
+                TXN_OFFSET_COMMIT,
+                versions,
+                fields,
+                _error_of_partitions,
             )
         )[1]
 
@@ -227,8 +239,8 @@ async def _all(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:
 
 
 async def _ask(
-    source: Cluster,
-    kind: Kind,
+    source: ClusterClient,
+    kind: CoordinatorType,
     key: str,
     api_key: int,
     versions: tuple[int, int],
@@ -252,7 +264,7 @@ async def _ask(
     return await source.within(source.settings.api_timeout_s, attempt)
 
 
-async def _coordinator(source: Cluster, kind: Kind, key: str) -> Address:
+async def _coordinator(source: ClusterClient, kind: CoordinatorType, key: str) -> Address:
     fields = {"key": key, "key_type": int(kind)}
     answer = await source.ask_any_broker(FIND_COORDINATOR, _FIND_COORDINATOR_VERSIONS, fields)
     if (code := ErrorCode(answer.error_code)) in _MOVED_OR_BUSY:

@@ -33,7 +33,7 @@ from metadata_quorum.foundation.batch import (
     read_header,
 )
 from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES
-from spark_connector.record_walk import SHORTEST_RECORD_BYTES, Run, record_ends
+from spark_connector.record_walk import SHORTEST_RECORD_BYTES, BatchSpan, record_ends
 from spark_connector.varints import Bytes, Positions, read_varints
 
 MAX_ROWS: Final = 64 * 1024
@@ -369,17 +369,17 @@ def _check_times(milliseconds: Positions) -> None:
         raise CorruptBatchError("a timestamp is beyond those that Spark has")
 
 
-def _in_one_buffer(opened: Sequence[_Opened]) -> tuple[memoryview, list[Run]]:
+def _in_one_buffer(opened: Sequence[_Opened]) -> tuple[memoryview, list[BatchSpan]]:
     """Uncompressed batches lie in the answer already; others are put one after the other."""
     buffer = opened[0].buffer
     if all(each.buffer is buffer for each in opened):
-        return buffer, [Run(each.begin, each.end, each.header.record_count) for each in opened]
+        return buffer, [BatchSpan(each.begin, each.end, each.header.record_count) for each in opened]
     joined = memoryview(b"".join([each.buffer[each.begin : each.end] for each in opened]))
-    runs: list[Run] = []
+    runs: list[BatchSpan] = []
     begin = 0
     for each in opened:
         end = begin + each.end - each.begin
-        runs.append(Run(begin, end, each.header.record_count))
+        runs.append(BatchSpan(begin, end, each.header.record_count))
         begin = end
     return joined, runs
 

@@ -28,9 +28,9 @@ from typing import Final, NamedTuple
 from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import cluster
 from spark_connector.coordinators import (
-    Mark,
-    Marked,
-    Transaction,
+    CommittedMark,
+    OpenTransaction,
+    PendingMark,
     add_marks,
     committed_marks,
     end_transactions,
@@ -41,12 +41,12 @@ from spark_connector.errors import ConnectorError, SinkError
 from spark_connector.transactions import Rows
 
 _DIGEST_CHARACTERS: Final = 16
-_NO_MARK: Final = Mark(0, "")
+_NO_MARK: Final = CommittedMark(0, "")
 
 _log = logging.getLogger(__name__)
 
 
-class Written(NamedTuple):
+class TaskRows(NamedTuple):
     """What a task has written."""
 
     task: int
@@ -62,7 +62,7 @@ class MicroBatch:
     names: str
     """With which the names of all its transactions begin."""
     number: int
-    written: Sequence[Written]
+    written: Sequence[TaskRows]
     mark_topic: str | None = None
     """At which marks are committed; else at the one that is written to."""
 
@@ -75,7 +75,7 @@ class MicroBatch:
         rows = sum(each.rows.number for each in self.written)
         return f"tasks={len(self.written)} rows={rows} digest={digest.hexdigest()[:_DIGEST_CHARACTERS]}"
 
-    def prepare(self, client: Mapping[str, str]) -> list[Transaction]:
+    def prepare(self, client: Mapping[str, str]) -> list[OpenTransaction]:
         """Those that are to be committed, marked, the deciding one first. Raises `ConnectorError`."""
         source = cluster(client)
         marked = self._marked()
@@ -92,14 +92,14 @@ class MicroBatch:
                 raise _unmarked(each, code)
         return [each.transaction for each in marked]
 
-    def _marked(self) -> list[Marked]:
+    def _marked(self) -> list[PendingMark]:
         """Every transaction, with the mark that it takes along."""
-        marked: list[Marked] = []
+        marked: list[PendingMark] = []
         for task, rows in self.written:
             if rows.transaction is not None:
                 group, told = (f"{self.group}-{task}", "") if marked else (self.group, self.manifest)
-                mark = Mark(self.number + 1, told)
-                marked.append(Marked(rows.transaction, group, self._mark_topic(rows), mark))
+                mark = CommittedMark(self.number + 1, told)
+                marked.append(PendingMark(rows.transaction, group, self._mark_topic(rows), mark))
         return marked
 
     def _mark_topic(self, rows: Rows) -> str:
@@ -107,7 +107,7 @@ class MicroBatch:
         assert topic is not None, "a transaction has rows"
         return topic
 
-    def _check(self, last: Mark) -> None:
+    def _check(self, last: CommittedMark) -> None:
         """Against the mark of the micro-batch that was committed last, this one or a later one."""
         if last.offset > self.number + 1:
             raise SinkError(
@@ -127,7 +127,7 @@ class MicroBatch:
             )
 
 
-def commit_all(client: Mapping[str, str], transactions: Sequence[Transaction]) -> None:
+def commit_all(client: Mapping[str, str], transactions: Sequence[OpenTransaction]) -> None:
     """The first one alone, for it decides; also where some were committed before. Raises `ConnectorError`."""
     source = cluster(client)
     for some in (transactions[:1], transactions[1:]):
@@ -136,7 +136,7 @@ def commit_all(client: Mapping[str, str], transactions: Sequence[Transaction]) -
                 raise _lost(each, code)
 
 
-def fence_others(client: Mapping[str, str], names: str, mine: Collection[Transaction]) -> None:
+def fence_others(client: Mapping[str, str], names: str, mine: Collection[OpenTransaction]) -> None:
     """What attempts that died have left open under names that begin so. Raises `ConnectorError`."""
     source = cluster(client)
     fence(source, open_transactions(source, names) - {each.transactional_id for each in mine})
@@ -160,7 +160,7 @@ def abort_query(client: Mapping[str, str], prefix: str, query: str) -> None:
         _log.warning("what query %s has open is left so: %s", query, problem)
 
 
-def _lost(transaction: Transaction, code: ErrorCode) -> SinkError:
+def _lost(transaction: OpenTransaction, code: ErrorCode) -> SinkError:
     return SinkError(
         "KAFKA_TRANSACTION_LOST",
         f"'{transaction.transactional_id}' cannot be committed: {code.name}. It was open for longer than"
@@ -169,7 +169,7 @@ def _lost(transaction: Transaction, code: ErrorCode) -> SinkError:
     )
 
 
-def _unmarked(marked: Marked, code: ErrorCode) -> SinkError:
+def _unmarked(marked: PendingMark, code: ErrorCode) -> SinkError:
     match code:
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             problem = (

@@ -51,7 +51,7 @@ class StreamOffset(NamedTuple):
     offsets: Offsets
     topic_ids: TopicIds
 
-    def made_anew_since(self, before: StreamOffset) -> frozenset[str]:
+    def recreated_since(self, before: StreamOffset) -> frozenset[str]:
         """Topics that are others now, though they have their names."""
         ids = before.topic_ids
         return frozenset(name for name, each in self.topic_ids.items() if ids.get(name, each) != each)

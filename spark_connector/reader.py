@@ -26,8 +26,8 @@ from spark_connector.connections import (
     MAX_BACKOFF_S,
     RETRIABLE,
     UNKNOWN_TOPIC,
-    Cluster,
-    Leader,
+    ClusterClient,
+    PartitionLeader,
     cluster,
 )
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
@@ -110,7 +110,7 @@ class _Answers:
 
     def __init__(
         self,
-        source: Cluster,
+        source: ClusterClient,
         partition: TopicPartition,
         start: int,
         end: int,
@@ -127,7 +127,7 @@ class _Answers:
         self._timeout_s = timeout_s
         self._largest_batch_bytes = 0  # of those that an answer was too small for
         self._fetch_bytes = self._needed_bytes(FIRST_RECORD_BYTES, FIRST_FETCH_BYTES)
-        self._leader: Leader | None = None
+        self._leader: PartitionLeader | None = None
         self._topic_id = topic_id  # else of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
         self._failures = _Failures()
@@ -185,7 +185,7 @@ class _Answers:
         )
 
     def _find_leader(self) -> None:
-        leader = self._source.leader_of(self._partition, anew=self._failures.count > 0)
+        leader = self._source.leader_of(self._partition, refresh=self._failures.count > 0)
         if leader is None:
             raise _Gone("there is no such partition")
         if self._topic_id is not None and leader.topic_id not in (self._topic_id, ZERO_UUID):

@@ -33,7 +33,7 @@ _FIELDS_BYTES: Final = 32
 """What the fields before the key take at most: 1 + 10 + 5, after a length of 5."""
 
 
-class Run(NamedTuple):
+class BatchSpan(NamedTuple):
     """The records of one batch: `rows` of them fill the bytes from `begin` to `end` of a buffer."""
 
     begin: int
@@ -41,7 +41,7 @@ class Run(NamedTuple):
     rows: int
 
 
-def record_ends(data: Bytes, runs: list[Run]) -> Positions:
+def record_ends(data: Bytes, runs: list[BatchSpan]) -> Positions:
     """Where each record ends, for all records of all runs, one run after the other.
 
     Every run ends where it should, or CorruptBatchError is raised. That all lengths are positive is for the
@@ -59,7 +59,7 @@ def record_ends(data: Bytes, runs: list[Run]) -> Positions:
         raise CorruptBatchError(f"the records' lengths contradict the batch: {error}") from None
 
 
-def _one_after_the_other(buffer: memoryview, runs: list[Run]) -> Iterator[int]:
+def _one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[int]:
     for run in runs:
         at = run.begin
         for _ in range(run.rows):
@@ -91,7 +91,7 @@ def _end_of_long(buffer: memoryview, at: int) -> int:
             raise CorruptBatchError("length of more than five bytes")
 
 
-def _side_by_side(data: Bytes, lanes: list[Run]) -> Positions | None:
+def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
     """None where a lane does not end as it should."""
     begins, ends, rows = (np.array(column, np.int64) for column in zip(*lanes, strict=True))
     order = np.argsort(-rows, kind="stable")  # so that those which are done are at the end
@@ -114,7 +114,7 @@ def _side_by_side(data: Bytes, lanes: list[Run]) -> Positions | None:
 # ---- cutting long runs -------------------------------------------------------------------------------
 
 
-def _lanes(data: Bytes, runs: list[Run]) -> list[Run]:
+def _lanes(data: Bytes, runs: list[BatchSpan]) -> list[BatchSpan]:
     """The runs, in pieces where they are long and their records short."""
     pieces = [_pieces(run) for run in runs]
     if max(pieces) == 1:
@@ -140,20 +140,20 @@ def _lanes(data: Bytes, runs: list[Run]) -> list[Run]:
     ]
 
 
-def _pieces(run: Run) -> int:
+def _pieces(run: BatchSpan) -> int:
     if run.end - run.begin > run.rows * LONGEST_TO_CUT_BYTES:
         return 1
     return max(1, run.rows // LANE_ROWS)
 
 
-def _cut(run: Run, begins: list[int], numbers: list[int]) -> Iterator[Run]:
+def _cut(run: BatchSpan, begins: list[int], numbers: list[int]) -> Iterator[BatchSpan]:
     """At those of the found records that can be true all together."""
     begin, first = run.begin, 0
     for at, number in zip(begins, numbers, strict=True):
         if begin < at < run.end and first < number < run.rows:
-            yield Run(begin, at, number - first)
+            yield BatchSpan(begin, at, number - first)
             begin, first = at, number
-    yield Run(begin, run.end, run.rows - first)
+    yield BatchSpan(begin, run.end, run.rows - first)
 
 
 def _records_behind(data: Bytes, guesses: Positions, window: int) -> tuple[Positions, Positions, Positions]:

@@ -41,7 +41,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task tells the driver."""
 
     rows: int
@@ -53,8 +53,8 @@ class KraftWriter(DataSourceArrowWriter):
     def __init__(self, task: WriteTask) -> None:
         self._task = task
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(self._task.run(iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        return TaskResult(self._task.run(iterator))
 
 
 class KraftStreamWriter(DataSourceStreamArrowWriter):
@@ -64,8 +64,8 @@ class KraftStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, task: WriteTask) -> None:
         self._task = task
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(self._task.run(iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        return TaskResult(self._task.run(iterator))
 
 
 def batch_writer(options: SinkOptions, schema: StructType, job: str) -> DataSourceWriter:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from spark_connector.connections import Cluster
+    from spark_connector.connections import ClusterClient
 
 _COLUMNS: Final = (
     StructField("key", BinaryType()),
@@ -239,7 +239,7 @@ class KraftStreamReader(DataSourceStreamReader):
         return self._planner
 
 
-def _cluster(options: SourceOptions) -> Cluster:
+def _cluster(options: SourceOptions) -> ClusterClient:
     from spark_connector.connections import cluster
 
     return cluster(options.connection)

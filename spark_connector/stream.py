@@ -37,7 +37,7 @@ TOPICS_INTERVAL_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class ClusterView(OffsetLookup, TopicLookup, Protocol):
+class StreamCluster(OffsetLookup, TopicLookup, Protocol):
     """The cluster, and the time that goes by while it is asked."""
 
     def now(self) -> float:
@@ -50,7 +50,7 @@ class ClusterView(OffsetLookup, TopicLookup, Protocol):
 class StreamPlanner:
     """Of one query, in one run of it."""
 
-    def __init__(self, options: SourceOptions, cluster: ClusterView) -> None:
+    def __init__(self, options: SourceOptions, cluster: StreamCluster) -> None:
         self._options = options
         self._cluster = cluster
         self._ends = LogEnds(options, cluster)
@@ -91,7 +91,7 @@ class StreamPlanner:
             return start
         if not limited:
             return ends
-        begin = start.without(ends.made_anew_since(start)).offsets
+        begin = start.without(ends.recreated_since(start)).offsets
         if self._delay is not None and not self._until_available_now:
             now_ms = round(self._cluster.now() * 1000)
             if self._delay.holds_back(begin, ends.offsets, now_ms):
@@ -109,24 +109,25 @@ class StreamPlanner:
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """What the micro-batch reads, a range for each task."""
         self._position = end
-        begin = self._without_topics_made_anew(start, end).offsets
+        begin = self._without_recreated_topics(start, end).offsets
         if start == self._initial and self._is_relative_to_now():
             # The first micro-batch, planned by an earlier run of the query, which began earlier: at its end.
             begin = {each: min(offset, end.offsets.get(each, offset)) for each, offset in begin.items()}
         ranges = ranges_between(begin, end.offsets, self._cluster, self._report)
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
-    def _without_topics_made_anew(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+    def _without_recreated_topics(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
         """Offsets of a topic say nothing about the next one of its name, which is read from its beginning."""
-        anew = end.made_anew_since(start)
-        if anew:
+        recreated = end.recreated_since(start)
+        if recreated:
             self._report(
                 DataLossError(
                     "PARTITIONS_DELETED",
-                    f"{', '.join(sorted(anew))}: deleted and made anew; what was not read before is gone.",
+                    f"{', '.join(sorted(recreated))}: deleted and made anew; "
+                    "what was not read before is gone.",
                 )
             )
-        return start.without(anew)
+        return start.without(recreated)
 
     def committed(self, end: StreamOffset) -> None:
         self._position = end
@@ -156,7 +157,7 @@ class StreamPlanner:
 class LogEnds:
     """How far the logs of all assigned partitions reach; asked for, but not too often."""
 
-    def __init__(self, options: SourceOptions, cluster: ClusterView) -> None:
+    def __init__(self, options: SourceOptions, cluster: StreamCluster) -> None:
         self._options = options
         self._cluster = cluster
         self._partitions: frozenset[TopicPartition] = frozenset()
@@ -195,7 +196,7 @@ class LogEnds:
 
 def _behind(start: StreamOffset, ends: StreamOffset) -> list[TopicPartition]:
     """Partitions that seem to be shorter than they were."""
-    before = start.without(ends.made_anew_since(start)).offsets
+    before = start.without(ends.recreated_since(start)).offsets
     return sorted(each for each, end in ends.offsets.items() if end < before.get(each, 0))
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_connector.coordinators import Transaction
+from spark_connector.coordinators import OpenTransaction
 from spark_connector.errors import SinkError
-from spark_connector.micro_batches import MicroBatch, Written, abort_all, commit_all, fence_others
+from spark_connector.micro_batches import MicroBatch, TaskRows, abort_all, commit_all, fence_others
 from spark_connector.options import SinkOptions
 from spark_connector.transactions import (
     BATCH_TIMEOUT_MS,
@@ -87,13 +87,13 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         commit_all(self._client, self.prepare(messages, batchId))
 
-    def prepare(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> list[Transaction]:
+    def prepare(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> list[OpenTransaction]:
         """What is to be committed, and can be."""
         prepared = _prepared(messages)
         if not prepared:
             return []
         query = prepared[0].query
-        written = [Written(each.task, each.rows) for each in sorted(prepared, key=lambda each: each.task)]
+        written = [TaskRows(each.task, each.rows) for each in sorted(prepared, key=lambda each: each.task)]
         names, group = f"{self._names(query)}-", f"{self._prefix}-{query}"
         return MicroBatch(group, names, batchId, written, self._mark_topic).prepare(self._client)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_connector.coordinators import Transaction
+from spark_connector.coordinators import OpenTransaction
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import Config, producer_config
 from spark_connector.options import SinkOptions
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
     """Of the rows, in whatever order."""
     topic: str | None = None
     """Of the first one."""
-    transaction: Transaction | None = None
+    transaction: OpenTransaction | None = None
     """In which they wait; None where there are none."""
 
 
@@ -121,15 +121,15 @@ class _Identity:
     """Hears from librdkafka which producer it is: whoever ends the transaction has to say so."""
 
     def __init__(self) -> None:
-        self._told = ""
+        self._on_log = ""
 
     def __call__(self, statistics: str) -> None:
-        self._told = statistics
+        self._on_log = statistics
 
-    def of(self, producer: Producer, name: str) -> Transaction:
+    def of(self, producer: Producer, name: str) -> OpenTransaction:
         """As it is told from now on."""
-        self._told = ""
-        while not self._told:
+        self._on_log = ""
+        while not self._on_log:
             producer.poll(IDENTITY_POLL_S)
-        told = json.loads(self._told)["eos"]
-        return Transaction(name, told["producer_id"], told["producer_epoch"])
+        told = json.loads(self._on_log)["eos"]
+        return OpenTransaction(name, told["producer_id"], told["producer_epoch"])

@@ -50,7 +50,7 @@ class CommitJob:
     seconds: float
 
 
-class Member:
+class BenchmarkMember:
     """One member of a classic group, by the consumer protocol's requests."""
 
     def __init__(self, client: PeerClient, job: RebalanceJob) -> None:
@@ -108,7 +108,7 @@ async def _rebalance(job: RebalanceJob) -> dict[str, Any]:
     address = await _coordinator(job.bootstrap, job.group)
     clients = await _connect(address, job.members)
     try:
-        members = [Member(client, job) for client in clients]
+        members = [BenchmarkMember(client, job) for client in clients]
         seconds = []
         for number in range(job.rounds + 1):
             started = time.monotonic()

@@ -23,12 +23,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.cluster import Cluster, Skipped
+from benchmarks.cluster import BenchmarkCluster, SystemSkipped
 from benchmarks.machine import machine
 from benchmarks.ours import KraftCluster
 from benchmarks.spark import lines
 from benchmarks.spark.data import SHAPES, Filled, fill
-from benchmarks.spark.measures import FULL, MEASURES, QUICK, Round, Scale, WrongAnswer, memory, start
+from benchmarks.spark.measures import FULL, MEASURES, QUICK, Round, SparkScale, WrongAnswer, memory, start
 from benchmarks.spark.processes import DriverFailed, compile_bytecode, driver
 from benchmarks.spark.systems import System, beside_the_jar, newest
 from spark_connector.java import JavaNotFound, java_environment
@@ -44,12 +44,12 @@ def systems(no_jar: bool) -> list[System]:
         return [newest()]
     try:
         return [*beside_the_jar(), newest()]
-    except Skipped as reason:
+    except SystemSkipped as reason:
         console.print(f"Spark's own source is left out: {reason}")
         return [newest()]
 
 
-def fill_topics(cluster: Cluster, scale: Scale) -> dict[str, Filled]:
+def fill_topics(cluster: BenchmarkCluster, scale: SparkScale) -> dict[str, Filled]:
     filled = {}
     for shape in SHAPES:
         began = time.monotonic()

@@ -20,7 +20,7 @@ PLAIN = b"0123456789abcdef"
 
 
 @dataclass(frozen=True)
-class Shape:
+class TopicShape:
     """What a topic holds."""
 
     name: str
@@ -32,11 +32,11 @@ class Shape:
     """At most; a million is librdkafka's default."""
 
 
-SMALL = Shape("100", "100 B", 100)
-SMALL_BATCHES = Shape("100-small-batches", "100 B, batches of 16 KiB", 100, batch_bytes=16_384)
-LARGE = Shape("1k", "1 KiB", 1024)
-LZ4 = Shape("lz4", "100 B, keys, lz4", 100, with_keys=True, codec="lz4")
-ZSTD = Shape("zstd", "100 B, keys, zstd", 100, with_keys=True, codec="zstd")
+SMALL = TopicShape("100", "100 B", 100)
+SMALL_BATCHES = TopicShape("100-small-batches", "100 B, batches of 16 KiB", 100, batch_bytes=16_384)
+LARGE = TopicShape("1k", "1 KiB", 1024)
+LZ4 = TopicShape("lz4", "100 B, keys, lz4", 100, with_keys=True, codec="lz4")
+ZSTD = TopicShape("zstd", "100 B, keys, zstd", 100, with_keys=True, codec="zstd")
 SHAPES = (SMALL, SMALL_BATCHES, LARGE, LZ4, ZSTD)
 
 
@@ -50,7 +50,7 @@ class Filled:
     """Of keys and values."""
 
 
-def fill(bootstrap: str, shape: Shape, rows: int) -> Filled:
+def fill(bootstrap: str, shape: TopicShape, rows: int) -> Filled:
     """A new topic with that many records, spread evenly."""
     admin = Admin(bootstrap)
     topic = f"bench-{shape.name}"
@@ -86,7 +86,7 @@ def fill(bootstrap: str, shape: Shape, rows: int) -> Filled:
     return Filled(topic, rows, rows * each_bytes)
 
 
-def _messages(shape: Shape, rows: int) -> Iterator[list[dict[str, bytes]]]:
+def _messages(shape: TopicShape, rows: int) -> Iterator[list[dict[str, bytes]]]:
     """A thousand at a time; others each time where a codec might find that they repeat."""
     rng = random.Random(1)
     messages = _thousand(rng, shape)
@@ -96,7 +96,7 @@ def _messages(shape: Shape, rows: int) -> Iterator[list[dict[str, bytes]]]:
         yield messages[: rows - first]
 
 
-def _thousand(rng: random.Random, shape: Shape) -> list[dict[str, bytes]]:
+def _thousand(rng: random.Random, shape: TopicShape) -> list[dict[str, bytes]]:
     """Random bytes; half of each value repeats where a codec is to find something."""
     plain = PLAIN * (shape.value_bytes // 2 // len(PLAIN)) if shape.codec != "none" else b""
     values = (plain + rng.randbytes(shape.value_bytes - len(plain)) for _ in range(AT_ONCE))

@@ -35,7 +35,7 @@ Answer = dict[str, Any]
 Options = Mapping[str, str]
 
 
-class Driver:
+class SparkDriver:
     """Jobs are its methods, by name."""
 
     def __init__(self, source: str, spark: SparkSession) -> None:
@@ -122,7 +122,7 @@ def main() -> None:
     source, *jars = sys.argv[1:]
     began = time.monotonic()
     spark = start(jars)
-    driver = Driver(source, spark)
+    driver = SparkDriver(source, spark)
     print(json.dumps({"version": spark.version, "seconds": time.monotonic() - began}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)

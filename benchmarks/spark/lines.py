@@ -20,7 +20,7 @@ THEIRS = "jar"
 
 
 @dataclass(frozen=True)
-class Metric:
+class SparkMetric:
     """One line. The aim is in words; a ratio is that to Spark's own."""
 
     name: str
@@ -32,35 +32,35 @@ class Metric:
 _RATES = {SMALL.name: "≥ 1.5 x", LARGE.name: "≥ 1.2 x", LZ4.name: "≥ 1.2 x", ZSTD.name: "≥ 1.2 x"}
 _PER_CORE = {SMALL.name: "≥ 0.9 x", LARGE.name: "≥ 0.7 x"}
 
-METRICS: tuple[Metric, ...] = (
+METRICS: tuple[SparkMetric, ...] = (
     *(
         metric
         for shape in SHAPES
         for metric in (
-            Metric(
+            SparkMetric(
                 f"batch-{shape.name}.rate", f"batch, {shape.title}", "M rows/s", _RATES.get(shape.name, "")
             ),
-            Metric(
+            SparkMetric(
                 f"batch-{shape.name}.per-core",
                 f"batch, {shape.title}: client",
                 "M rows/core-s",
                 _PER_CORE.get(shape.name, ""),
             ),
-            Metric(f"batch-{shape.name}.brokers", f"batch, {shape.title}: brokers", "M rows/core-s"),
+            SparkMetric(f"batch-{shape.name}.brokers", f"batch, {shape.title}: brokers", "M rows/core-s"),
         )
     ),
-    Metric("catch-up", "availableNow, 100 B", "M rows/s", "≥ 1.4 x"),
-    Metric("copy.p50", "append to sink, p50", "ms", "≤ 500 ms, ≤ 1 x"),
-    Metric("copy.max", "append to sink, slowest", "ms"),
-    Metric("transactional.p50", "append to sink in transactions, p50", "ms"),
-    Metric("idle", "idle stream: client", "% of a core", "≤ 15 %"),
-    Metric("idle.brokers", "idle stream: brokers", "% of a core"),
-    Metric("first-row.cold", "first row of a session", "s", "≤ 1.2 x"),
-    Metric("first-row.later", "first row, later", "s", "≤ 1.2 x"),
-    Metric("first-row.least", "first row, later, of a Python source that does nothing", "s"),
-    Metric("start", "start of the session", "s"),
-    Metric("worker-rss", "Python worker, peak RSS", "MB", "≤ 256 MB"),
-    Metric("memory", "all processes of the client at the end", "MB"),
+    SparkMetric("catch-up", "availableNow, 100 B", "M rows/s", "≥ 1.4 x"),
+    SparkMetric("copy.p50", "append to sink, p50", "ms", "≤ 500 ms, ≤ 1 x"),
+    SparkMetric("copy.max", "append to sink, slowest", "ms"),
+    SparkMetric("transactional.p50", "append to sink in transactions, p50", "ms"),
+    SparkMetric("idle", "idle stream: client", "% of a core", "≤ 15 %"),
+    SparkMetric("idle.brokers", "idle stream: brokers", "% of a core"),
+    SparkMetric("first-row.cold", "first row of a session", "s", "≤ 1.2 x"),
+    SparkMetric("first-row.later", "first row, later", "s", "≤ 1.2 x"),
+    SparkMetric("first-row.least", "first row, later, of a Python source that does nothing", "s"),
+    SparkMetric("start", "start of the session", "s"),
+    SparkMetric("worker-rss", "Python worker, peak RSS", "MB", "≤ 256 MB"),
+    SparkMetric("memory", "all processes of the client at the end", "MB"),
 )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from benchmarks.admin import Admin
-from benchmarks.cluster import Cluster, cpu_seconds
+from benchmarks.cluster import BenchmarkCluster, cpu_seconds
 from benchmarks.percentiles import percentile
 from benchmarks.session import MB
 from benchmarks.spark.data import SHAPES, SMALL, Filled
@@ -27,7 +27,7 @@ SETTLE_S = 2.0
 
 
 @dataclass(frozen=True)
-class Scale:
+class SparkScale:
     """How much of everything."""
 
     rows: Mapping[str, int]
@@ -36,7 +36,7 @@ class Scale:
     idle_s: float
 
 
-FULL = Scale(
+FULL = SparkScale(
     rows={
         "100": 4_000_000,
         "100-small-batches": 2_000_000,
@@ -48,7 +48,7 @@ FULL = Scale(
     copies=15,
     idle_s=8.0,
 )
-QUICK = Scale(
+QUICK = SparkScale(
     rows={"100": 400_000, "100-small-batches": 200_000, "1k": 60_000, "lz4": 200_000, "zstd": 200_000},
     first_rows=2,
     copies=4,
@@ -67,9 +67,9 @@ class Round:
     number: int
     system: System
     driver: DriverProcess
-    cluster: Cluster
+    cluster: BenchmarkCluster
     topics: Mapping[str, Filled]
-    scale: Scale
+    scale: SparkScale
     directory: Path
     note: Callable[[str], None]
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -164,7 +164,7 @@ def _copying(round_: Round, name: str, **sink: str) -> Iterator[list[float]]:
     checkpoint = str(round_.directory / name)
     options = round_.options(topics[0])
     round_.driver.run("copy", JOB_TIMEOUT_S, options=options, sink=sink, checkpoint=checkpoint)
-    with _Records(round_.cluster.bootstrap, *topics) as records:
+    with _SingleRecords(round_.cluster.bootstrap, *topics) as records:
         records.pass_through()  # starts what has to be started
         records.pass_through()
         yield [records.pass_through() for _ in range(round_.scale.copies)]
@@ -189,7 +189,7 @@ MEASURES: dict[str, Callable[[Round], None]] = {
 }
 
 
-class _Records:
+class _SingleRecords:
     """Single records, sent into one topic and awaited in another."""
 
     def __init__(self, bootstrap: str, source: str, sink: str) -> None:
@@ -201,7 +201,7 @@ class _Records:
         )
         self._consumer.assign([TopicPartition(sink, 0, OFFSET_BEGINNING)])
 
-    def __enter__(self) -> _Records:
+    def __enter__(self) -> _SingleRecords:
         return self
 
     def __exit__(self, *_: object) -> None:

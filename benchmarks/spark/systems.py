@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from benchmarks.cluster import Skipped
+from benchmarks.cluster import SystemSkipped
 from benchmarks.maven import Artifact, cache, fetch_jars
 
 JAR_VERSION = "4.1.0"
@@ -65,7 +65,7 @@ def newest() -> System:
 
 
 def beside_the_jar() -> list[System]:
-    """Spark's own, and ours on the same Spark. Raises `Skipped`."""
+    """Spark's own, and ours on the same Spark. Raises `SystemSkipped`."""
     jars, spark = spark_kafka_jars(), pyspark_of_the_jar()
     return [
         System("jar", f"Spark's own, Spark {JAR_VERSION}", "kafka", spark, jars),
@@ -74,13 +74,13 @@ def beside_the_jar() -> list[System]:
 
 
 def spark_kafka_jars() -> tuple[Path, ...]:
-    """Raises `Skipped`."""
+    """Raises `SystemSkipped`."""
     jars = fetch_jars(f"spark-kafka-{JAR_VERSION}", [_SOURCE, _TOKEN_PROVIDER])
     return tuple(sorted(jars.glob("*.jar")))
 
 
 def pyspark_of_the_jar() -> Path:
-    """Raises `Skipped`."""
+    """Raises `SystemSkipped`."""
     target = cache() / f"pyspark-{JAR_VERSION}"
     if target.is_dir():
         return target
@@ -96,9 +96,9 @@ def pyspark_of_the_jar() -> Path:
                 timeout=FETCH_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            raise Skipped(f"pip did not install {package} within {FETCH_TIMEOUT_S} s") from None
+            raise SystemSkipped(f"pip did not install {package} within {FETCH_TIMEOUT_S} s") from None
         if done.returncode != 0:
             lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-            raise Skipped(f"pip could not install {package}: {lines[-1]}")
+            raise SystemSkipped(f"pip could not install {package}: {lines[-1]}")
         shutil.move(f"{scratch}/made", target)
     return target

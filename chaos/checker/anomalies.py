@@ -49,130 +49,130 @@ def deduplicated(mode: TopicMode) -> bool:
     return mode.idempotent or mode.transactional
 
 
-class Kind(NamedTuple):
+class AnomalyKind(NamedTuple):
     name: str
     definition: str
     tolerated: Tolerance
 
 
-INCONSISTENT_OFFSETS = Kind(
+INCONSISTENT_OFFSETS = AnomalyKind(
     "inconsistent-offsets",
     "Two polls found different values at one offset.",
     never,
 )
-SEND_POLL_MISMATCH = Kind(
+SEND_POLL_MISMATCH = AnomalyKind(
     "send-poll-mismatch",
     "A send was told an offset where a poll, or another send's acknowledgement, has a different value.",
     unless_acks_all,
 )
-LOST_WRITE = Kind(
+LOST_WRITE = AnomalyKind(
     "lost-write",
     "A committed value never came back in a successful poll, though later parts of its log were read.",
     unless_acks_all,
 )
-UNSEEN = Kind(
+UNSEEN = AnomalyKind(
     "unseen",
     "An acknowledged value was in no successful poll, not even in one of the final phase.",
     unless_acks_all,
 )
-VANISHED_READ = Kind(
+VANISHED_READ = AnomalyKind(
     "vanished-read",
     "A value was polled at an offset, and the final read did not find it there.",
     never,
 )
-PHANTOM = Kind(
+PHANTOM = AnomalyKind(
     "phantom",
     "A poll returned a value that nobody sent to that partition.",
     never,
 )
-G1A = Kind(
+G1A = AnomalyKind(
     "G1a",
     "A successful poll returned a value whose send surely failed, or whose transaction was aborted.",
     never,
 )
-PRECOMMITTED_READ = Kind(
+PRECOMMITTED_READ = AnomalyKind(
     "precommitted-read",
     "A transaction polled what it had sent itself, before it was committed.",
     never,
 )
-DUPLICATE = Kind(
+DUPLICATE = AnomalyKind(
     "duplicate",
     "One value stands at two or more offsets.",
     where_retries_repeat,
 )
-NONMONOTONIC_SEND = Kind(
+NONMONOTONIC_SEND = AnomalyKind(
     "nonmonotonic-send",
     "A process sent a value after another was acknowledged, and it stands before that one in the log.",
     at_acks_0,
 )
-INT_NONMONOTONIC_SEND = Kind(
+INT_NONMONOTONIC_SEND = AnomalyKind(
     "int-nonmonotonic-send",
     "Of two values sent by one operation, the later stands before the earlier.",
     where_retries_overtake,
 )
-INT_SEND_SKIP = Kind(
+INT_SEND_SKIP = AnomalyKind(
     "int-send-skip",
     "Between two values sent by one operation stand values of others. Writers interleave; counted only.",
     always,
 )
-G0 = Kind(
+G0 = AnomalyKind(
     "G0",
     "Operations that stand before each other in the logs (a cycle of write-write edges). Counted only.",
     always,
 )
-POLL_SKIP = Kind(
+POLL_SKIP = AnomalyKind(
     "poll-skip",
     "A process's next poll jumped over values. Assignments and rebalances start afresh.",
     never,
 )
-NONMONOTONIC_POLL = Kind(
+NONMONOTONIC_POLL = AnomalyKind(
     "nonmonotonic-poll",
     "A process's next poll went back, or stood still. Assignments and rebalances start afresh.",
     never,
 )
-INT_POLL_SKIP = Kind(
+INT_POLL_SKIP = AnomalyKind(
     "int-poll-skip",
     "One operation's polls jumped over values. Keys that were rebalanced meanwhile are exempt.",
     never,
 )
-INT_NONMONOTONIC_POLL = Kind(
+INT_NONMONOTONIC_POLL = AnomalyKind(
     "int-nonmonotonic-poll",
     "One operation's polls went back, or stood still. Keys that were rebalanced meanwhile are exempt.",
     never,
 )
-G1C = Kind(
+G1C = AnomalyKind(
     "G1c",
     "Operations that each depend on the next: one polled what the other sent, or began after it ended. "
     "No write-write edges are added: with them cycles would be normal.",
     never,
 )
-DOUBLE_CONSUME = Kind(
+DOUBLE_CONSUME = AnomalyKind(
     "double-consume",
     "One input record was consumed by two committed transactions of a group.",
     never,
 )
-LOST_INPUT = Kind(
+LOST_INPUT = AnomalyKind(
     "lost-input",
     "A group consumed beyond an input record that no committed transaction of it has consumed.",
     never,
 )
-INTERMEDIATE_READ = Kind(
+INTERMEDIATE_READ = AnomalyKind(
     "intermediate-read",
     "A read_committed poll returned a value of a transaction whose commit nobody had asked for yet.",
     never,
 )
-TORN_TRANSACTION = Kind(
+TORN_TRANSACTION = AnomalyKind(
     "torn-transaction",
     "Of one transaction some values were read, and others never were, not even in the final phase.",
     never,
 )
-ZOMBIE_WRITE = Kind(
+ZOMBIE_WRITE = AnomalyKind(
     "zombie-write",
     "A transaction committed although another producer had taken over its transactional id before the "
     "commit was asked for.",
     never,
 )
-HANGING_TRANSACTION = Kind(
+HANGING_TRANSACTION = AnomalyKind(
     "hanging-transaction",
     "A partition's last stable offset stays below its high watermark after every transaction had to be over.",
     never,

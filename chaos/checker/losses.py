@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from chaos.checker.anomalies import LOST_WRITE, UNSEEN, VANISHED_READ
-from chaos.checker.observations import Observations, Partition, Sent
+from chaos.checker.observations import Observations, PartitionObservations, Sent
 from chaos.checker.verdict import Findings
 from chaos.checker.version_orders import VersionOrder, VersionOrders
 
@@ -22,7 +22,9 @@ def check_losses(seen: Observations, orders: VersionOrders, findings: Findings) 
             _vanished_reads(seen, partition, findings)
 
 
-def _lost_writes(seen: Observations, partition: Partition, order: VersionOrder, findings: Findings) -> None:
+def _lost_writes(
+    seen: Observations, partition: PartitionObservations, order: VersionOrder, findings: Findings
+) -> None:
     """A value may stand at several indexes. The bound takes the first one of each value that was read, a
     value is lost by its last one: so doubt never counts as loss."""
     if not partition.read:
@@ -46,8 +48,8 @@ def _lost_writes(seen: Observations, partition: Partition, order: VersionOrder, 
         )
 
 
-def _unseen(seen: Observations, partition: Partition, findings: Findings) -> None:
-    final = FinalRead.of(seen, partition)
+def _unseen(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
+    final = PartitionFinalRead.of(seen, partition)
     for value in partition.sent:
         sent = seen.senders[value]
         if value in partition.read or not seen.acknowledged(sent):
@@ -62,8 +64,8 @@ def _unseen(seen: Observations, partition: Partition, findings: Findings) -> Non
         )
 
 
-def _vanished_reads(seen: Observations, partition: Partition, findings: Findings) -> None:
-    final = FinalRead.of(seen, partition)
+def _vanished_reads(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
+    final = PartitionFinalRead.of(seen, partition)
     for offset in sorted(partition.polled):
         for value, sighting in partition.values_at(offset).items():
             if sighting.final is not None:
@@ -87,7 +89,7 @@ def _claim(seen: Observations, value: int, sent: Sent) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FinalRead:
+class PartitionFinalRead:
     """What the final phase saw of one partition."""
 
     key: str
@@ -96,7 +98,7 @@ class FinalRead:
     ops: dict[int, int]  # offset -> operation that polled it
 
     @classmethod
-    def of(cls, seen: Observations, partition: Partition) -> Self:
+    def of(cls, seen: Observations, partition: PartitionObservations) -> Self:
         ops = dict(partition.final_poll)
         for offset, sightings in partition.disagreeing.items():
             for sighting in sightings.values():

@@ -18,7 +18,7 @@ class Sent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sighting:
+class PolledValue:
     """A value at an offset: the operation that polled it first, and the first of the final phase, if any."""
 
     op: int
@@ -26,7 +26,7 @@ class Sighting:
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionObservations:
     """What clients said about one partition. Millions of messages: one entry per offset, not per poll."""
 
     key: str
@@ -35,22 +35,24 @@ class Partition:
     polled: dict[int, int] = field(default_factory=dict)  # offset -> the value that was seen there first
     first_poll: dict[int, int] = field(default_factory=dict)  # offset -> operation that saw `polled` first
     final_poll: dict[int, int] = field(default_factory=dict)  # offset -> final operation that saw it, too
-    disagreeing: dict[int, dict[int, Sighting]] = field(default_factory=dict)  # offset -> other values there
+    disagreeing: dict[int, dict[int, PolledValue]] = field(
+        default_factory=dict
+    )  # offset -> other values there
     read: dict[int, int] = field(default_factory=dict)  # value -> first successful operation that polled it
 
-    def values_at(self, offset: int) -> dict[int, Sighting]:
+    def values_at(self, offset: int) -> dict[int, PolledValue]:
         """Every value that a poll found at an offset."""
         if offset not in self.polled:
             return {}
-        first = Sighting(self.first_poll[offset], self.final_poll.get(offset))
+        first = PolledValue(self.first_poll[offset], self.final_poll.get(offset))
         return {self.polled[offset]: first, **self.disagreeing.get(offset, {})}
 
 
 @dataclass(slots=True)
 class Observations:
     operations: Sequence[Operation]
-    partitions: dict[str, Partition]
-    uncommitted: dict[str, Partition]
+    partitions: dict[str, PartitionObservations]
+    uncommitted: dict[str, PartitionObservations]
     """Of topics written in transactions, what readers of isolation.level=read_uncommitted saw: what is
     open or aborted too. Nothing of it is in `partitions`."""
     senders: dict[int, Sent]  # value -> its send
@@ -76,8 +78,8 @@ class Observations:
 
 def observe(history: History) -> Observations:
     topics = history.header.topics
-    partitions: dict[str, Partition] = {}
-    uncommitted: dict[str, Partition] = {}
+    partitions: dict[str, PartitionObservations] = {}
+    uncommitted: dict[str, PartitionObservations] = {}
     senders: dict[int, Sent] = {}
     final_keys: set[str] = set()
     assigned: dict[int, Sequence[str]] = {}  # process of the final phase -> what it is about to read
@@ -117,17 +119,19 @@ def sends_of(operation: Operation) -> list[Send]:
     return [micro for micro in operation.ops if isinstance(micro, Send)]
 
 
-def _partition(partitions: dict[str, Partition], topics: Mapping[str, TopicMode], key: str) -> Partition:
+def _partition(
+    partitions: dict[str, PartitionObservations], topics: Mapping[str, TopicMode], key: str
+) -> PartitionObservations:
     partition = partitions.get(key)
     if partition is None:
         mode = topics.get(topic_of(key))
         if mode is None:
             raise ValueError(f"{key} is of no topic that the history's header names")
-        partition = partitions[key] = Partition(key, mode)
+        partition = partitions[key] = PartitionObservations(key, mode)
     return partition
 
 
-def _note_send(send: Send, index: int, partition: Partition, senders: dict[int, Sent]) -> None:
+def _note_send(send: Send, index: int, partition: PartitionObservations, senders: dict[int, Sent]) -> None:
     if send.value in senders:
         raise ValueError(
             f"value {send.value} is sent by op {senders[send.value].op} and by op {index}: "
@@ -138,7 +142,7 @@ def _note_send(send: Send, index: int, partition: Partition, senders: dict[int, 
 
 
 def _note_poll(
-    pairs: Sequence[Sequence[int]], index: int, operation: Operation, partition: Partition
+    pairs: Sequence[Sequence[int]], index: int, operation: Operation, partition: PartitionObservations
 ) -> None:
     polled, read = partition.polled, partition.read
     ok = operation.outcome == "ok"
@@ -156,6 +160,6 @@ def _note_poll(
             if final:
                 partition.final_poll[offset] = index
         else:
-            sighting = partition.disagreeing.setdefault(offset, {}).setdefault(value, Sighting(index))
+            sighting = partition.disagreeing.setdefault(offset, {}).setdefault(value, PolledValue(index))
             if final and sighting.final is None:
                 sighting.final = index

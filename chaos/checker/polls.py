@@ -25,7 +25,7 @@ from chaos.history import Operation
 NAMED = 5  # skipped values that a sentence names
 
 
-class Place(NamedTuple):
+class PolledOffset(NamedTuple):
     offset: int
     op: int
 
@@ -34,7 +34,9 @@ def check_polls(
     seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
 ) -> None:
     """`uncommitted`: what is there for those who read uncommitted, where it differs."""
-    places: dict[int, dict[str, Place]] = {}  # process -> key -> where its last operation stopped reading
+    places: dict[
+        int, dict[str, PolledOffset]
+    ] = {}  # process -> key -> where its last operation stopped reading
     for index, operation in enumerate(seen.operations):
         if operation.f in ("assign", "subscribe", "crash"):
             places.pop(operation.process, None)
@@ -42,21 +44,26 @@ def check_polls(
         mine = places.setdefault(operation.process, {})
         for key in operation.rebalanced:
             mine.pop(key, None)
-        reached: dict[str, Place] = {}
+        reached: dict[str, PolledOffset] = {}
         visible = {**orders, **uncommitted} if operation.uncommitted else orders
         for poll in polls_of(operation):
             for key, pairs in poll.messages.items():
                 if not pairs or key in operation.rebalanced:
                     continue
-                begin = Place(pairs[0][0], index)
+                begin = PolledOffset(pairs[0][0], index)
                 before = reached.get(key) or mine.get(key)
                 if before is not None:
                     _judge(operation, key, before, begin, visible[key], findings)
                 for last, following in _jumps(pairs):
                     _judge(
-                        operation, key, Place(last, index), Place(following, index), visible[key], findings
+                        operation,
+                        key,
+                        PolledOffset(last, index),
+                        PolledOffset(following, index),
+                        visible[key],
+                        findings,
                     )
-                reached[key] = Place(pairs[-1][0], index)
+                reached[key] = PolledOffset(pairs[-1][0], index)
         if operation.outcome == "ok":
             mine.update(reached)
 
@@ -76,8 +83,8 @@ def _jumps(pairs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 def _judge(
     operation: Operation,
     key: str,
-    last: Place,
-    begin: Place,
+    last: PolledOffset,
+    begin: PolledOffset,
     order: VersionOrder,
     findings: Findings,
 ) -> None:
@@ -111,7 +118,7 @@ def _judge(
         )
 
 
-def _from_to(last: Place, begin: Place) -> str:
+def _from_to(last: PolledOffset, begin: PolledOffset) -> str:
     if last.op == begin.op:
         return f"up to offset {last.offset}, then from {begin.offset} (op {begin.op})"
     return f"up to offset {last.offset} (op {last.op}), then from {begin.offset} (op {begin.op})"

@@ -6,7 +6,7 @@ that nobody sent."""
 from __future__ import annotations
 
 from chaos.checker.anomalies import G1A, PHANTOM, PRECOMMITTED_READ
-from chaos.checker.observations import Observations, Partition, Sighting, polls_of, sends_of
+from chaos.checker.observations import Observations, PartitionObservations, PolledValue, polls_of, sends_of
 from chaos.checker.verdict import Findings
 
 
@@ -77,6 +77,8 @@ def _phantoms(seen: Observations, findings: Findings) -> None:
                 )
 
 
-def _sightings(partition: Partition, uncommitted: Partition | None, offset: int) -> dict[int, Sighting]:
+def _sightings(
+    partition: PartitionObservations, uncommitted: PartitionObservations | None, offset: int
+) -> dict[int, PolledValue]:
     committed = partition.values_at(offset)
     return committed if uncommitted is None else {**uncommitted.values_at(offset), **committed}

@@ -11,7 +11,7 @@ from chaos.checker.verdict import Findings
 from chaos.checker.version_orders import VersionOrder, VersionOrders
 
 
-class Placed(NamedTuple):
+class PlacedSend(NamedTuple):
     """A sent value and where it stands. Of a value that stands at several places the first is taken where
     others must stand behind it, the last where it must stand behind others: so doubt never counts as
     disorder."""
@@ -24,17 +24,17 @@ class Placed(NamedTuple):
 
 def check_sends(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     highest: dict[
-        tuple[int, str], Placed
+        tuple[int, str], PlacedSend
     ] = {}  # (process, key) -> what stands furthest of earlier operations
     for index, operation in enumerate(seen.operations):
         if operation.outcome == "fail":
             continue  # surely not applied; if it was after all, that is G1a
-        placed: dict[str, list[Placed]] = {}
+        placed: dict[str, list[PlacedSend]] = {}
         for send in sends_of(operation):
             order = orders[send.key]
             first = order.first.get(send.value)
             if first is not None:
-                here = Placed(first, order.last[send.value], send.value, index)
+                here = PlacedSend(first, order.last[send.value], send.value, index)
                 placed.setdefault(send.key, []).append(here)
         for key, values in placed.items():
             if len(values) > 1:
@@ -56,7 +56,7 @@ def check_sends(seen: Observations, orders: VersionOrders, findings: Findings) -
                 highest[operation.process, key] = furthest
 
 
-def _check_within(key: str, values: list[Placed], order: VersionOrder, findings: Findings) -> None:
+def _check_within(key: str, values: list[PlacedSend], order: VersionOrder, findings: Findings) -> None:
     furthest = values[0]
     skipped = reordered = False
     for previous, value in pairwise(values):
@@ -85,5 +85,5 @@ def _check_within(key: str, values: list[Placed], order: VersionOrder, findings:
         furthest = max(furthest, value, key=lambda v: v.first)
 
 
-def _reversed(key: str, order: VersionOrder, earlier: Placed, later: Placed) -> str:
+def _reversed(key: str, order: VersionOrder, earlier: PlacedSend, later: PlacedSend) -> str:
     return f"in {key} they stand at offsets {order.offsets[earlier.first]} and {order.offsets[later.last]}"

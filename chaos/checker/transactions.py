@@ -21,7 +21,7 @@ from chaos.checker.anomalies import (
 from chaos.checker.observations import Observations, sends_of
 from chaos.checker.verdict import Findings
 from chaos.checker.version_orders import VersionOrders
-from chaos.history import Operation, Send, Transaction
+from chaos.history import HistoryTransaction, Operation, Send
 
 
 def check_transactions(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
@@ -32,7 +32,7 @@ def check_transactions(seen: Observations, orders: VersionOrders, findings: Find
     _hanging_transactions(seen, findings)
 
 
-def _transactions(seen: Observations) -> Iterator[tuple[int, Operation, Transaction]]:
+def _transactions(seen: Observations) -> Iterator[tuple[int, Operation, HistoryTransaction]]:
     for index, operation in enumerate(seen.operations):
         if operation.f == "txn" and operation.txn is not None:
             yield index, operation, operation.txn

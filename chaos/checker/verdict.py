@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from chaos.checker.anomalies import KINDS, Kind
+from chaos.checker.anomalies import KINDS, AnomalyKind
 from chaos.history import TopicMode, topic_of
 
 SHOWN_PER_KIND_AND_KEY = 32
@@ -65,7 +65,12 @@ class Findings:
     _found: dict[tuple[str, str, bool], int] = field(default_factory=dict)  # (kind, key, allowed) -> how many
 
     def add(
-        self, kind: Kind, keys: str | Sequence[str], summary: str, evidence: Sequence[int], **detail: Any
+        self,
+        kind: AnomalyKind,
+        keys: str | Sequence[str],
+        summary: str,
+        evidence: Sequence[int],
+        **detail: Any,
     ) -> None:
         keys = [keys] if isinstance(keys, str) else keys
         allowed = all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chaos.checker.anomalies import DUPLICATE, INCONSISTENT_OFFSETS, SEND_POLL_MISMATCH
-from chaos.checker.observations import Observations, Partition, Sent
+from chaos.checker.observations import Observations, PartitionObservations, Sent
 from chaos.checker.verdict import Findings
 
 
@@ -49,11 +49,13 @@ def uncommitted_orders(seen: Observations) -> VersionOrders:
     return orders
 
 
-def _placed(seen: Observations, partition: Partition) -> tuple[dict[int, int], dict[int, set[int]]]:
+def _placed(
+    seen: Observations, partition: PartitionObservations
+) -> tuple[dict[int, int], dict[int, set[int]]]:
     """The value at each offset; and others there, where something is wrong."""
     value_at = dict(partition.polled)
     also_at = {offset: set(values) for offset, values in partition.disagreeing.items()}
-    for value, sent in _told(seen, partition) if partition.mode.acks == -1 else ():
+    for value, sent in _sends_with_offsets(seen, partition) if partition.mode.acks == -1 else ():
         assert sent.offset is not None
         _place(value_at, also_at, sent.offset, value)
     return value_at, also_at
@@ -82,7 +84,7 @@ def _order(value_at: dict[int, int], also_at: dict[int, set[int]]) -> VersionOrd
     return order
 
 
-def _told(seen: Observations, partition: Partition) -> list[tuple[int, Sent]]:
+def _sends_with_offsets(seen: Observations, partition: PartitionObservations) -> list[tuple[int, Sent]]:
     """Committed sends of a partition that were told an offset."""
     sends = ((value, seen.senders[value]) for value in partition.sent)
     return [(value, sent) for value, sent in sends if sent.offset is not None and seen.committed(sent)]
@@ -96,7 +98,9 @@ def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings)
         _duplicates(seen, partition, orders[key], findings)
 
 
-def _inconsistent_offsets(partition: Partition, uncommitted: Partition | None, findings: Findings) -> None:
+def _inconsistent_offsets(
+    partition: PartitionObservations, uncommitted: PartitionObservations | None, findings: Findings
+) -> None:
     """Whoever reads uncommitted finds the same, and more."""
     disagreeing = set(partition.disagreeing)
     if uncommitted is not None:
@@ -119,8 +123,8 @@ def _inconsistent_offsets(partition: Partition, uncommitted: Partition | None, f
         )
 
 
-def _mismatches(seen: Observations, partition: Partition, findings: Findings) -> None:
-    told = _told(seen, partition)
+def _mismatches(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
+    told = _sends_with_offsets(seen, partition)
     told_at: dict[int | None, list[int]] = {}
     for value, sent in told:
         told_at.setdefault(sent.offset, []).append(value)
@@ -147,13 +151,15 @@ def _mismatches(seen: Observations, partition: Partition, findings: Findings) ->
         )
 
 
-def _duplicates(seen: Observations, partition: Partition, order: VersionOrder, findings: Findings) -> None:
+def _duplicates(
+    seen: Observations, partition: PartitionObservations, order: VersionOrder, findings: Findings
+) -> None:
     repeated = {value for value, index in order.first.items() if order.last[value] != index}
     if not repeated:
         return
     places: dict[int, dict[int, int]] = {value: {} for value in repeated}  # -> offset -> who saw it there
     if partition.mode.acks == -1:
-        for value, sent in _told(seen, partition):
+        for value, sent in _sends_with_offsets(seen, partition):
             if value in repeated and sent.offset is not None:
                 places[value][sent.offset] = sent.op
     for offset in order.offsets:

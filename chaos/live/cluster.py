@@ -24,7 +24,7 @@ from chaos.live.disk_switch import DiskSwitch
 from chaos.live.links import Links
 from chaos.live.toxiproxy import NAME, run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import HOST, POLL_S, START_PATIENCE_S, LocalCluster, LocalNode
 from kraft.peers.blocking_client import out_of_sync
@@ -79,7 +79,7 @@ class ChaosCluster:
         """One that runs already, by its directory."""
         local = LocalCluster.attach(directory)
         if not runs_beside(local):
-            raise Trouble(f"the cluster in {directory} has no links")
+            raise CliError(f"the cluster in {directory} has no links")
         return cls(local, Wiring.load(local.directory))
 
     @property
@@ -175,7 +175,7 @@ def put_links_in(
     """Give links to a cluster that runs without, restarting its nodes one after another."""
     running = [node for node in local.nodes.values() if node.process() is not None]
     if not running:
-        raise Trouble(f"no node of the cluster in {local.directory} runs")
+        raise CliError(f"no node of the cluster in {local.directory} runs")
     wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
     run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
     wiring.install(local)
@@ -198,4 +198,4 @@ def _await_in_sync(node: LocalNode) -> None:
         if not lagging:
             return
         time.sleep(POLL_S)
-    raise Trouble(f"not all replicas came in sync within {START_PATIENCE_S:g} s: {', '.join(lagging)}")
+    raise CliError(f"not all replicas came in sync within {START_PATIENCE_S:g} s: {', '.join(lagging)}")

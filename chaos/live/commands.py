@@ -14,7 +14,7 @@ import typer
 
 from kraft.cli.cluster import DEFAULT_DIR, Directory, interrupt, serve
 from kraft.cli.confluent_client import key_values
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 
 if TYPE_CHECKING:
     from chaos.live.link_faults import BadFault
@@ -119,7 +119,7 @@ def _complain(error: BadFault) -> NoReturn:
     """An unquoted `cut 2>1` has sent standard error to a file named 1: say it where it is seen."""
     if sys.stdout.isatty() and not sys.stderr.isatty():
         print(f"kraft: {error}")
-    raise Trouble(str(error)) from None
+    raise CliError(str(error)) from None
 
 
 def add_to(cli: typer.Typer) -> None:

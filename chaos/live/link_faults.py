@@ -24,7 +24,7 @@ class BadFault(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ToxicValue:
     """One value of a toxic."""
 
     attribute: str
@@ -54,12 +54,12 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LinkFaultKind:
     """One row of the table."""
 
     toxic: str | None
     """Toxiproxy's name; None where the proxy itself is switched off."""
-    values: tuple[Value, ...]
+    values: tuple[ToxicValue, ...]
     what: str
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Attributes that make it this kind."""
@@ -70,33 +70,35 @@ _US: Final = {"us": 1, "ms": 1000, "s": 1_000_000}
 _BYTES: Final = {"B": 1, "KB": 1000, "MB": 1_000_000}
 _RATE: Final = {"KB/s": 1, "MB/s": 1000}
 
-KINDS: Final[dict[str, Kind]] = {
+KINDS: Final[dict[str, LinkFaultKind]] = {
     # `timeout` with 0 never times out: bytes vanish, the connection stays, until the toxic goes.
-    "cut": Kind("timeout", (), "nothing arrives, connections stay open", {"timeout": 0}),
-    "slow": Kind(
+    "cut": LinkFaultKind("timeout", (), "nothing arrives, connections stay open", {"timeout": 0}),
+    "slow": LinkFaultKind(
         "latency",
-        (Value("latency", _MS), Value("jitter", _MS, 0)),
+        (ToxicValue("latency", _MS), ToxicValue("jitter", _MS, 0)),
         "everything arrives late: DELAY, give or take JITTER",
     ),
-    "bandwidth": Kind("bandwidth", (Value("rate", _RATE, minimum=1),), "at most RATE arrives"),
-    "slow-close": Kind("slow_close", (Value("delay", _MS, minimum=1),), "the end of a connection comes late"),
-    "timeout": Kind(
-        "timeout", (Value("timeout", _MS, minimum=1),), "nothing arrives, and connections end after TIME"
+    "bandwidth": LinkFaultKind("bandwidth", (ToxicValue("rate", _RATE, minimum=1),), "at most RATE arrives"),
+    "slow-close": LinkFaultKind(
+        "slow_close", (ToxicValue("delay", _MS, minimum=1),), "the end of a connection comes late"
     ),
-    "slice": Kind(
+    "timeout": LinkFaultKind(
+        "timeout", (ToxicValue("timeout", _MS, minimum=1),), "nothing arrives, and connections end after TIME"
+    ),
+    "slice": LinkFaultKind(
         "slicer",
         (
-            Value("average_size", _BYTES, minimum=1),
-            Value("size_variation", _BYTES, 0),
-            Value("delay", _US, 0),
+            ToxicValue("average_size", _BYTES, minimum=1),
+            ToxicValue("size_variation", _BYTES, 0),
+            ToxicValue("delay", _US, 0),
         ),
         "arrives in pieces of SIZE, give or take VARIATION, with a PAUSE between them",
     ),
-    "limit": Kind("limit_data", (Value("bytes", _BYTES),), "a connection ends after BYTES"),
-    "reset": Kind(
-        "reset_peer", (Value("timeout", _MS, 0),), "a connection is reset TIME after its first bytes"
+    "limit": LinkFaultKind("limit_data", (ToxicValue("bytes", _BYTES),), "a connection ends after BYTES"),
+    "reset": LinkFaultKind(
+        "reset_peer", (ToxicValue("timeout", _MS, 0),), "a connection is reset TIME after its first bytes"
     ),
-    "down": Kind(None, (), "connections end, and new ones are refused"),
+    "down": LinkFaultKind(None, (), "connections end, and new ones are refused"),
 }  # fmt: skip
 
 QUOTE: Final = "in a shell, quote the link: 'A>B'"
@@ -202,7 +204,7 @@ def end_of(text: str) -> End:
     return text if text.startswith("c") else int(text)
 
 
-def _row(kind: str) -> Kind:
+def _row(kind: str) -> LinkFaultKind:
     if kind not in KINDS:
         raise BadFault(f"{kind}: no fault of a link; there are {', '.join(KINDS)}")
     return KINDS[kind]

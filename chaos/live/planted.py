@@ -16,18 +16,18 @@ from functools import partial
 from typing import Any, Final
 
 import kraft.node.roles
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
-from data_plane.coordinator.transactions.state_machine import TransactionDecision, TransactionTable
-from data_plane.log.log import AppendInfo, Log
+from data_plane.coordinator.transactions.state_machine import TransactionResult, TransactionStateManager
+from data_plane.log.log import AppendInfo, UnifiedLog
 from data_plane.log.producers import ProducerStateManager
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.leader_state import (
     AlterPartitionResult,
-    Follower,
-    IsrChange,
+    FollowerReplica,
     IsrOutcome,
     LeaderState,
+    PendingIsrChange,
 )
 from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext
@@ -43,7 +43,7 @@ from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, T
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class PlantedBug:
     """A bug that can be planted."""
 
     apply: Callable[[], None]
@@ -52,7 +52,7 @@ class Plant:
     shows: tuple[str, ...]
 
 
-PLANTS: Final[dict[str, Plant]] = {}
+PLANTS: Final[dict[str, PlantedBug]] = {}
 
 
 def plant(name: str) -> None:
@@ -64,7 +64,7 @@ def plant(name: str) -> None:
 
 def _named(name: str, breaks: str, *shows: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def register(apply: Callable[[], None]) -> Callable[[], None]:
-        PLANTS[name] = Plant(apply, breaks, shows)
+        PLANTS[name] = PlantedBug(apply, breaks, shows)
         return apply
 
     return register
@@ -136,7 +136,7 @@ def join_isr_too_early() -> None:
     """A follower is proposed for the ISR with its first fetch, whatever it holds: it may be elected, and
     its leader's log is then cut to its own."""
 
-    def expand(self: LeaderState, follower: Follower, high_watermark: int) -> IsrChange | None:
+    def expand(self: LeaderState, follower: FollowerReplica, high_watermark: int) -> PendingIsrChange | None:
         if follower.in_maximal_isr or self.change is not None or not self._may_join(follower):
             return None
         follower.in_maximal_isr = True
@@ -150,19 +150,19 @@ def join_isr_too_early() -> None:
 def skip_fencing() -> None:
     """A leader that was deposed leads on, and takes being fenced for consent: it shrinks the ISR to
     itself, and completes acks=all alone, beside the elected leader."""
-    become_follower, take_answer = Partition.become_follower, LeaderState.take_answer
+    become_follower, take_answer = Partition.become_follower, LeaderState.handle_response
 
     def lead_on(self: Partition, registration: PartitionRegistration) -> bool:
         return False if self.leader is not None else become_follower(self, registration)
 
-    def insist(self: LeaderState, change: IsrChange, answer: AlterPartitionResult) -> IsrOutcome:
+    def insist(self: LeaderState, change: PendingIsrChange, answer: AlterPartitionResult) -> IsrOutcome:
         if self.change is change and answer.error is ErrorCode.FENCED_LEADER_EPOCH:
             self._commit(change.isr, self.partition_epoch)
             return IsrOutcome.COMMITTED
         return take_answer(self, change, answer)
 
     _exchange(Partition, "become_follower", lead_on)
-    _exchange(LeaderState, "take_answer", insist)
+    _exchange(LeaderState, "handle_response", insist)
 
 
 @_named("elect-outside-isr", "the leader comes from the ISR", "unseen")
@@ -196,9 +196,9 @@ def truncate_to_high_watermark() -> None:
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")
 def lose_on_restart() -> None:
     """After a crash recovery cuts the last batch, though it is whole."""
-    open_log = Log.open
+    open_log = UnifiedLog.open
 
-    def cut_short(*where: Any, clean: bool, **how: Any) -> Log:
+    def cut_short(*where: Any, clean: bool, **how: Any) -> UnifiedLog:
         log = open_log(*where, clean=clean, **how)
         if not clean and log.log_end_offset > log.log_start_offset:
             work = log.prepare_cut(log.log_end_offset - 1)
@@ -207,7 +207,7 @@ def lose_on_restart() -> None:
                 log.truncate_to(work)
         return log
 
-    _exchange(Log, "open", cut_short)
+    _exchange(UnifiedLog, "open", cut_short)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -295,13 +295,15 @@ def drop_abort_marker() -> None:
 @_named("forget-fencing", "whoever takes an id over fences its former producer", "zombie-write")
 def forget_fencing() -> None:
     """A new producer of a transactional id is given its epoch; the last one's transaction stays open."""
-    init = TransactionTable.init_producer_id
+    init = TransactionStateManager.init_producer_id
 
-    def again(self: TransactionTable, transactional_id: str, *how: Any) -> TransactionDecision:
+    def again(self: TransactionStateManager, transactional_id: str, *how: Any) -> TransactionResult:
         known = self._transactions.get(transactional_id)
         if known is None:
             return init(self, transactional_id, *how)
         ticket = how[-2]
-        return TransactionDecision(replies=[(ticket, Producer(known.producer_id, known.producer_epoch))])
+        return TransactionResult(
+            replies=[(ticket, ProducerIdAndEpoch(known.producer_id, known.producer_epoch))]
+        )
 
-    _exchange(TransactionTable, "init_producer_id", again)
+    _exchange(TransactionStateManager, "init_producer_id", again)

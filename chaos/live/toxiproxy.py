@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.live.toxiproxy_api import ToxiproxyApi
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.local.local_cluster import HOST, LocalCluster
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
@@ -123,7 +123,7 @@ def runs_beside(cluster: LocalCluster) -> bool:
 def _await_proxies(cluster: LocalCluster, api: ToxiproxyApi, wanted: set[str]) -> None:
     deadline = time.monotonic() + START_PATIENCE_S
     while cluster.companions[NAME].process() is not None and time.monotonic() < deadline:
-        with contextlib.suppress(Trouble):
+        with contextlib.suppress(CliError):
             if api.listening() >= wanted:
                 return
         time.sleep(POLL_S)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 try:
@@ -140,12 +140,12 @@ class _Session:
         try:
             response = self._session.request(method, url, timeout=PATIENCE_S, **arguments)
         except errors.Timeout:
-            raise Trouble(
+            raise CliError(
                 f"Toxiproxy did not do it in {PATIENCE_S:g} s ({method} {url}): the link is full, and its "
                 "far end reads nothing; is that node paused?"
             ) from None
         except errors.ConnectionError:
-            raise Trouble(f"Toxiproxy does not answer at {self._where}") from None
+            raise CliError(f"Toxiproxy does not answer at {self._where}") from None
         if response.status_code >= SERVER_ERROR:
-            raise Trouble(f"Toxiproxy failed ({method} {url}): {response.text.strip()}")
+            raise CliError(f"Toxiproxy failed ({method} {url}): {response.text.strip()}")
         return response

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from chaos.live.link_faults import End
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.local.local_cluster import HOST, LocalCluster, LocalNode
 
 REPLICATION: Final = "replication"
@@ -83,7 +83,7 @@ class Wiring:
         try:
             found = json.loads((directory / FILE).read_text())
         except FileNotFoundError:
-            raise Trouble(f"the cluster in {directory} has no links") from None
+            raise CliError(f"the cluster in {directory} has no links") from None
         links = tuple(Link(**link) for link in found["links"])
         return cls(found["api_port"], tuple(found["nodes"]), found["clients"], links)
 
@@ -118,7 +118,7 @@ class Wiring:
         """HOST:PORT,... of a client's own links."""
         own = [f"{HOST}:{link.listen}" for link in self._of(CLIENTS, f"c{client}")]
         if not own:
-            raise Trouble(f"there is no client c{client}; there are {self.clients}, counted from c0")
+            raise CliError(f"there is no client c{client}; there are {self.clients}, counted from c0")
         return ",".join(own)
 
     def between(self, source: End, target: End) -> list[Link]:

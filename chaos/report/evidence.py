@@ -12,7 +12,7 @@ from typing import Any, Final
 from chaos.checker.anomalies import KINDS
 from chaos.history import MicroOperation, Operation, Poll
 from chaos.report.buckets import milliseconds
-from chaos.report.recorded import Fields, Run
+from chaos.report.recorded import Fields, RecordedRun
 
 # Bounds that only a badly broken run reaches; what they leave out is counted on the page.
 MAX_SHOWN: Final = {False: 500, True: 60}  # anomalies of one kind, by whether they are allowed
@@ -20,7 +20,7 @@ MAX_OPERATIONS: Final = 100  # named by one anomaly
 MAX_MESSAGES: Final = 1_000  # of one key, returned by one poll
 
 
-def anomalies(run: Run) -> dict[str, Any]:
+def anomalies(run: RecordedRun) -> dict[str, Any]:
     """The forbidden ones first, each with when it happened; how many are not shown; the operations; what the
     kinds mean, and which could not be judged."""
     shown: list[dict[str, Any]] = []

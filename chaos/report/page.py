@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chaos.report import client_series, cluster_series, evidence, recorded
 from chaos.report.buckets import MS, Buckets, buckets_over, milliseconds
-from chaos.report.recorded import Run
+from chaos.report.recorded import RecordedRun
 
 NAME: Final = "report.html"
 TWIN: Final = f"planted/{NAME}"
@@ -29,7 +29,7 @@ def write_report(directory: Path) -> Path:
     return page
 
 
-def _data(directory: Path, run: Run) -> dict[str, Any]:
+def _data(directory: Path, run: RecordedRun) -> dict[str, Any]:
     buckets = buckets_over(run.duration_ns)
     return {
         **_verdict(directory, run),
@@ -42,7 +42,7 @@ def _data(directory: Path, run: Run) -> dict[str, Any]:
     }
 
 
-def _clients(run: Run, buckets: Buckets) -> dict[str, Any]:
+def _clients(run: RecordedRun, buckets: Buckets) -> dict[str, Any]:
     return {
         "topics": client_series.topics(run.history, buckets),
         "latency": client_series.latency(run.history, buckets),
@@ -51,7 +51,7 @@ def _clients(run: Run, buckets: Buckets) -> dict[str, Any]:
     }
 
 
-def _verdict(directory: Path, run: Run) -> dict[str, Any]:
+def _verdict(directory: Path, run: RecordedRun) -> dict[str, Any]:
     verdict, header = run.verdict, run.history.header
     scenario = verdict.get("scenario") or header.scenario
     seed = verdict.get("seed") if verdict.get("seed") is not None else header.seed
@@ -73,7 +73,7 @@ def _command(scenario: str | None, seed: int | None) -> str:
     return f"kraft chaos run {scenario}" + (f" --seed {seed}" if seed is not None else "")
 
 
-def _sentence(run: Run) -> str:
+def _sentence(run: RecordedRun) -> str:
     """What came out, in one sentence that can stand alone."""
     counts = run.findings.get("counts", {}).values()
     forbidden = sum(count["forbidden"] for count in counts)
@@ -94,7 +94,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: RecordedRun) -> list[tuple[str, str]]:
     """Names and values for the small print: when, what, how much; then what the checker counted."""
     operations = run.history.operations
     facts = []

@@ -21,7 +21,7 @@ Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     history: History
     events: Sequence[Event]  # what was done to the cluster
     cluster: Sequence[Fields]  # what was seen of it
@@ -41,9 +41,9 @@ class Run:
         return self.verdict.get("checker") or {}
 
 
-def read(directory: Path) -> Run:
+def read(directory: Path) -> RecordedRun:
     """The run in `directory`. Events and cluster may be missing: a history of another cluster has none."""
-    return Run(
+    return RecordedRun(
         history=history.read(directory / HISTORY),
         events=events.read(directory / EVENTS) if (directory / EVENTS).exists() else (),
         cluster=_lines(directory / CLUSTER),

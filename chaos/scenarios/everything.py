@@ -16,7 +16,7 @@ from typing import Final
 from chaos.scenarios.scenario import Scenario
 from chaos.scenarios.settings import QUICK_TRANSACTIONS
 from chaos.scenarios.transactions import COPIED_ONCE, SHORT_TRANSACTIONS
-from chaos.schedule import Schedule, Step
+from chaos.schedule import Schedule, ScheduledFault
 from chaos.workload import TopicSpec
 
 NODES: Final = 3
@@ -40,7 +40,7 @@ _KEYS: Final = tuple(key for topic in TOPICS for key in topic.keys)
 
 def draw(rng: random.Random, seconds: float) -> Schedule:
     """Every choice is made here and now; only roles wait to be filled."""
-    steps: list[Step] = []
+    steps: list[ScheduledFault] = []
     bad_disk = rng.randrange(1, NODES + 1)
     at = FIRST_S
     while at < seconds - 1.0:
@@ -51,11 +51,11 @@ def draw(rng: random.Random, seconds: float) -> Schedule:
     return tuple(steps)
 
 
-def _is_on(step: Step, at_s: float) -> bool:
+def _is_on(step: ScheduledFault, at_s: float) -> bool:
     return not step.fault.startswith(_AT_ONCE) and (step.for_s is None or at_s < step.end_s)
 
 
-def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Step:
+def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> ScheduledFault:
     kinds = list(WEIGHTS)
     kind = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
     fault = _KINDS[kind](rng, bad_disk)
@@ -65,9 +65,9 @@ def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Ste
     if kind in _SHORT:
         lasts_s = min(lasts_s, 3.0)
     if kind in _AT_ONCE:
-        return Step(at_s, fault)
+        return ScheduledFault(at_s, fault)
     # What would last beyond the end is lifted with everything else: healing starts from the midst of trouble.
-    return Step(at_s, fault, round(lasts_s, 1) if at_s + lasts_s < seconds else None)
+    return ScheduledFault(at_s, fault, round(lasts_s, 1) if at_s + lasts_s < seconds else None)
 
 
 def _node(rng: random.Random) -> str:

@@ -27,7 +27,7 @@ from chaos.sim.raft_options import Options
 from metadata_quorum.foundation.blocking import RAFT
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import VoteReply, VoteRequest, decode
-from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
 T = TypeVar("T")
@@ -42,10 +42,10 @@ class Violation(AssertionError):
     """An invariant did not hold, or the quorum did not come back after the heal."""
 
 
-class History:
+class AppliedHistory:
     """The replicated state machine: a list of commands, and its hash."""
 
-    def __init__(self, world: World, node_id: int) -> None:
+    def __init__(self, world: RaftWorld, node_id: int) -> None:
         self._world = world
         self._node_id = node_id
         self.values: list[bytes] = []
@@ -91,8 +91,8 @@ class History:
         pass
 
 
-class _Link:
-    def __init__(self, world: World, source: int) -> None:
+class _SimLink:
+    def __init__(self, world: RaftWorld, source: int) -> None:
         self._world = world
         self._source = source
 
@@ -101,17 +101,17 @@ class _Link:
 
 
 @dataclass(slots=True)
-class Node:
+class SimVoter:
     """A living voter."""
 
     raft: SyncObjRaft
-    machine: History
+    machine: AppliedHistory
     tick_at: float = float("inf")
     commit_seen: int = 0
     term_seen: int = 0
 
 
-class World:
+class RaftWorld:
     """The quorum, its network, and who watches it."""
 
     def __init__(self, seed: int, options: Options) -> None:
@@ -119,7 +119,7 @@ class World:
         self.random = Random(seed)
         self.now = 1000.0
         self.ids = list(range(1, options.voters + 1))
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, SimVoter] = {}
         self.disks = {i: SimDisk() for i in self.ids}
         self.acked: list[bytes] = []
         self.events = 0
@@ -179,12 +179,12 @@ class World:
         """Start the voter's process."""
         if node_id in self.nodes:
             return
-        machine = History(self, node_id)
+        machine = AppliedHistory(self, node_id)
 
         def beside(work: Callable[[], T], done: Callable[[T], None]) -> None:
             self._beside(node_id, work, done)
 
-        disk, link, random = self.disks[node_id], _Link(self, node_id), Random(self.random.getrandbits(32))
+        disk, link, random = self.disks[node_id], _SimLink(self, node_id), Random(self.random.getrandbits(32))
         try:
             raft = SyncObjRaft(
                 node_id, self.ids, CLUSTER, disk, DIRECTORY, link, machine, lambda: self.now, random,
@@ -193,7 +193,7 @@ class World:
         except Killed:
             self.at(self.random.random(), lambda: self.start(node_id))
             return
-        node = self.nodes[node_id] = Node(raft, machine)
+        node = self.nodes[node_id] = SimVoter(raft, machine)
         self._check_start(node_id, node)
         for peer in self.ids:
             if peer != node_id:
@@ -212,7 +212,7 @@ class World:
             if peer != node_id:
                 self._break(node_id, peer, broken=True)
 
-    def _schedule(self, node: Node) -> None:
+    def _schedule(self, node: SimVoter) -> None:
         delay = node.raft.next_tick_in()
         if delay > 0:
             delay += self.random.random() * 0.01
@@ -220,7 +220,7 @@ class World:
             node.tick_at = self.now + delay
             self.at(delay, lambda: self._tick(node))
 
-    def _tick(self, node: Node) -> None:
+    def _tick(self, node: SimVoter) -> None:
         if self.nodes.get(node.raft.node_id) is not node or self.now < node.tick_at:
             return
         node.tick_at = float("inf")
@@ -244,7 +244,7 @@ class World:
 
         self.at(delay(), lambda: alive(working))
 
-    def _run(self, node: Node, step: Callable[[], None]) -> None:
+    def _run(self, node: SimVoter, step: Callable[[], None]) -> None:
         """One step of a voter, unless it dies between two disk operations of it."""
         try:
             step()
@@ -322,11 +322,11 @@ class World:
                 self.propose(node)
         self.at(self.random.random() * 0.1, self._client)
 
-    def propose(self, node: Node) -> None:
+    def propose(self, node: SimVoter) -> None:
         value = b"v%d" % next(self._values)
 
         def done(applied: Applied) -> None:
-            if applied.outcome is Outcome.COMMITTED:
+            if applied.outcome is ProposalOutcome.COMMITTED:
                 self.acked.append(value)
 
         node.raft.propose(value, done)
@@ -433,7 +433,7 @@ class World:
         if self._histories.setdefault(index, (term, digest)) != (term, digest):
             raise Violation(f"M3: voter {node_id} applied another history at {index}")
 
-    def _check(self, node: Node) -> None:
+    def _check(self, node: SimVoter) -> None:
         raft = node.raft
         core, journal = raft._core, raft._journal
         if core.term < node.term_seen or core.commit_index < node.commit_seen:
@@ -469,7 +469,7 @@ class World:
             if self._votes.setdefault((self._identities[source], message.term), vote) != vote:
                 raise Violation(f"M4: voter {source} voted twice in term {message.term}")
 
-    def _check_start(self, node_id: int, node: Node) -> None:
+    def _check_start(self, node_id: int, node: SimVoter) -> None:
         """M7: the log starts where a snapshot ends; a newer one may just have been written beside it."""
         names = [
             n
@@ -482,8 +482,8 @@ class World:
             raise Violation(f"M7: log of voter {node_id} starts at {start}, snapshots end at {sorted(ends)}")
 
 
-def run_seed(seed: int, voters: int) -> World:
+def run_seed(seed: int, voters: int) -> RaftWorld:
     """One run; the world, for whoever wants to look at it."""
-    world = World(seed, Options.from_seed(seed, voters))
+    world = RaftWorld(seed, Options.from_seed(seed, voters))
     world.run()
     return world

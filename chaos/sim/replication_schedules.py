@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from chaos.sim.replication_world import LAG_TIME_MAX, World
+from chaos.sim.replication_world import LAG_TIME_MAX, ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules
 
@@ -16,10 +16,10 @@ MOVE_ODDS = 0.02
 """How often a step of a world with spare brokers moves the partition."""
 
 
-def classic_schedule(rules: FollowerRules) -> World:
+def classic_schedule(rules: FollowerRules) -> ReplicationWorld:
     """KIP-101's first scenario: a record is on all replicas and acknowledged, but the followers have
     not heard of the high watermark yet. The leader dies, then the one that took over."""
-    world = World(rules=rules)
+    world = ReplicationWorld(rules=rules)
     a, b, c = world.brokers
     world.produce(a)
     world.fetch(b)
@@ -41,14 +41,16 @@ def classic_schedule(rules: FollowerRules) -> World:
     return world
 
 
-def run_seed(seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 300, spare: int = 0) -> World:
+def run_seed(
+    seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 300, spare: int = 0
+) -> ReplicationWorld:
     """Random steps with crashes, lost answers and late metadata; then everything heals. With `spare` brokers
     the partition moves about meanwhile.
 
     Raises InvariantViolation as soon as a check fails.
     """
     rng = random.Random(seed)
-    world = World(rules=rules, min_insync=rng.choice((1, 2)), spare=spare)
+    world = ReplicationWorld(rules=rules, min_insync=rng.choice((1, 2)), spare=spare)
     for _ in range(steps):
         if spare and rng.random() < MOVE_ODDS:
             _move(world, rng)
@@ -57,14 +59,14 @@ def run_seed(seed: int, rules: FollowerRules = TRUNCATE_BY_EPOCHS, steps: int = 
     return world
 
 
-def _move(world: World, rng: random.Random) -> None:
+def _move(world: ReplicationWorld, rng: random.Random) -> None:
     if rng.random() < 0.3 and world.registration.reassigning:
         world.call_off()
     else:
         world.reassign(rng.sample(list(world.brokers), rng.randint(1, 3)))
 
 
-def random_step(world: World, rng: random.Random) -> None:
+def random_step(world: ReplicationWorld, rng: random.Random) -> None:
     """One step of anybody."""
     broker_id = rng.choice(list(world.brokers))
     broker = world.brokers[broker_id]

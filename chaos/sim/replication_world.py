@@ -18,17 +18,17 @@ from uuid import UUID
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from data_plane.purgatory.timing_wheel import TimerHandle, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import ALL_REPLICAS, Partition
-from fetch.fetcher import Taken, take_answer, where_to_cut
-from fetch.follower import TRUNCATE_BY_EPOCHS, CutTo, FollowerRules, RestartAt, resolve_out_of_range
+from fetch.fetcher import FetchOutcome, process_partition_data, where_to_cut
+from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules, RestartAt, TruncateTo, resolve_out_of_range
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
@@ -46,7 +46,7 @@ LAG_TIME_MAX: Final = 10.0
 _BATCH_MS: Final = 1_700_000_000_000
 
 
-class Clock:
+class SimClock:
     """Time that stands still until it is moved; stands in for the event loop's timer."""
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class _NoTimer:
         """Deadlines of produces never come here: what is late stays unknown."""
 
 
-class Broker:
+class SimBroker:
     """One broker's replica, and its host. Its disk outlives its process."""
 
-    def __init__(self, world: World, broker_id: int) -> None:
+    def __init__(self, world: ReplicationWorld, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
         self.broker_epoch = 0
@@ -96,7 +96,7 @@ class Broker:
     def lag_time_max(self) -> float:
         return LAG_TIME_MAX
 
-    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
+    def submit_alter_partition(self, partition: Partition, item: AlterPartitionItem) -> None:
         self.asked.append(item)
 
     def fault(self, work: str, error: Exception) -> None:
@@ -116,7 +116,7 @@ class Broker:
         for deletion in deletions:
             deletion.run(SIMULATED)
 
-    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None:
         raise error
 
     # Where the reader finds it.
@@ -141,7 +141,7 @@ class Broker:
 
     def _open(self) -> None:
         config = replace(LogConfig(), min_insync_replicas=self.world.min_insync, segment_bytes=2048)
-        log = Log.open(
+        log = UnifiedLog.open(
             self.disk,
             f"/broker{self.broker_id}/{TP}",
             config,
@@ -180,17 +180,17 @@ class Broker:
             partition.become_leader(registration, self.world.clock.now)
         elif partition.become_follower(registration):
             self.answer = None  # its old leader's connection is closed
-            cut = self.world.rules.first_cut(partition.high_watermark)
+            cut = self.world.rules.initial_truncation_offset(partition.high_watermark)
             if cut is not None and registration.leader != NO_LEADER:
                 partition.truncate_to(cut, _cut)
-        partition.reconsider_isr(self.world.clock.now)
+        partition.maybe_expand_isr(self.world.clock.now)
 
 
 def _cut(done: bool) -> None:
     assert done, "here nothing comes between"
 
 
-class World:
+class ReplicationWorld:
     """See the module."""
 
     def __init__(
@@ -204,14 +204,14 @@ class World:
         """`spare`: brokers that hold no replica yet, for reassignments."""
         self.rules = rules
         self.min_insync = min_insync
-        self.clock = Clock()
+        self.clock = SimClock()
         self.timer = WheelTimer(self.clock)
         self._broker_epochs = 0
         self._values = 0
         self.acked: dict[bytes, int] = {}  # value -> offset
         self.committed: list[bytes] = []  # values below any high watermark ever exposed, by offset
         self._high_watermarks: dict[int, int] = {}  # by leader epoch
-        self.brokers = {i: Broker(self, i) for i in range(1, replicas + spare + 1)}
+        self.brokers = {i: SimBroker(self, i) for i in range(1, replicas + spare + 1)}
         self.active: dict[int, int] = {}  # the controller's view: unfenced brokers and their epochs
         ids = tuple(self.brokers)[:replicas]
         self.registration = PartitionRegistration(ids, ids, ids[0], 0, 0)
@@ -359,10 +359,10 @@ class World:
         follower.answer = None
         if partition is None or arrived is None or arrived[0] != partition.leader_epoch:
             return False
-        taken = take_answer(partition, arrived[1], _BATCH_MS)
-        if taken is Taken.DIVERGED:
+        taken = process_partition_data(partition, arrived[1], _BATCH_MS)
+        if taken is FetchOutcome.DIVERGED:
             partition.truncate_to(where_to_cut(partition, arrived[1]), _cut)
-        elif taken is Taken.OUT_OF_RANGE:
+        elif taken is FetchOutcome.OUT_OF_RANGE:
             self._find_bounds(partition)
         self.check()
         return True
@@ -377,7 +377,7 @@ class World:
         found = resolve_out_of_range(
             partition.log.log_end_offset, LogBounds(leader.log.log_start_offset, leader.log.log_end_offset)
         )
-        if isinstance(found, CutTo):
+        if isinstance(found, TruncateTo):
             partition.truncate_to(found.offset, _cut)
         elif isinstance(found, RestartAt):
             partition.restart_at(found.offset)
@@ -394,7 +394,7 @@ class World:
         answer = self.alter_partition(broker_id, item)
         if lose_answer:
             answer = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
-        if partition.isr_answered(item, answer, self.clock.now) is IsrOutcome.ASK_AGAIN:
+        if partition.handle_alter_partition_response(item, answer, self.clock.now) is IsrOutcome.ASK_AGAIN:
             broker.asked.append(item)
         self.check()
 
@@ -430,7 +430,7 @@ class World:
     def sweep(self, broker_id: int) -> None:
         partition = self.brokers[broker_id].partition
         if partition is not None:
-            partition.sweep_isr(self.clock.now)
+            partition.maybe_shrink_isr(self.clock.now)
             self.check()
 
     def delete_records(self, broker_id: int) -> None:

@@ -19,6 +19,15 @@ workload       all of them together, against any Kafka cluster
 from chaos.workload.generator import Endings, Mix
 from chaos.workload.statistics import Statistics
 from chaos.workload.topics import TopicSpec, create_topics
-from chaos.workload.workload import FinalRead, Pace, Workload
+from chaos.workload.workload import FinalReadResult, Pace, Workload
 
-__all__ = ["Endings", "FinalRead", "Mix", "Pace", "Statistics", "TopicSpec", "Workload", "create_topics"]
+__all__ = [
+    "Endings",
+    "FinalReadResult",
+    "Mix",
+    "Pace",
+    "Statistics",
+    "TopicSpec",
+    "Workload",
+    "create_topics",
+]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from chaos.workload.consumer import Isolation, ReadingClient
 from chaos.workload.copier import Copier
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.generator import Mix, Values, copy_steps, steps
 from chaos.workload.journal import Journal, Now, Record
 from chaos.workload.producer import CLIENT_SETTINGS, SendingClient
@@ -23,7 +23,7 @@ from chaos.workload.worker import Making, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Employer:
+class ClientSpec:
     """What all clients have in common."""
 
     topics: Sequence[TopicSpec]
@@ -35,7 +35,7 @@ class Employer:
     transaction_timeout_s: float
     now_ns: Now
     record: Record
-    discarded: Discarded
+    discarded: DiscardedClients
 
     @property
     def copiers_group(self) -> str:
@@ -46,7 +46,7 @@ class Employer:
 
 
 @dataclass(slots=True)
-class Crew:
+class WorkloadClients:
     workers: list[Worker] = field(default_factory=list)
     copiers: list[Copier] = field(default_factory=list)
     transactional_ids: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class _Client:
+class _ClientNumber:
     number: int
     bootstrap: str
     kind: Writing
@@ -67,80 +67,80 @@ class _Client:
     journal: Journal
 
 
-def hire(employer: Employer, bootstraps: Sequence[str]) -> Crew:
-    kinds = list(dict.fromkeys(each.writing for each in employer.topics))
+def make_clients(spec: ClientSpec, bootstraps: Sequence[str]) -> WorkloadClients:
+    kinds = list(dict.fromkeys(each.writing for each in spec.topics))
     if len(bootstraps) < len(kinds):
         raise ValueError(f"{len(kinds)} kinds of producers need as many clients, not {len(bootstraps)}")
     kind_of = [kinds[number % len(kinds)] for number in range(len(bootstraps))]
     readers = [number for number, kind in enumerate(kind_of) if kind.copy_of is None]
-    crew = Crew()
+    clients = WorkloadClients()
     for number, (bootstrap, kind) in enumerate(zip(bootstraps, kind_of, strict=True)):
-        client = _Client(
+        client = _ClientNumber(
             number, bootstrap, kind,
-            random.Random(f"{employer.seed}/{number}"), Values(number, len(bootstraps)),
-            Journal(number, len(bootstraps), employer.now_ns, employer.record),
+            random.Random(f"{spec.seed}/{number}"), Values(number, len(bootstraps)),
+            Journal(number, len(bootstraps), spec.now_ns, spec.record),
         )  # fmt: skip
-        transactor = _transactor(employer, client) if kind.transactional else None
+        transactor = _transactor(spec, client) if kind.transactional else None
         if transactor is not None:
-            crew.transactional_ids.append(transactor.id)
+            clients.transactional_ids.append(transactor.id)
         if transactor is not None and kind.copy_of is not None:
-            crew.copiers.append(_copier(employer, client, transactor, kind.copy_of))
+            clients.copiers.append(_copier(spec, client, transactor, kind.copy_of))
             continue
         is_dirty = any(each.transactional for each in kinds) and number == readers[-1] != readers[0]
         isolation: Isolation = "read_uncommitted" if is_dirty else "read_committed"
-        crew.workers.append(_worker(employer, client, transactor, isolation))
-    return crew
+        clients.workers.append(_worker(spec, client, transactor, isolation))
+    return clients
 
 
 def _worker(
-    employer: Employer, client: _Client, transactor: Transactor | None, isolation: Isolation
+    spec: ClientSpec, client: _ClientNumber, transactor: Transactor | None, isolation: Isolation
 ) -> Worker:
     bootstrap, kind = client.bootstrap, client.kind
     making = Making(
-        lambda: SendingClient(bootstrap, kind, employer.delivery_timeout_s, employer.now_ns),
+        lambda: SendingClient(bootstrap, kind, spec.delivery_timeout_s, spec.now_ns),
         lambda: ReadingClient(bootstrap, isolation=isolation),
-        lambda instance_id: ReadingClient(bootstrap, employer.group, instance_id, isolation=isolation),
+        lambda instance_id: ReadingClient(bootstrap, spec.group, instance_id, isolation=isolation),
     )
-    read = [key for each in employer.topics for key in each.keys]
+    read = [key for each in spec.topics for key in each.keys]
     return Worker(
         steps(
-            client.rng, employer.mix, client.values, employer.written_by(kind), read,
+            client.rng, spec.mix, client.values, spec.written_by(kind), read,
             transactional=transactor is not None,
         ),
         making,
         journal=client.journal,
-        discarded=employer.discarded,
+        discarded=spec.discarded,
         transactor=transactor,
         reads_uncommitted=isolation == "read_uncommitted",
     )  # fmt: skip
 
 
-def _copier(employer: Employer, client: _Client, transactor: Transactor, source: str) -> Copier:
+def _copier(spec: ClientSpec, client: _ClientNumber, transactor: Transactor, source: str) -> Copier:
     return Copier(
-        copy_steps(client.rng, employer.mix.endings),
-        next(topic for topic in employer.topics if topic.name == source),
-        employer.written_by(client.kind),
+        copy_steps(client.rng, spec.mix.endings),
+        next(topic for topic in spec.topics if topic.name == source),
+        spec.written_by(client.kind),
         client.values,
-        employer.copiers_group,
+        spec.copiers_group,
         transactor=transactor,
-        member=lambda: ReadingClient(client.bootstrap, employer.copiers_group, commits=False),
+        member=lambda: ReadingClient(client.bootstrap, spec.copiers_group, commits=False),
         journal=client.journal,
-        discarded=employer.discarded,
+        discarded=spec.discarded,
     )
 
 
-def _transactor(employer: Employer, client: _Client) -> Transactor:
-    name = f"{employer.group}-{client.number}"
-    timeout_ms = int(employer.transaction_timeout_s * 1000)
+def _transactor(spec: ClientSpec, client: _ClientNumber) -> Transactor:
+    name = f"{spec.group}-{client.number}"
+    timeout_ms = int(spec.transaction_timeout_s * 1000)
     settings = {
         "transactional.id": name,
         "transaction.timeout.ms": timeout_ms,
         "socket.timeout.ms": min(timeout_ms, CLIENT_SETTINGS["socket.timeout.ms"]),  # else it is refused
     }
-    delivery_s = min(employer.delivery_timeout_s, employer.transaction_timeout_s)
+    delivery_s = min(spec.delivery_timeout_s, spec.transaction_timeout_s)
 
     def make() -> TransactionalClient:
-        sender = SendingClient(client.bootstrap, client.kind, delivery_s, employer.now_ns, settings)
-        return TransactionalClient(sender, employer.now_ns)
+        sender = SendingClient(client.bootstrap, client.kind, delivery_s, spec.now_ns, settings)
+        return TransactionalClient(sender, spec.now_ns)
 
-    return Transactor(name, make, client.journal, employer.discarded)
+    return Transactor(name, make, client.journal, spec.discarded)

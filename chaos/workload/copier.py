@@ -12,7 +12,7 @@ from typing import Final
 
 from chaos.history import Outcome, Poll
 from chaos.workload.consumer import ReadingClient
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.generator import CopyStep, Ending, Values
 from chaos.workload.journal import Journal
 from chaos.workload.topics import TopicSpec
@@ -37,7 +37,7 @@ class Copier:
         transactor: Transactor,
         member: Callable[[], ReadingClient],
         journal: Journal,
-        discarded: Discarded,
+        discarded: DiscardedClients,
     ) -> None:
         self.source = source
         self.places: dict[str, int] = {}

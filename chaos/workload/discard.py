@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 
-class Discarded:
+class DiscardedClients:
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from chaos.history import Function, MicroOperation, Operation, Outcome, Transaction
+from chaos.history import Function, HistoryTransaction, MicroOperation, Operation, Outcome
 
 Now = Callable[[], int]
 Record = Callable[[Operation], None]
@@ -37,7 +37,7 @@ class Journal:
         final: bool = False,
         keys: Sequence[str] = (),
         rebalanced: Sequence[str] = (),
-        txn: Transaction | None = None,
+        txn: HistoryTransaction | None = None,
         uncommitted: bool = False,
         ends: Mapping[str, Sequence[int]] | None = None,
     ) -> None:

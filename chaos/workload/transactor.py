@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from chaos.history import MicroOperation, Outcome, Poll, Transaction
-from chaos.workload.discard import Discarded
+from chaos.history import HistoryTransaction, MicroOperation, Outcome, Poll
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.generator import Ending, TransactStep
 from chaos.workload.journal import Journal
 from chaos.workload.transactional import Consumed, TransactionalClient
@@ -21,7 +21,7 @@ class Transactor:
         transactional_id: str,
         make: Callable[[], TransactionalClient],
         journal: Journal,
-        discarded: Discarded,
+        discarded: DiscardedClients,
     ) -> None:
         self.id = transactional_id
         self._make = make
@@ -88,7 +88,7 @@ class Transactor:
         rebalanced: Sequence[str] = (),
     ) -> None:
         """Record how it went; a producer that is dead is thrown away."""
-        txn = Transaction(self.id, group, consumed or {}, client.commit_asked)
+        txn = HistoryTransaction(self.id, group, consumed or {}, client.commit_asked)
         ops: list[MicroOperation] = [*polled, *client.ops]
         self._journal.note(
             "txn", start, outcome, ops, client.error, process=process, rebalanced=rebalanced, txn=txn
@@ -112,7 +112,7 @@ class Transactor:
         client = self._make()
         is_ready = client.init()
         self._journal.note(
-            "init", start, "ok" if is_ready else "info", error=client.error, txn=Transaction(self.id)
+            "init", start, "ok" if is_ready else "info", error=client.error, txn=HistoryTransaction(self.id)
         )
         self._client = client if is_ready else None
         if not is_ready:

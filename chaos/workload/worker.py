@@ -14,7 +14,7 @@ from typing import Final
 
 from chaos.history import Outcome, Poll
 from chaos.workload.consumer import ReadingClient
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.generator import (
     AssignStep,
     CrashStep,
@@ -57,7 +57,7 @@ class Worker:
         making: Making,
         *,
         journal: Journal,
-        discarded: Discarded,
+        discarded: DiscardedClients,
         transactor: Transactor | None = None,
         reads_uncommitted: bool = False,
     ) -> None:

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from chaos.history import Operation
-from chaos.workload.client_spec import Employer, hire
+from chaos.workload.client_spec import ClientSpec, make_clients
 from chaos.workload.copier import Copier, copy_the_rest
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import Mix
 from chaos.workload.journal import Now, Record
@@ -56,7 +56,7 @@ STOCK_MIX: Final = Mix()
 STOCK_PACE: Final = Pace()
 
 
-class FinalRead(NamedTuple):
+class FinalReadResult(NamedTuple):
     """How the final phase went: keys that some reader did not read to their end, and how far it came."""
 
     missing: dict[str, int]
@@ -85,25 +85,25 @@ class Workload:
         self._now_ns = now_ns
         self._pace = pace
         self._record = record
-        self._discarded = Discarded()
+        self._discarded = DiscardedClients()
         self._stopping = threading.Event()
         self._running: list[Future[None]] = []
         self._pool = ThreadPoolExecutor(len(bootstraps), "client")
-        employer = Employer(
+        spec = ClientSpec(
             topics=self._topics, group=f"chaos-{seed}", seed=seed, mix=mix,
             delivery_timeout_s=pace.delivery_timeout_s,
             transaction_timeout_s=pace.transaction_timeout_s,
             now_ns=now_ns, record=self._note, discarded=self._discarded,
         )  # fmt: skip
-        crew = hire(employer, bootstraps)
+        clients = make_clients(spec, bootstraps)
         self._bootstrap = bootstraps[0]
-        self._clients: list[Worker | Copier] = [*crew.workers, *crew.copiers]
-        self._copiers = crew.copiers
-        self._final_readers = crew.final_readers
-        self.group = employer.group
+        self._clients: list[Worker | Copier] = [*clients.workers, *clients.copiers]
+        self._copiers = clients.copiers
+        self._final_readers = clients.final_readers
+        self.group = spec.group
         """Of all clients that subscribe."""
-        self.copiers_group = employer.copiers_group
-        self.transactional_ids = tuple(crew.transactional_ids)
+        self.copiers_group = spec.copiers_group
+        self.transactional_ids = tuple(clients.transactional_ids)
 
     def _note(self, operation: Operation) -> None:
         self._record(operation)
@@ -113,7 +113,7 @@ class Workload:
         every_s = len(self._clients) / self._pace.operations_per_s
         self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._clients]
 
-    def raise_trouble(self) -> None:
+    def raise_error(self) -> None:
         """What ended a client before its time."""
         for running in self._running:
             if running.done():
@@ -126,7 +126,9 @@ class Workload:
         calls_s = CALLS_OF_A_TRANSACTION * PATIENCE_S if self.transactional_ids else 0.0
         _results(self._running, self._pace.delivery_timeout_s + GRACE_S + calls_s + STOP_MARGIN_S)
 
-    def final_phase(self, patience_s: float = 60.0, readers: int = 2, *, is_lossy: bool = False) -> FinalRead:
+    def final_phase(
+        self, patience_s: float = 60.0, readers: int = 2, *, is_lossy: bool = False
+    ) -> FinalReadResult:
         """After `stop`: what is left is copied, open transactions end, and everything is read from the
         beginning, by so many of the clients. `is_lossy`: logs may end before what was acknowledged."""
         self._finish_transactions(patience_s)
@@ -138,7 +140,7 @@ class Workload:
             for each in self._final_readers[:readers]
         ]
         missing = ChainMap(*_results(reading, patience_s + STOP_MARGIN_S))
-        return FinalRead(dict(missing), (self._now_ns() - start_ns) / 1e9)
+        return FinalReadResult(dict(missing), (self._now_ns() - start_ns) / 1e9)
 
     def close(self) -> None:
         """Throw the clients away."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from data_plane.log.validation import Origin
+from data_plane.log.validation import AppendOrigin
 from data_plane.replication.partition import ALL_REPLICAS, Partition
-from data_plane.replication.replica_manager import Partitions
+from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -27,7 +27,7 @@ class InternalTopic:
     def __init__(
         self,
         topic: str,
-        partitions: Partitions,
+        partitions: ReplicaManager,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         blocking: Blocking,
@@ -46,7 +46,7 @@ class InternalTopic:
             acks=ALL_REPLICAS,
             now=self._loop.time(),
             now_ms=self._now_ms(),
-            origin=Origin.COORDINATOR,
+            origin=AppendOrigin.COORDINATOR,
         )
         return info.last_offset + 1
 
@@ -66,7 +66,7 @@ class InternalTopic:
             if outcome is ErrorCode.NONE:
                 callback()
 
-        found.hw_waits.add(offset, told)
+        found.high_watermark_purgatory.add(offset, told)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         log = self._get(partition).log

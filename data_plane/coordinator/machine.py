@@ -1,10 +1,11 @@
 """What a coordinator's state machine looks like to the runtime that keeps it.
 
 A coordinator (of groups, of transactions) is one pure machine per partition of an internal
-topic. It judges inputs and yields a `Decision`: records, and replies that hold once those records
+topic. It judges inputs and yields a `CoordinatorResult`: records, and replies that hold once those records
 are replicated. Its durable state changes in `replay` only, at load and live alike.
 
-    request -> service -> runtime.Shard -> Machine (decision) -> log -> Machine.replay -> replies
+    request -> service -> runtime.Shard -> Machine (decision) -> log -> CoordinatorStateMachine.replay ->
+    replies
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NO_TICKET: Ticket = -1
 Replies = list[tuple[Ticket, object]]
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Who writes."""
 
     producer_id: int
@@ -42,19 +43,19 @@ class Instant(NamedTuple):
 
 
 @dataclass(slots=True)
-class Decision(Generic[RecordT]):
+class CoordinatorResult(Generic[RecordT]):
     """What an input leads to: records to append, and the replies that depend on them
     (and on everything appended before)."""
 
     records: list[RecordT] = field(default_factory=list)
     replies: Replies = field(default_factory=list)
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     """The records are part of this producer's transaction: they count when it commits."""
     atomic: bool = True
     """All of the records or none. False: each holds for itself, in as many batches as they need."""
 
 
-class Machine(Protocol[RecordT]):
+class CoordinatorStateMachine(Protocol[RecordT]):
     """The state of one partition of the internal topic."""
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
@@ -83,5 +84,5 @@ class Machine(Protocol[RecordT]):
     def next_deadline(self) -> float:
         """When `tick` is due (seconds, monotonic); infinity if never. May be early, never late."""
 
-    def tick(self, at: Instant) -> Decision[RecordT]:
+    def tick(self, at: Instant) -> CoordinatorResult[RecordT]:
         """Let time pass."""

@@ -35,7 +35,7 @@ def _as_in_java(escape: re.Match[str]) -> str:
     return escape[0] if character.isascii() else character
 
 
-class Pattern:
+class ClientPattern:
     """One expression. Raises ValueError where it is none, or too large."""
 
     __slots__ = ("_compiled",)

@@ -24,7 +24,14 @@ from functools import partial
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from data_plane.coordinator.machine import Decision, Instant, Machine, Producer, Replies, Ticket
+from data_plane.coordinator.machine import (
+    CoordinatorResult,
+    CoordinatorStateMachine,
+    Instant,
+    ProducerIdAndEpoch,
+    Replies,
+    Ticket,
+)
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CONTROL_ABORT,
@@ -40,7 +47,7 @@ from metadata_quorum.foundation.batch import (
     iter_headers,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import supervised, tell
+from metadata_quorum.foundation.supervision import report_fault, supervised
 
 RecordT = TypeVar("RecordT")
 
@@ -76,7 +83,7 @@ class PartitionLog(PartitionWriter, PartitionReader, Protocol):
     """Both ways."""
 
 
-class Clock(Protocol):
+class CoordinatorClock(Protocol):
     """The node's time and its timers; an event loop is one."""
 
     def time(self) -> float: ...
@@ -84,11 +91,11 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
-TICK_AGAIN_S: Final = 1.0
+TICK_RETRY_S: Final = 1.0
 """After a fault in what the machine does by itself: it is due still, but not at once again."""
 
 
-class Phase(Enum):
+class CoordinatorState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
@@ -107,7 +114,7 @@ class ShardLimits:
     """How much is replayed before the loop gets its turn (some milliseconds' worth)."""
 
 
-class _Parked(NamedTuple):
+class _DeferredReply(NamedTuple):
     until: int
     """Offset that the high watermark must reach."""
     deadline: float
@@ -139,7 +146,7 @@ class Shard(Generic[RecordT]):
         self,
         partition: int,
         leader_epoch: int,
-        machine: Machine[RecordT],
+        machine: CoordinatorStateMachine[RecordT],
         log: PartitionLog,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
@@ -147,7 +154,7 @@ class Shard(Generic[RecordT]):
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.phase = Phase.LOADING
+        self.phase = CoordinatorState.LOADING
         self._machine = machine
         self._log = log
         self._loop = loop
@@ -155,7 +162,7 @@ class Shard(Generic[RecordT]):
         self._limits = limits
         self._tickets = count()
         self._waiting: dict[Ticket, asyncio.Future[object]] = {}
-        self._parked: deque[_Parked] = deque()
+        self._deferred: deque[_DeferredReply] = deque()
         self._written = 0
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
@@ -167,7 +174,7 @@ class Shard(Generic[RecordT]):
 
     # --- serving -------------------------------------------------------------------------------
 
-    async def submit(self, decide: Callable[[Ticket, Instant], Decision[RecordT]]) -> object:
+    async def submit(self, decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]) -> object:
         """Let the machine judge one request and wait for its reply. Raises BrokerError."""
         self.check_serving()
         ticket = next(self._tickets)
@@ -179,7 +186,7 @@ class Shard(Generic[RecordT]):
         finally:
             self._waiting.pop(ticket, None)
 
-    def run(self, decide: Callable[[Instant], Decision[RecordT]]) -> int:
+    def run(self, decide: Callable[[Instant], CoordinatorResult[RecordT]]) -> int:
         """Work of the coordinator's own, which nobody waits for; how many records were appended."""
         at = self._instant()
         decision = decide(at)
@@ -187,7 +194,9 @@ class Shard(Generic[RecordT]):
         self._carry_out(decision, at)
         return len(decision.records) if self._written > before else 0
 
-    async def end_transaction(self, producer: Producer, coordinator_epoch: int, *, commit: bool) -> None:
+    async def end_transaction(
+        self, producer: ProducerIdAndEpoch, coordinator_epoch: int, *, commit: bool
+    ) -> None:
         """Write the marker and carry it out; returns when it is replicated. Raises BrokerError."""
         self.check_serving()
         marker = encode_end_txn_marker(
@@ -199,12 +208,12 @@ class Shard(Generic[RecordT]):
         )
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(marker))
         self._take(partial(self._machine.end_transaction, producer.producer_id, commit=commit))
-        await self.submit(lambda ticket, at: Decision(replies=[(ticket, None)]))
+        await self.submit(lambda ticket, at: CoordinatorResult(replies=[(ticket, None)]))
 
     def check_serving(self) -> None:
-        if self.phase is Phase.LOADING:
+        if self.phase is CoordinatorState.LOADING:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.phase is not Phase.ACTIVE:
+        if self.phase is not CoordinatorState.ACTIVE:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
     def before_serving(self, callback: Callable[[], None]) -> None:
@@ -217,17 +226,17 @@ class Shard(Generic[RecordT]):
 
     def close(self) -> None:
         """Leadership is lost, or the node stops."""
-        self.phase = Phase.CLOSED
+        self.phase = CoordinatorState.CLOSED
         self._loading.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        self._parked.clear()
+        self._deferred.clear()
         for ticket in list(self._waiting):
             self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _carry_out(self, decision: Decision[RecordT], at: Instant) -> None:
+    def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> None:
         replies = decision.replies
         left: Sequence[RecordT] = decision.records
         while left:
@@ -240,13 +249,15 @@ class Shard(Generic[RecordT]):
                 replies += self._machine.refused(left, code, at)
                 break
             replies += self._replay(left[:count], decision.producer, at)
-            if self.phase is Phase.FAILED:
+            if self.phase is CoordinatorState.FAILED:
                 return
             left = left[count:]
         self._park(replies, at)
         self._arm_timer()
 
-    def _replay(self, records: Sequence[RecordT], producer: Producer | None, at: Instant) -> Replies:
+    def _replay(
+        self, records: Sequence[RecordT], producer: ProducerIdAndEpoch | None, at: Instant
+    ) -> Replies:
         replies: Replies = []
 
         def take_all() -> None:
@@ -264,11 +275,13 @@ class Shard(Generic[RecordT]):
         try:
             take()
         except Exception as e:  # noqa: BLE001
-            tell(self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e)
+            report_fault(
+                self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e
+            )
             self.close()
-            self.phase = Phase.FAILED
+            self.phase = CoordinatorState.FAILED
 
-    def _append(self, records: Sequence[RecordT], decision: Decision[RecordT], at: Instant) -> int:
+    def _append(self, records: Sequence[RecordT], decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""
         pairs = [self._machine.encode(record) for record in records]
         if not decision.atomic:
@@ -285,8 +298,8 @@ class Shard(Generic[RecordT]):
 
     def _on_replicated(self, offset: int) -> None:
         self._replicated = max(self._replicated, offset)
-        while self._parked and self._parked[0].until <= self._replicated:
-            parked = self._parked.popleft()
+        while self._deferred and self._deferred[0].until <= self._replicated:
+            parked = self._deferred.popleft()
             self._answer(parked.ticket, parked.reply)
 
     def _park(self, replies: Replies, at: Instant) -> None:
@@ -306,7 +319,7 @@ class Shard(Generic[RecordT]):
             if offset <= self._replicated:
                 self._answer(ticket, reply)
             else:
-                self._parked.append(_Parked(offset, deadline, ticket, reply))
+                self._deferred.append(_DeferredReply(offset, deadline, ticket, reply))
 
     def _answer(self, ticket: Ticket, reply: object) -> None:
         future = self._waiting.get(ticket)
@@ -325,10 +338,10 @@ class Shard(Generic[RecordT]):
     def _arm_timer(self, earliest: float = 0.0) -> None:
         """One timer for all. It may ring early, when what it was set for has been put off."""
         due = self._machine.next_deadline()
-        if self._parked:
-            due = min(due, self._parked[0].deadline)
+        if self._deferred:
+            due = min(due, self._deferred[0].deadline)
         due = max(due, earliest)
-        if due == float("inf") or self.phase is not Phase.ACTIVE:
+        if due == float("inf") or self.phase is not CoordinatorState.ACTIVE:
             return
         if self._timer is not None:
             if self._timer_due <= due:
@@ -340,15 +353,15 @@ class Shard(Generic[RecordT]):
     def _on_timer(self) -> None:
         self._timer = None
         at = self._instant()
-        while self._parked and self._parked[0].deadline <= at.now:
-            self._answer(self._parked.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        while self._deferred and self._deferred[0].deadline <= at.now:
+            self._answer(self._deferred.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         earliest = 0.0
         if self._machine.next_deadline() <= at.now:
             try:
                 self._carry_out(self._machine.tick(at), at)
             except Exception as e:  # noqa: BLE001 - what is overdue stays so: not at once again
-                tell(self._loop, f"a timer of the coordinator's partition {self.partition}", e)
-                earliest = at.now + TICK_AGAIN_S
+                report_fault(self._loop, f"a timer of the coordinator's partition {self.partition}", e)
+                earliest = at.now + TICK_RETRY_S
         self._arm_timer(earliest)
 
     # --- loading -------------------------------------------------------------------------------
@@ -360,14 +373,14 @@ class Shard(Generic[RecordT]):
             for callback in self._before_serving:
                 callback()
         except (BrokerError, ValueError, OSError) as e:
-            self.phase = Phase.FAILED
+            self.phase = CoordinatorState.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
             return
         except Exception as e:  # noqa: BLE001
-            self.phase = Phase.FAILED
-            tell(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
+            self.phase = CoordinatorState.FAILED
+            report_fault(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
             return
-        self.phase = Phase.ACTIVE
+        self.phase = CoordinatorState.ACTIVE
         self._arm_timer()
 
     async def _replay_log(self) -> None:

@@ -229,7 +229,7 @@ def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> 
     write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
 
 
-def went_down(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
+def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
     """Whether a process ran here under another boot of the machine. What it says may itself be torn
     then; under one boot it never is."""
     path = f"{log_dir}/{RUNNING}"

@@ -35,9 +35,15 @@ from typing import Final, TypeVar
 from data_plane.log import aborted as txn_index
 from data_plane.log import files
 from data_plane.log.aborted import AbortedTransaction
-from data_plane.log.compaction import Newest, Pass, Transactions, newest_records, note_newest
+from data_plane.log.compaction import (
+    CleanedTransactionMetadata,
+    CompactionPass,
+    Newest,
+    newest_records,
+    note_newest,
+)
 from data_plane.log.config import LogConfig
-from data_plane.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_timestamp
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment, newest_timestamp
 from metadata_quorum.foundation.batch import BatchHeader, Buffer, CorruptBatchError, read_header
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
@@ -54,10 +60,10 @@ class UncleanableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Dirt:
+class LogToClean:
     """How much of a log may be cleaned, and whether it is time. Offsets; sizes in bytes."""
 
-    segments: Sequence[Segment]  # from the log's start
+    segments: Sequence[LogSegment]  # from the log's start
     first_dirty: int
     end: int
     clean_bytes: int
@@ -73,12 +79,12 @@ class Dirt:
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-def dirt_of(
-    segments: Sequence[Segment], first_dirty: int, upper_offset: int, config: LogConfig, now_ms: int
-) -> Dirt:
+def log_to_clean(
+    segments: Sequence[LogSegment], first_dirty: int, upper_offset: int, config: LogConfig, now_ms: int
+) -> LogToClean:
     """Whole segments below `upper_offset` (the last stable offset) and out of `min.compaction.lag.ms`;
     never the active one."""
-    cleanable: list[Segment] = []
+    cleanable: list[LogSegment] = []
     clean_bytes = dirty_bytes = 0
     overdue = False
     end = segments[0].base_offset
@@ -93,7 +99,9 @@ def dirt_of(
         else:
             dirty_bytes += segment.size
             overdue = overdue or segment.waited_for_roll_ms(now_ms, now_ms) > config.max_compaction_lag_ms
-    return Dirt(cleanable, max(first_dirty, segments[0].base_offset), end, clean_bytes, dirty_bytes, overdue)
+    return LogToClean(
+        cleanable, max(first_dirty, segments[0].base_offset), end, clean_bytes, dirty_bytes, overdue
+    )
 
 
 @dataclass(slots=True)
@@ -101,8 +109,8 @@ class Replacement:
     """Old segments, in order, the one that takes their place, where they end, and the aborted transactions
     whose markers lie there still."""
 
-    old: list[Segment]
-    new: Segment
+    old: list[LogSegment]
+    new: LogSegment
     end: int
     aborted: list[AbortedTransaction]
 
@@ -114,7 +122,7 @@ class CleanWork:
     disk: Disk
     directory: str
     config: LogConfig
-    dirt: Dirt
+    to_clean: LogToClean
     now_ms: int
     live_producers: Collection[int]
     aborted: Sequence[AbortedTransaction] = ()
@@ -134,17 +142,17 @@ class CleanWork:
         """Read and write; on return the new segments are durable under their `.swap` names, unless the work
         was cancelled. Raises OSError, and UncleanableError; then `discard` what has been made."""
         latest, newest, self.cleaned_to = self._newest_offsets()
-        cleaning = Pass(
+        cleaning = CompactionPass(
             latest,
             self.cleaned_to,
             self.now_ms,
             self.config.delete_retention_ms,
             self.live_producers,
             newest,
-            Transactions(self.aborted),
+            CleanedTransactionMetadata(self.aborted),
         )
-        sources = [s for s in self.dirt.segments if s.base_offset < self.cleaned_to]
-        end = min((s.base_offset for s in self.dirt.segments[len(sources) :]), default=self.dirt.end)
+        sources = [s for s in self.to_clean.segments if s.base_offset < self.cleaned_to]
+        end = min((s.base_offset for s in self.to_clean.segments[len(sources) :]), default=self.to_clean.end)
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
             self._rewrite(group, group_end, cleaning, may_block)
         self.last_removed = max(cleaning.removed, default=-1)
@@ -178,7 +186,7 @@ class CleanWork:
         for replacement in self.replacements:
             for path in replacement.new.paths:
                 self.disk.remove(path)
-            replacement.new.let_go()
+            replacement.new.release()
         self._sync_names(may_block)
 
     def _newest_offsets(self) -> tuple[dict[bytes, int], dict[int, Newest], int]:
@@ -187,11 +195,11 @@ class CleanWork:
         latest: dict[bytes, int] = {}
         newest: dict[int, Newest] = {}
         used = 0
-        transactions = Transactions(self.aborted)
-        for segment in self.dirt.segments:
+        transactions = CleanedTransactionMetadata(self.aborted)
+        for segment in self.to_clean.segments:
             for data, header in batches_of(segment):
                 note_newest(newest, header)
-                look = partial(newest_records, transactions, data, header, self.dirt.first_dirty)
+                look = partial(newest_records, transactions, data, header, self.to_clean.first_dirty)
                 for record in _opened(segment, header, look):
                     if record.key is None:
                         continue
@@ -200,13 +208,15 @@ class CleanWork:
                     latest[record.key] = record.offset
                 if used > self.max_map_bytes:
                     return latest, newest, header.next_offset
-        return latest, newest, self.dirt.end
+        return latest, newest, self.to_clean.end
 
-    def _rewrite(self, group: list[Segment], end: int, cleaning: Pass, may_block: MayBlock) -> None:
+    def _rewrite(
+        self, group: list[LogSegment], end: int, cleaning: CompactionPass, may_block: MayBlock
+    ) -> None:
         base = group[0].base_offset
         for suffix in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX):
             self.disk.remove(files.path_of(self.directory, base, suffix) + files.CLEANED)
-        new = Segment(
+        new = LogSegment(
             self.disk, self.directory, base, self.config, group[-1].created_ms, suffix=files.CLEANED
         )
         replacement = Replacement(group, new, end, [])
@@ -226,9 +236,9 @@ class CleanWork:
         new.seal()
         for file in new.files_to_sync():
             file.sync(may_block)
-        new.let_go()
+        new.release()
         for entry in self.aborted:
-            if base <= entry.last_offset < end and cleaning.stands(entry):
+            if base <= entry.last_offset < end and cleaning.is_needed(entry):
                 replacement.aborted.append(entry)
         self._write_txn_index(replacement, may_block)
 
@@ -241,7 +251,7 @@ class CleanWork:
             file.close()
 
 
-def _opened(segment: Segment, header: BatchHeader, work: Callable[[], Result]) -> Result:
+def _opened(segment: LogSegment, header: BatchHeader, work: Callable[[], Result]) -> Result:
     """What comes of a batch's records. Raises UncleanableError, whatever is wrong with them."""
     try:
         return work()
@@ -251,7 +261,7 @@ def _opened(segment: Segment, header: BatchHeader, work: Callable[[], Result]) -
         raise UncleanableError(f"{segment.path}: batch at offset {header.base_offset}: {e!r}") from e
 
 
-def batches_of(segment: Segment) -> Iterator[tuple[Buffer, BatchHeader]]:
+def batches_of(segment: LogSegment) -> Iterator[tuple[Buffer, BatchHeader]]:
     """Every whole batch of a segment with its header."""
     read = segment.file.read
     try:
@@ -261,9 +271,9 @@ def batches_of(segment: Segment) -> Iterator[tuple[Buffer, BatchHeader]]:
         raise UncleanableError(str(e)) from e
 
 
-def _groups(segments: Sequence[Segment], end: int, max_bytes: int) -> list[tuple[list[Segment], int]]:
+def _groups(segments: Sequence[LogSegment], end: int, max_bytes: int) -> list[tuple[list[LogSegment], int]]:
     """Neighbours that fit into one segment together, even if nothing of them goes; where each ends."""
-    groups: list[tuple[list[Segment], int]] = []
+    groups: list[tuple[list[LogSegment], int]] = []
     size = 0
     ends = [*(s.base_offset for s in segments[1:]), end]
     for segment, next_base in zip(segments, ends, strict=True):

@@ -37,7 +37,7 @@ from metadata_quorum.foundation.batch import (
 )
 
 
-class Outcome(Enum):
+class BatchRetention(Enum):
     """Whose records a batch holds, as far as transactions go."""
 
     KEEP = "keep"
@@ -46,7 +46,7 @@ class Outcome(Enum):
     MARKER_SPENT = "marker spent"
 
 
-class Transactions:
+class CleanedTransactionMetadata:
     """Follows the batches of a pass in order of offsets, and tells which belong to aborted transactions
     and which markers have outlived the last record of theirs."""
 
@@ -55,7 +55,7 @@ class Transactions:
         self._aborting: dict[int, bool] = {}  # producer -> whether a batch of it was met
         self._committing: set[int] = set()
 
-    def judge(self, header: BatchHeader, marker: Record | None) -> Outcome:
+    def judge(self, header: BatchHeader, marker: Record | None) -> BatchRetention:
         """`marker`: the record of a control batch."""
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._aborting.setdefault(self._waiting.pop().producer_id, False)
@@ -66,14 +66,14 @@ class Transactions:
             else:
                 met = producer in self._committing
                 self._committing.discard(producer)
-            return Outcome.MARKER_NEEDED if met else Outcome.MARKER_SPENT
+            return BatchRetention.MARKER_NEEDED if met else BatchRetention.MARKER_SPENT
         if not header.is_transactional:
-            return Outcome.KEEP
+            return BatchRetention.KEEP
         if producer in self._aborting:
             self._aborting[producer] = True
-            return Outcome.ABORTED
+            return BatchRetention.ABORTED
         self._committing.add(producer)
-        return Outcome.KEEP
+        return BatchRetention.KEEP
 
 
 class Newest(NamedTuple):
@@ -99,7 +99,7 @@ def note_newest(newest: dict[int, Newest], header: BatchHeader) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class CompactionPass:
     """One pass over a log; times in ms since the epoch."""
 
     latest: Mapping[bytes, int]
@@ -112,7 +112,7 @@ class Pass:
     """Producers that the log knows."""
     newest: Mapping[int, Newest]
     """Of all producers, below `end`."""
-    transactions: Transactions
+    transactions: CleanedTransactionMetadata
     needed_markers: set[int] = field(default_factory=set)
     """Offsets of markers that still stand for records of theirs."""
     removed: set[int] = field(default_factory=set)
@@ -135,17 +135,17 @@ class Pass:
             header.producer_id in self.live or header.producer_id in self._staying
         )
         outcome = self.transactions.judge(header, records[0] if header.is_control and records else None)
-        if outcome is Outcome.MARKER_NEEDED:
+        if outcome is BatchRetention.MARKER_NEEDED:
             self.needed_markers.add(header.last_offset)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         due = horizon is not None and horizon <= self.now_ms
         if header.is_control:
-            kept = [] if outcome is Outcome.MARKER_SPENT and due and not needed else records
-            awaits_horizon = outcome is Outcome.MARKER_SPENT and horizon is None
-        elif outcome is Outcome.ABORTED:
+            kept = [] if outcome is BatchRetention.MARKER_SPENT and due and not needed else records
+            awaits_horizon = outcome is BatchRetention.MARKER_SPENT and horizon is None
+        elif outcome is BatchRetention.ABORTED:
             kept, awaits_horizon = [], False
         else:
-            kept = [record for record in records if self._stays(record, due)]
+            kept = [record for record in records if self._is_retained(record, due)]
             awaits_horizon = horizon is None and any(record.value is None for record in kept)
         if not kept and not needed and (self._is_newest(header) or (header.is_control and records)):
             self.removed.add(header.last_offset)
@@ -157,11 +157,11 @@ class Pass:
             return None
         return _rewritten(header, kept, horizon if kept else None)
 
-    def stands(self, entry: AbortedTransaction) -> bool:
+    def is_needed(self, entry: AbortedTransaction) -> bool:
         """Whether readers must still be told of it: the pass has come by its marker, and that is needed."""
         return entry.last_offset in self.needed_markers or entry.last_offset >= self.end
 
-    def _stays(self, record: Record, horizon_due: bool) -> bool:
+    def _is_retained(self, record: Record, horizon_due: bool) -> bool:
         if record.key is None or record.offset < self.latest.get(record.key, -1):
             return False
         return record.value is not None or not horizon_due
@@ -174,12 +174,12 @@ class Pass:
 
 
 def newest_records(
-    transactions: Transactions, data: Buffer, header: BatchHeader, first_dirty: int
+    transactions: CleanedTransactionMetadata, data: Buffer, header: BatchHeader, first_dirty: int
 ) -> list[Record]:
     """The records of a batch from `first_dirty` on that may be the newest of their keys."""
     marker = decode_batch(data)[0] if header.is_control and header.record_count else None
     outcome = transactions.judge(header, marker)
-    if header.is_control or outcome is Outcome.ABORTED or header.next_offset <= first_dirty:
+    if header.is_control or outcome is BatchRetention.ABORTED or header.next_offset <= first_dirty:
         return []
     return decode_batch(data)
 

@@ -14,19 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS, ConfigValue
 
 V = TypeVar("V", bool, int, float, str, tuple[str, ...])
 
 COMPRESSION_PRODUCER: Final = "producer"
-COMPRESSION_NAMES: Final[Mapping[str, Codec]] = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
+COMPRESSION_NAMES: Final[Mapping[str, CompressionType]] = {
+    "uncompressed": CompressionType.NONE,
+    "gzip": CompressionType.GZIP,
+    "snappy": CompressionType.SNAPPY,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
 }
 
 

@@ -22,7 +22,7 @@ from sortedcontainers import SortedDict
 
 from data_plane.log import recovery
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import Segment
+from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 
@@ -30,7 +30,9 @@ from metadata_quorum.foundation.disk import Disk
 class CutWork:
     """See the module."""
 
-    def __init__(self, disk: Disk, directory: str, offset: int, segments: SortedDict[int, Segment]) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, offset: int, segments: SortedDict[int, LogSegment]
+    ) -> None:
         """`segments` are those that begin at `offset` or before."""
         self._disk = disk
         self._directory = directory
@@ -70,7 +72,7 @@ class CutWork:
         self.ready = True
 
     def _find_end(self) -> None:
-        last: Segment = self._segments.peekitem(-1)[1]
+        last: LogSegment = self._segments.peekitem(-1)[1]
         read = last.file.read
         self.position = last.find(self.end, read)
         dropped = next(last.headers(self.position, last.size, read), None)

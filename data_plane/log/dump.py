@@ -30,7 +30,7 @@ from metadata_quorum.foundation.batch import (
     decode_batch,
 )
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.disk import Disk, File
 
 CHECKPOINT = ".checkpoint"  # a snapshot of the metadata log: batches like a .log
@@ -155,7 +155,7 @@ def _batch_line(position: int, header: BatchHeader, valid: bool) -> str:
         f"isTransactional: {_flag(header.is_transactional)} isControl: {_flag(header.is_control)} "
         f"deleteHorizonMs: {horizon} position: {position} "
         f"{_timestamp_name(header)}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
-        f"compresscodec: {Codec(codec).name.lower() if codec <= Codec.ZSTD else codec} "
+        f"compresscodec: {CompressionType(codec).name.lower() if codec <= CompressionType.ZSTD else codec} "
         f"crc: {header.crc} isvalid: {_flag(valid)}"
     )
 

@@ -18,18 +18,18 @@ from uuid import UUID
 from sortedcontainers import SortedDict
 
 from data_plane.log import checkpoints, files, recovery, retention, validation
-from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, Dirt, dirt_of
+from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, LogToClean, log_to_clean
 from data_plane.log.config import LogConfig
+from data_plane.log.consistency import all_or_inconsistent, check_consistent, mark_inconsistent
 from data_plane.log.cut import CutWork
-from data_plane.log.doubt import check_certain, doubt, whole
 from data_plane.log.effects import Deletion, FlushWork
-from data_plane.log.partition_directory import Place
+from data_plane.log.partition_directory import PartitionDirectory
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import BatchMetadata, ProducerStateManager
 from data_plane.log.recovery import LogCorruptError
-from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSlice, Segment, newest_timestamp
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment, LogSlice, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
-from data_plane.log.validation import CLIENT, Batches, Checked, Origin, Writable
+from data_plane.log.validation import CLIENT, AppendOrigin, Batches, ValidatedRecords, Writable
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     LOG_OVERHEAD,
@@ -51,7 +51,7 @@ _NO_MARKERS: Final[Mapping[int, Record]] = {}
 _HELD_FILES: Final = 16  # of segments that were sealed since the last flush
 CUT: Final = MayBlock("snapshots of producers must not outlive the batches that they tell of, and it is rare")
 
-__all__ = ["AppendInfo", "Log", "LogCorruptError", "Origin"]
+__all__ = ["AppendInfo", "UnifiedLog", "LogCorruptError", "AppendOrigin"]
 
 
 class AppendInfo(NamedTuple):
@@ -66,12 +66,12 @@ class AppendInfo(NamedTuple):
     size: int = 0
 
 
-class Log:
+class UnifiedLog:
     """See the module. `config` may be replaced at any time."""
 
     def __init__(
         self,
-        place: Place,
+        place: PartitionDirectory,
         directory: str,
         config: LogConfig,
         loaded: recovery.LoadedLog,
@@ -82,15 +82,15 @@ class Log:
         self.config = config
         self.topic_id = topic_id
         self.unidentified = False
-        self.in_doubt = False  # a change has stopped half-way (doubt.py)
+        self.inconsistent = False  # a change has stopped half-way (consistency.py)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.aborted = loaded.aborted
-        self._segments: SortedDict[int, Segment] = loaded.segments
-        self._active: Segment = loaded.segments.peekitem(-1)[1]
+        self._segments: SortedDict[int, LogSegment] = loaded.segments
+        self._active: LogSegment = loaded.segments.peekitem(-1)[1]
         self._deletions: list[Deletion] = []
         self._new_directory = True  # as long as it is not known to be durable
         self._new_files = True  # directory entries that no flush has made durable yet
@@ -99,7 +99,7 @@ class Log:
         self._cut: CutWork | None = None  # that is to come
         self._cleaning: CleanWork | None = None  # in the executor; its segments are as it found them
         self._unsynced: list[File] = []  # by a flush that could not be done
-        self._just_sealed: list[Segment] = []  # since the last flush; held open for the next one
+        self._just_sealed: list[LogSegment] = []  # since the last flush; held open for the next one
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
 
@@ -113,16 +113,16 @@ class Log:
         recovery_point: int,
         log_start_offset: int,
         clean: bool,
-        went_down: bool = False,
+        machine_restarted: bool = False,
         now_ms: int,
         topic_id: UUID | None = None,
         may_block: MayBlock,
-    ) -> Log:
-        """Open or create the log in `directory`; `went_down`: the machine has, since it was written, so that
-        any page that was not synced may be gone. Raises recovery.LogCorruptError, and
+    ) -> UnifiedLog:
+        """Open or create the log in `directory`; `machine_restarted`: the machine has, since it was written,
+        so that any page that was not synced may be gone. Raises recovery.LogCorruptError, and
         BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic.
         """
-        disk = Place(disk, directory)
+        disk = PartitionDirectory(disk, directory)
         disk.make_dirs(directory)
         metadata = f"{directory}/{files.PARTITION_METADATA}"
         stored_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
@@ -138,7 +138,7 @@ class Log:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clean=clean,
-            went_down=went_down,
+            machine_restarted=machine_restarted,
             now_ms=now_ms,
             may_block=may_block,
         )
@@ -172,7 +172,7 @@ class Log:
         return sum(segment.size for segment in self._segments.values())
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         """Oldest first; the last one is appended to."""
         return list(self._segments.values())
 
@@ -180,16 +180,16 @@ class Log:
 
     def append_as_leader(
         self,
-        records: Writable | Checked,
+        records: Writable | ValidatedRecords,
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = CLIENT,
+        origin: AppendOrigin = CLIENT,
     ) -> AppendInfo:
         """Check what is not checked yet, give offsets and epoch in place, write. Raises BrokerError; then
         nothing was written. What has been checked shortly before may have been so under another config."""
         config = self.config
-        if isinstance(records, Checked):
+        if isinstance(records, ValidatedRecords):
             records, batches = records
         else:
             records, batches = validation.check(records, config, now_ms, origin)
@@ -261,7 +261,7 @@ class Log:
         inside = first is not None and first[1].base_offset < end <= first[1].last_offset
         return first[1].base_offset if first is not None and inside else end
 
-    @whole
+    @all_or_inconsistent
     def _begin_inside_batch(
         self,
         records: memoryview | bytes | bytearray,
@@ -280,7 +280,9 @@ class Log:
         """A new leader opens its epoch at the end of the log, with no record in it yet."""
         self.epochs.assign(epoch, self.log_end_offset)
 
-    def _judge_producer(self, records: Writable, batches: Batches, origin: Origin) -> BatchMetadata | None:
+    def _judge_producer(
+        self, records: Writable, batches: Batches, origin: AppendOrigin
+    ) -> BatchMetadata | None:
         """What a client has sent before. Raises BrokerError where it is not its turn."""
         if origin is CLIENT:
             return self.producers.check(batches[0][1])
@@ -301,8 +303,8 @@ class Log:
 
         What may fail of itself (a file to open, a marker to read) comes before the write.
         """
-        if self.in_doubt:
-            check_certain(self)
+        if self.inconsistent:
+            check_consistent(self)
         last_header = batches[-1][1]
         next_offset = offsets[-1] + last_header.last_offset_delta + 1
         active = self._active
@@ -329,7 +331,7 @@ class Log:
                         self._take_marker(header._replace(base_offset=offset), markers[position])
             self.log_end_offset = self.producers.next_offset = next_offset
         except Exception as error:  # noqa: BLE001
-            raise doubt(self, error)  # noqa: B904 - it has its cause
+            raise mark_inconsistent(self, error)  # noqa: B904 - it has its cause
         return rolled
 
     def _markers_in(self, records: memoryview | bytes | bytearray, batches: Batches) -> Mapping[int, Record]:
@@ -354,7 +356,7 @@ class Log:
     # --- rolling
 
     def _must_roll(
-        self, active: Segment, added: int, newest_timestamp: int, next_offset: int, now_ms: int
+        self, active: LogSegment, added: int, newest_timestamp: int, next_offset: int, now_ms: int
     ) -> bool:
         if active.size == 0:
             return False
@@ -366,7 +368,7 @@ class Log:
             or active.waited_for_roll_ms(now_ms, newest_timestamp) > config.max_segment_ms
         )
 
-    def roll(self, now_ms: int) -> Segment:
+    def roll(self, now_ms: int) -> LogSegment:
         """Close the active segment and begin an empty one at the end of the log. Raises OSError; then nothing
         has changed."""
         base = self.log_end_offset
@@ -379,7 +381,7 @@ class Log:
         self._write_producer_snapshot()
         self._new_files = True
         try:
-            made = Segment(self.disk, self.directory, base, self.config, now_ms)
+            made = LogSegment(self.disk, self.directory, base, self.config, now_ms)
             sealed.seal()
         except Exception:
             # The old one may go on beyond `base` now: a segment that begins there must not be found.
@@ -387,11 +389,11 @@ class Log:
             raise
         self._just_sealed.append(sealed)
         if len(self._just_sealed) > _HELD_FILES:
-            self._just_sealed[-_HELD_FILES - 1].let_go()
+            self._just_sealed[-_HELD_FILES - 1].release()
         self._active = self._segments[base] = made
         return made
 
-    @whole
+    @all_or_inconsistent
     def _no_segment_at(self, base: int) -> None:
         for suffix in files.SEGMENT_SUFFIXES:
             self.disk.remove(files.path_of(self.directory, base, suffix))
@@ -446,7 +448,7 @@ class Log:
         first = self._segments.bisect_right(offset) - 1
         bases = self._segments.keys()
         for i in range(first, len(bases)):
-            segment: Segment = self._segments[bases[i]]
+            segment: LogSegment = self._segments[bases[i]]
             end = bases[i + 1] if i + 1 < len(bases) else self.log_end_offset
             limit = segment.size if upper >= end else segment.locate(upper)
             found = segment.slice(offset, max_bytes, limit, at_least_one_batch)
@@ -486,7 +488,7 @@ class Log:
     def prepare_cut(self, offset: int) -> CutWork | None:
         """To drop every batch that reaches `offset`; None where there is none. Run it in an executor, let a
         checkpoint become durable that knows the recovery point of now, then `truncate_to` (cut.py)."""
-        check_certain(self)
+        check_consistent(self)
         if offset >= self.log_end_offset:
             return None
         self._cancel_cleaning()
@@ -505,7 +507,7 @@ class Log:
         """What was prepared is not to be done, or not as it was prepared: the recovery point may rise."""
         self._cut = None
 
-    @whole
+    @all_or_inconsistent
     def truncate_to(self, work: CutWork) -> bool:
         """Drop what `work` was prepared to drop; False where that has been overtaken: nothing is changed."""
         if self._cut is not work or not work.ready:
@@ -524,7 +526,7 @@ class Log:
         self._end_at(work.end, work.producers)
         return True
 
-    @whole
+    @all_or_inconsistent
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the next record is `offset`. Nothing that was known holds any longer: neither
         epochs nor producers, nor a snapshot that no segment takes along."""
@@ -535,7 +537,7 @@ class Log:
         self.epochs.clear()
         self.aborted.clear()
         created_ms = self._active.created_ms
-        self._active = Segment(self.disk, self.directory, offset, self.config, created_ms)
+        self._active = LogSegment(self.disk, self.directory, offset, self.config, created_ms)
         self._segments[offset] = self._active
         self._new_files = True
         self.log_start_offset = offset
@@ -566,7 +568,7 @@ class Log:
 
     # --- dropping from the start
 
-    @whole
+    @all_or_inconsistent
     def advance_log_start(self, offset: int) -> bool:
         """Records below `offset` are gone for readers; their segments go with the next sweep."""
         if offset <= self.log_start_offset:
@@ -576,7 +578,7 @@ class Log:
         self.epochs.truncate_from_start(offset)
         return True
 
-    @whole
+    @all_or_inconsistent
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[Deletion]:
         """Take segments out by retention and start offset; the effects remove their files later."""
         segments = self.segments
@@ -607,7 +609,7 @@ class Log:
         deletions, self._deletions = self._deletions, []
         return deletions
 
-    def _schedule_deletion(self, segment: Segment, due_ms: int) -> None:
+    def _schedule_deletion(self, segment: LogSegment, due_ms: int) -> None:
         """Rename the files away; open slices keep reading theirs."""
         self._set_aside(segment, due_ms)
         snapshot = files.path_of(self.directory, segment.base_offset, files.SNAPSHOT)
@@ -615,7 +617,7 @@ class Log:
             self.disk.rename(snapshot, snapshot + files.DELETED)
             self._deletions.append(Deletion(self.disk, [snapshot + files.DELETED], due_ms, 0))
 
-    def _set_aside(self, segment: Segment, due_ms: int) -> None:
+    def _set_aside(self, segment: LogSegment, due_ms: int) -> None:
         self._cancel_cleaning()
         segment.rename(files.DELETED)
         if segment in self._just_sealed:
@@ -625,17 +627,19 @@ class Log:
 
     # --- compaction (cleaner.py says how it goes)
 
-    def dirt(self, upper_offset: int, now_ms: int) -> Dirt:
+    def to_clean(self, upper_offset: int, now_ms: int) -> LogToClean:
         """What a compaction could clean below `upper_offset`, the last stable offset."""
-        return dirt_of(self.segments, self.cleaned_to, upper_offset, self.config, now_ms)
+        return log_to_clean(self.segments, self.cleaned_to, upper_offset, self.config, now_ms)
 
-    def plan_cleaning(self, dirt: Dirt, now_ms: int, max_map_bytes: int = DEFAULT_MAP_BYTES) -> CleanWork:
+    def plan_cleaning(
+        self, to_clean: LogToClean, now_ms: int, max_map_bytes: int = DEFAULT_MAP_BYTES
+    ) -> CleanWork:
         """The work for an executor; then `replace`, `sync_dir` in the executor, `finish_replacing`."""
         self._cleaning = CleanWork(
             self.disk,
             self.directory,
             self.config,
-            dirt,
+            to_clean,
             now_ms,
             frozenset(self.producers.states),
             tuple(self.aborted.entries),
@@ -649,7 +653,7 @@ class Log:
             self._cleaning.cancel()
             self._cleaning = None
 
-    @whole
+    @all_or_inconsistent
     def replace(self, work: CleanWork, now_ms: int) -> bool:
         """Put the cleaned segments in the place of the old ones; False where those are no longer there
         (truncated, deleted): then nothing is changed."""
@@ -671,7 +675,7 @@ class Log:
         self.cleaned_to = work.cleaned_to
         return True
 
-    @whole
+    @all_or_inconsistent
     def finish_replacing(self, work: CleanWork) -> None:
         """The old names are durably gone: the new segments get theirs."""
         for replacement in work.replacements:
@@ -681,7 +685,7 @@ class Log:
 
     # --- moving to another directory (replication/replica_moves.py)
 
-    def take_state(self, other: Log) -> None:
+    def take_state(self, other: UnifiedLog) -> None:
         """What `other`, of which this is a copy, knows beyond its batches: producers whose records are
         gone already, an epoch without records."""
         invariant(self.log_end_offset == other.log_end_offset, "P7", (self.directory, other.directory))
@@ -727,7 +731,7 @@ class Log:
         unsynced = [f for segment in segments for f in segment.files_to_sync()]
         unsynced += self._unsynced
         for segment in self._just_sealed:
-            segment.let_go()
+            segment.release()
         self._just_sealed = []
         unsynced += self.aborted.take_unsynced()
         epochs = checkpoints.encode_epochs(self.epochs.entries) if self.epochs.dirty else None

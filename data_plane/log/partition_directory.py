@@ -18,7 +18,7 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Buffer, Disk, File, write_in_steps
 
 
-class Place:
+class PartitionDirectory:
     """A `Disk` for the files of one log."""
 
     def __init__(self, disk: Disk, directory: str) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from data_plane.log.producers import NO_EPOCH, BatchMetadata, ProducerState
+from data_plane.log.producers import NO_EPOCH, BatchMetadata, ProducerStateEntry
 from metadata_quorum.foundation.batch import NO_SEQUENCE
 
 _VERSION: Final = 1
@@ -33,7 +33,7 @@ class CorruptSnapshotError(Exception):
     """A snapshot that must not be used; the state is rebuilt from an older one or from the log."""
 
 
-def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
+def encode_snapshot(states: Mapping[int, ProducerStateEntry]) -> bytes:
     body = bytearray(_COUNT.pack(len(states)))
     for producer_id, state in states.items():
         last = state.batches[-1] if state.batches else BatchMetadata(NO_SEQUENCE, -1, 0, state.last_timestamp)
@@ -51,7 +51,7 @@ def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
     return _PREFIX.pack(_VERSION, crc32c(body)) + bytes(body)
 
 
-def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
+def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
     """Raises CorruptSnapshotError."""
     if len(data) < _PREFIX.size + _COUNT.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few for a producer snapshot")
@@ -64,10 +64,10 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{count} producers announced in {len(body)} bytes")
-    states: dict[int, ProducerState] = {}
+    states: dict[int, ProducerStateEntry] = {}
     for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first_offset = entry
-        state = ProducerState(epoch if epoch >= 0 else NO_EPOCH)
+        state = ProducerStateEntry(epoch if epoch >= 0 else NO_EPOCH)
         if last_offset >= 0:
             state.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
         state.last_timestamp = timestamp

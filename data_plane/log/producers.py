@@ -50,7 +50,7 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class ProducerState:
+class ProducerStateEntry:
     """One producer id on this log."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp")
@@ -77,14 +77,14 @@ class ProducerState:
         return None
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProducerState):
+        if not isinstance(other, ProducerStateEntry):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
 
-class Beginning(NamedTuple):
+class VerificationStateEntry(NamedTuple):
     """A transaction of whose first batch here the coordinator is asked, until a batch of it is appended."""
 
     epoch: int
@@ -99,40 +99,44 @@ class ProducerStateManager:
     """See the module. `next_offset` is the offset up to which the state has taken in the log."""
 
     def __init__(self) -> None:
-        self.states: dict[int, ProducerState] = {}
+        self.states: dict[int, ProducerStateEntry] = {}
         self.next_offset = 0
         self._ongoing: SortedDict[int, int] = SortedDict()  # first offset -> producer id
         # Ended, but their marker is not replicated yet: first offset -> offset of the marker.
         self._unreplicated: SortedDict[int, int] = SortedDict()
-        self._beginnings: dict[int, Beginning] = {}  # by producer id; known to the leader only
+        self._verification_states: dict[
+            int, VerificationStateEntry
+        ] = {}  # by producer id; known to the leader only
 
     # --- appending
 
-    def will_begin(self, header: BatchHeader, *, from_zero: bool, now_ms: int) -> None:
+    def start_verification(self, header: BatchHeader, *, from_zero: bool, now_ms: int) -> None:
         """The coordinator is asked about a transaction that `header` would open here. Whatever it says, the
         first sequence is known until an append, a marker or expiry."""
         lowest = header.base_sequence
-        known = self._beginnings.get(header.producer_id)
+        known = self._verification_states.get(header.producer_id)
         if known is not None and known.epoch == header.producer_epoch:
             lowest = min(lowest, known.lowest_sequence)
-        self._beginnings[header.producer_id] = Beginning(header.producer_epoch, lowest, from_zero, now_ms)
+        self._verification_states[header.producer_id] = VerificationStateEntry(
+            header.producer_epoch, lowest, from_zero, now_ms
+        )
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """Judge a client's idempotent batch before it is appended.
 
         Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH or
         OUT_OF_ORDER_SEQUENCE_NUMBER. A producer not known here (expired, or its records deleted)
-        may begin with any sequence, unless it begins a transaction (`will_begin`).
+        may begin with any sequence, unless it begins a transaction (`start_verification`).
         """
         state = self.states.get(header.producer_id)
         if state is None or state.epoch == NO_EPOCH:
-            self._check_beginning(header, unknown=True)
+            self._check_verification(header, unknown=True)
             return None
         if header.producer_epoch == state.epoch:
             duplicate = state.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-            self._check_beginning(header, unknown=not state.batches)
+            self._check_verification(header, unknown=not state.batches)
             self._check_sequence(header, state.last_sequence)
             if state.current_txn_first_offset is not None and not header.is_transactional:
                 raise BrokerError(
@@ -178,8 +182,8 @@ class ProducerStateManager:
         state = self.states.get(producer_id)
         return state is not None and state.current_txn_first_offset is not None and state.epoch == epoch
 
-    def _check_beginning(self, header: BatchHeader, *, unknown: bool) -> None:
-        beginning = self._beginnings.get(header.producer_id)
+    def _check_verification(self, header: BatchHeader, *, unknown: bool) -> None:
+        beginning = self._verification_states.get(header.producer_id)
         if beginning is None or beginning.epoch != header.producer_epoch:
             return
         first = 0 if beginning.from_zero and unknown else beginning.lowest_sequence
@@ -204,7 +208,7 @@ class ProducerStateManager:
         """Take in an appended data batch of a producer with an id."""
         state = self.states.get(header.producer_id)
         if state is None:
-            state = self.states[header.producer_id] = ProducerState(header.producer_epoch)
+            state = self.states[header.producer_id] = ProducerStateEntry(header.producer_epoch)
         elif header.producer_epoch != state.epoch:
             if header.producer_epoch < state.epoch:
                 return  # a zombie's batch that an old leader let in; the newer epoch stays
@@ -217,7 +221,7 @@ class ProducerStateManager:
         if header.is_transactional and state.current_txn_first_offset is None:
             state.current_txn_first_offset = base_offset
             self._ongoing[base_offset] = header.producer_id
-            self._beginnings.pop(header.producer_id, None)
+            self._verification_states.pop(header.producer_id, None)
 
     def update_control(self, header: BatchHeader, marker: Record) -> AbortedTransaction | None:
         """Take in a control batch; returns the transaction that its marker aborted, if one was open."""
@@ -226,11 +230,11 @@ class ProducerStateManager:
             return None
         state = self.states.get(header.producer_id)
         if state is None:
-            state = self.states[header.producer_id] = ProducerState(header.producer_epoch)
+            state = self.states[header.producer_id] = ProducerStateEntry(header.producer_epoch)
         elif header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
-        self._beginnings.pop(header.producer_id, None)
+        self._verification_states.pop(header.producer_id, None)
         state.coordinator_epoch = coordinator_epoch(marker)
         state.last_timestamp = marker.timestamp
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, None
@@ -263,18 +267,18 @@ class ProducerStateManager:
         ]
         for producer_id in silent:
             del self.states[producer_id]
-        for producer_id, beginning in list(self._beginnings.items()):
+        for producer_id, beginning in list(self._verification_states.items()):
             if now_ms - beginning.asked_at_ms >= expiration_ms:
-                del self._beginnings[producer_id]
+                del self._verification_states[producer_id]
         return len(silent)
 
-    def reset(self, next_offset: int, states: dict[int, ProducerState] | None = None) -> None:
+    def reset(self, next_offset: int, states: dict[int, ProducerStateEntry] | None = None) -> None:
         """Begin anew from a snapshot's states, or from nothing."""
         self.states = states or {}
         self.next_offset = next_offset
         self._unreplicated.clear()
         self._ongoing.clear()
-        self._beginnings.clear()
+        self._verification_states.clear()
         for producer_id, state in self.states.items():
             if state.current_txn_first_offset is not None:
                 self._ongoing[state.current_txn_first_offset] = producer_id

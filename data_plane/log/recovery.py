@@ -62,7 +62,7 @@ from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import MAX_OFFSET, Segment, headers_in, newest_timestamp
+from data_plane.log.segment import MAX_OFFSET, LogSegment, headers_in, newest_timestamp
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -101,7 +101,7 @@ class LogCorruptError(Exception):
 class LoadedLog:
     """What `load` hands to the Log."""
 
-    segments: SortedDict[int, Segment]
+    segments: SortedDict[int, LogSegment]
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -118,7 +118,7 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     clean: bool,
-    went_down: bool = False,
+    machine_restarted: bool = False,
     now_ms: int,
     may_block: MayBlock,
 ) -> LoadedLog:
@@ -126,15 +126,20 @@ def load(
     disk.make_dirs(directory)
     _complete_swaps(disk, directory, may_block)
     _remove_leftovers(disk, directory, may_block)
-    segments: SortedDict[int, Segment] = SortedDict()
+    segments: SortedDict[int, LogSegment] = SortedDict()
     for base in _offsets(disk, directory, files.LOG, may_block):
-        segments[base] = Segment(disk, directory, base, config, now_ms)
-        segments[base].let_go()
+        segments[base] = LogSegment(disk, directory, base, config, now_ms)
+        segments[base].release()
     if not segments:
-        segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
+        segments[log_start_offset] = LogSegment(disk, directory, log_start_offset, config, now_ms)
     epochs = _read_epochs(disk, directory, may_block)
     end, scanned_from = _find_end(
-        disk, segments, epochs, None if clean else recovery_point, may_block, went_down=went_down
+        disk,
+        segments,
+        epochs,
+        None if clean else recovery_point,
+        may_block,
+        machine_restarted=machine_restarted,
     )
     if epochs is None:
         epochs = _epochs_of_batches(segments)
@@ -143,7 +148,7 @@ def load(
         for segment in segments.values():
             _remove_segment(disk, segment)
         segments = SortedDict()
-        segments[log_start_offset] = Segment(disk, directory, log_start_offset, config, now_ms)
+        segments[log_start_offset] = LogSegment(disk, directory, log_start_offset, config, now_ms)
         end = log_start_offset
         remove_snapshots(disk, directory, ANY_OFFSET, may_block)
         epochs.clear()
@@ -154,7 +159,7 @@ def load(
         recovery_point = min(recovery_point, segments.peekitem(-1)[0])
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
-    if went_down:
+    if machine_restarted:
         remove_snapshots(disk, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers = ProducerStateManager()
     aborted = AbortedTransactions(disk, directory)
@@ -216,7 +221,7 @@ def _remove_leftovers(disk: Disk, directory: str, may_block: MayBlock) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-def _remove_segment(disk: Disk, segment: Segment) -> None:
+def _remove_segment(disk: Disk, segment: LogSegment) -> None:
     segment.file.close()
     for path in segment.paths:
         disk.remove(path)
@@ -235,7 +240,7 @@ def _read_epochs(disk: Disk, directory: str, may_block: MayBlock) -> EpochCache 
         return None
 
 
-def _epochs_of_batches(segments: SortedDict[int, Segment]) -> EpochCache:
+def _epochs_of_batches(segments: SortedDict[int, LogSegment]) -> EpochCache:
     epochs = EpochCache()
     for segment in segments.values():
         for _, header in segment.headers(0, segment.size):
@@ -248,12 +253,12 @@ def _epochs_of_batches(segments: SortedDict[int, Segment]) -> EpochCache:
 
 def _find_end(
     disk: Disk,
-    segments: SortedDict[int, Segment],
+    segments: SortedDict[int, LogSegment],
     epochs: EpochCache | None,
     recovery_point: int | None,
     may_block: MayBlock,
     *,
-    went_down: bool,
+    machine_restarted: bool,
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
     scanned (its end: nothing was). No recovery point: a clean close."""
@@ -266,15 +271,17 @@ def _find_end(
             return end, end
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: look at its end as after a crash
-    end, scanned_from = _recover(disk, segments, epochs, recovery_point, may_block, went_down=went_down)
+    end, scanned_from = _recover(
+        disk, segments, epochs, recovery_point, may_block, machine_restarted=machine_restarted
+    )
     if end < recovery_point and scanned_from > segments.peekitem(0)[0]:
         # It tells of records that are gone, cut away since perhaps: where, and what of it and of
         # what was written behind it has reached the disk, nothing says. Nor is anything good dropped for it.
-        end, scanned_from = _recover(disk, segments, epochs, 0, may_block, went_down=False)
+        end, scanned_from = _recover(disk, segments, epochs, 0, may_block, machine_restarted=False)
     return end, scanned_from
 
 
-def _drop_abandoned(disk: Disk, segments: SortedDict[int, Segment], recovery_point: int | None) -> None:
+def _drop_abandoned(disk: Disk, segments: SortedDict[int, LogSegment], recovery_point: int | None) -> None:
     """A roll that came to nothing may have left an empty segment, beyond whose beginning the one before it
     went on. (Where that one is going to be scanned, the scan tells.)"""
     while len(segments) > 1 and not segments.peekitem(-1)[1].size:
@@ -293,12 +300,12 @@ def _drop_abandoned(disk: Disk, segments: SortedDict[int, Segment], recovery_poi
 
 def _recover(
     disk: Disk,
-    segments: SortedDict[int, Segment],
+    segments: SortedDict[int, LogSegment],
     epochs: EpochCache | None,
     recovery_point: int,
     may_block: MayBlock,
     *,
-    went_down: bool,
+    machine_restarted: bool,
 ) -> tuple[int, int]:
     """Check what may not have been synced; returns the end of the log and the offset checked from."""
     bases = list(segments)
@@ -311,7 +318,7 @@ def _recover(
         epochs.truncate_from_end(bases[first])  # the scan finds the later ones
     end: int = bases[first]
     for i, base in enumerate(bases[first:], start=first):
-        segment: Segment = segments[base]
+        segment: LogSegment = segments[base]
         position, end, damage = scan(segment, epochs)
         following = bases[i + 1] if base != bases[-1] else end
         if damage is None and (end > following or (end != following and following > recovery_point)):
@@ -325,7 +332,7 @@ def _recover(
         behind = [b for b in bases[i + 1 :] if segments[b].size]
         claimed = _claimed_end(segment, position, end)
         if behind or good_batch_behind(segment, position, claimed):
-            if not went_down or end < recovery_point:
+            if not machine_restarted or end < recovery_point:
                 raise LogCorruptError(segment.path, position, end, damage)
             lost = segment.size - position + sum(segments[b].size for b in behind)
             logger.warning(
@@ -343,12 +350,12 @@ def _recover(
     return end, bases[first]
 
 
-def _close_gap(segments: SortedDict[int, Segment], epochs: EpochCache) -> int:
+def _close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:
     """Let the last batch end where the log does; returns from which offset on something is to be synced."""
     base, last = segments.peekitem(-1)
     if last.size or len(segments) == 1:
         return MAX_OFFSET
-    before: Segment = segments.peekitem(-2)[1]
+    before: LogSegment = segments.peekitem(-2)[1]
     if before.load_tail() >= base:
         return MAX_OFFSET
     before.fill_to(base, epochs.epoch_at(base - 1))
@@ -357,11 +364,11 @@ def _close_gap(segments: SortedDict[int, Segment], epochs: EpochCache) -> int:
 
 
 def _rebuild_damaged_indexes(
-    disk: Disk, segments: SortedDict[int, Segment], bases: list[int], may_block: MayBlock
+    disk: Disk, segments: SortedDict[int, LogSegment], bases: list[int], may_block: MayBlock
 ) -> None:
     """Of segments that no flush will touch again."""
     for base in bases:
-        segment: Segment = segments[base]
+        segment: LogSegment = segments[base]
         intact = True
         for index, entry in ((segment.offset_index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
             present = disk.exists(index.path)
@@ -375,7 +382,7 @@ def _rebuild_damaged_indexes(
                 file.sync(may_block)
 
 
-def scan(segment: Segment, epochs: EpochCache | None) -> tuple[int, int, str | None]:
+def scan(segment: LogSegment, epochs: EpochCache | None) -> tuple[int, int, str | None]:
     """Check every batch of a segment and make its indexes again.
 
     Returns the position and the offset where the good part ends, and what is wrong there (None: it
@@ -401,7 +408,7 @@ def scan(segment: Segment, epochs: EpochCache | None) -> tuple[int, int, str | N
     return position, expected, None
 
 
-def _chunk_at(segment: Segment, position: int) -> Buffer:
+def _chunk_at(segment: LogSegment, position: int) -> Buffer:
     """At least the whole batch at `position`, as far as the file goes."""
     chunk = segment.file.read(position, _CHUNK_BYTES)
     if len(chunk) < BATCH_OVERHEAD:
@@ -427,7 +434,7 @@ def _damage(chunk: Buffer, at: int, expected: int, left: int) -> str | None:
     return None
 
 
-def _claimed_end(segment: Segment, position: int, expected: int) -> int:
+def _claimed_end(segment: LogSegment, position: int, expected: int) -> int:
     """The least offset that a batch behind the damaged one can have.
 
     Where the damaged header is believable, that is what it claims; a producer's value may itself
@@ -441,7 +448,7 @@ def _claimed_end(segment: Segment, position: int, expected: int) -> int:
     return expected
 
 
-def good_batch_behind(segment: Segment, position: int, least_offset: int) -> bool:
+def good_batch_behind(segment: LogSegment, position: int, least_offset: int) -> bool:
     """Whether a whole, checked batch of `least_offset` or later begins behind `position`.
 
     At `position` itself any offset will do: a good batch whose offset falls back betrays a damaged
@@ -479,7 +486,7 @@ def remove_snapshots(disk: Disk, directory: str, offsets: range, may_block: MayB
 
 
 def _remove_stray_snapshots(
-    disk: Disk, directory: str, segments: SortedDict[int, Segment], may_block: MayBlock
+    disk: Disk, directory: str, segments: SortedDict[int, LogSegment], may_block: MayBlock
 ) -> None:
     """Every clean close leaves one at the log's end: only the newest is of use, and a segment's own."""
     for offset in _offsets(disk, directory, files.SNAPSHOT, may_block)[:-1]:
@@ -491,7 +498,7 @@ def rebuild_producers(
     disk: Disk,
     directory: str,
     producers: ProducerStateManager,
-    segments: SortedDict[int, Segment],
+    segments: SortedDict[int, LogSegment],
     end: int,
     may_block: MayBlock,
     *,
@@ -530,7 +537,7 @@ def rebuild_producers(
 
 
 def _replay(
-    producers: ProducerStateManager, segment: Segment, start: int, end: int
+    producers: ProducerStateManager, segment: LogSegment, start: int, end: int
 ) -> Iterator[AbortedTransaction]:
     if start >= end or segment.size == 0:
         return

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from data_plane.log.config import LogConfig
-from data_plane.log.segment import Segment
+from data_plane.log.segment import LogSegment
 
 UNLIMITED = -1
 
 
 def expired(
-    segments: Sequence[Segment],
+    segments: Sequence[LogSegment],
     config: LogConfig,
     *,
     now_ms: int,
@@ -44,7 +44,7 @@ def expired(
     return count
 
 
-def _too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+def _too_old(segment: LogSegment, config: LogConfig, now_ms: int) -> bool:
     if not config.delete or config.retention_ms == UNLIMITED:
         return False
     newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms

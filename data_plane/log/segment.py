@@ -87,7 +87,7 @@ class LogSlice:
     __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "file", "length", "offset", "position")
 
     def __init__(
-        self, segment: Segment, file: File, offset: int, position: int, length: int, limit: int = -1
+        self, segment: LogSegment, file: File, offset: int, position: int, length: int, limit: int = -1
     ) -> None:
         self._segment = segment
         self.file = file
@@ -100,7 +100,7 @@ class LogSlice:
 
     @classmethod
     def unplaced(
-        cls, segment: Segment, file: File, offset: int, max_bytes: int, limit: int, at_least_one: bool
+        cls, segment: LogSegment, file: File, offset: int, max_bytes: int, limit: int, at_least_one: bool
     ) -> LogSlice:
         """A slice whose place in the file is to be found by `read`."""
         made = cls(segment, file, offset, -1, min(max_bytes, limit), limit)
@@ -135,7 +135,7 @@ class LogSlice:
         return self.file.read_cached(self.position, self.length)
 
 
-class Segment:
+class LogSegment:
     """See the module. Offsets are absolute, positions and sizes bytes in the `.log` file."""
 
     __slots__ = (
@@ -208,7 +208,7 @@ class Segment:
         """Keep the file open: it is going to be written."""
         self._file = self.file
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold the file open no longer: nothing is going to be written. Who reads it at present goes on."""
         self._file = None
 

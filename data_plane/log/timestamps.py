@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from data_plane.log.segment import Segment
+from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.batch import BatchHeader, Record, iter_records
 from metadata_quorum.foundation.blocking import MayBlock
 
@@ -27,7 +27,7 @@ class TimestampedOffset(NamedTuple):
 class TimeSearch:
     """For the first record at or after `timestamp` (ms), or, where that is None, for the newest."""
 
-    segments: Sequence[Segment]
+    segments: Sequence[LogSegment]
     log_start_offset: int
     timestamp: int | None
 
@@ -39,7 +39,7 @@ class TimeSearch:
 
 
 def first_at_or_after(
-    segments: Iterable[Segment], timestamp: int, log_start_offset: int
+    segments: Iterable[LogSegment], timestamp: int, log_start_offset: int
 ) -> TimestampedOffset | None:
     """The first record from `log_start_offset` on whose timestamp is `timestamp` or later."""
     for segment in segments:
@@ -56,7 +56,7 @@ def first_at_or_after(
     return None
 
 
-def greatest(segments: Iterable[Segment]) -> TimestampedOffset | None:
+def greatest(segments: Iterable[LogSegment]) -> TimestampedOffset | None:
     """The first record that has the greatest timestamp of the log."""
     newest = max(segments, key=lambda s: s.max_timestamp, default=None)
     if newest is None or newest.max_timestamp < 0:
@@ -71,5 +71,5 @@ def greatest(segments: Iterable[Segment]) -> TimestampedOffset | None:
     return None
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+def _records(segment: LogSegment, position: int, header: BatchHeader) -> Iterator[Record]:
     return iter_records(segment.file.read(position, header.size))

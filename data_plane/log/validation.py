@@ -22,8 +22,8 @@ Records of a client that are wrong one by one (key, timestamp, offset) are named
 A wrong max timestamp in the header is put right, and what comes behind a client's batch without being a whole
 one is cut off, as Kafka does.
 
-How much of this may be done at once is the caller's to say (`Effort`): what takes longer is done again, in
-another thread. `check` depends on nothing but its arguments and changes nothing but the records' bytes.
+How much of this may be done at once is the caller's to say (`WorkBudget`): what takes longer is done again,
+in another thread. `check` depends on nothing but its arguments and changes nothing but the records' bytes.
 
 Way of the data: api/produce (long ones), log.append_as_leader -> here -> producers -> segment.
 """
@@ -62,14 +62,14 @@ from metadata_quorum.foundation.batch import (
 )
 from metadata_quorum.foundation.compression import (
     MAX_DECOMPRESSED_BYTES,
-    Codec,
+    CompressionType,
     TooLargeError,
     compress,
     decompress,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.record_walk import Place, places, survey
+from metadata_quorum.foundation.record_walk import RecordDeltas, record_deltas, survey
 from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
 Writable = bytearray | memoryview
@@ -92,7 +92,7 @@ _MAX_TIMESTAMP: Final = 2**63 - 1
 _EVER_MS: Final = 2**65  # beyond whatever a base timestamp and a delta add up to
 
 
-class Origin(Enum):
+class AppendOrigin(Enum):
     """Who appends: what a client may not do, the node's own coordinators may."""
 
     CLIENT = "client"
@@ -100,9 +100,9 @@ class Origin(Enum):
 
 
 # For whatever every request passes: to look up a member of an enum takes Python 0.1 to 0.3 us.
-CLIENT: Final = Origin.CLIENT
-COORDINATOR: Final = Origin.COORDINATOR
-_LAST_CODEC: Final = int(Codec.ZSTD)
+CLIENT: Final = AppendOrigin.CLIENT
+COORDINATOR: Final = AppendOrigin.COORDINATOR
+_LAST_CODEC: Final = int(CompressionType.ZSTD)
 
 
 class InvalidRecords(BrokerError):
@@ -113,11 +113,11 @@ class InvalidRecords(BrokerError):
         self.record_errors = record_errors
 
 
-class TakesLong(Exception):
+class BudgetExceeded(Exception):
     """There is more to do than the effort allows. Nothing was changed."""
 
 
-class Effort:
+class WorkBudget:
     """How much may be done, in steps of about half a microsecond: a record to walk over is one."""
 
     __slots__ = ("left",)
@@ -127,11 +127,11 @@ class Effort:
 
     def spend(self, steps: int) -> None:
         if steps > self.left:
-            raise TakesLong
+            raise BudgetExceeded
         self.left -= steps
 
 
-AT_ONCE_STEPS: Final = 10_000
+INLINE_STEPS: Final = 10_000
 """About 5 ms, what one request may take of the loop's time."""
 
 _STEPS_PER_BATCH: Final = 20
@@ -141,7 +141,7 @@ _NAMING_STEPS_PER_RECORD: Final = 4
 _COMPRESSED_BYTES_PER_STEP: Final = 2  # zstd at its highest levels
 
 
-class Checked(NamedTuple):
+class ValidatedRecords(NamedTuple):
     """What may be appended: the records, in the topic's codec, with position and header of every batch."""
 
     records: Writable
@@ -152,14 +152,14 @@ def check(
     records: Writable,
     config: LogConfig,
     now_ms: int,
-    origin: Origin,
-    effort: Effort | None = None,
+    origin: AppendOrigin,
+    budget: WorkBudget | None = None,
     tp: TopicPartition | None = None,
-) -> Checked:
-    """Raises BrokerError with the table's code; TakesLong, before anything was changed. `tp`: whose."""
-    if effort is None:
-        effort = Effort()
-    effort.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
+) -> ValidatedRecords:
+    """Raises BrokerError with the table's code; BudgetExceeded, before anything was changed. `tp`: whose."""
+    if budget is None:
+        budget = WorkBudget()
+    budget.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
     batches = check_headers(records, config, now_ms, origin)
     codec = target_codec(config)
     opened: bytes | None = None
@@ -167,22 +167,22 @@ def check(
         position, header = batches[0]
         if LOG_OVERHEAD + header.batch_length < len(records):
             records = memoryview(records)[: header.size]
-        opened = _opened(records, position, header, config, effort)
+        opened = _opened(records, position, header, config, budget)
         if codec is not None and codec != header.compression:
-            effort.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
-        newest = _check_records(opened, header, config, now_ms, effort, tp)
+            budget.spend(len(opened) // _COMPRESSED_BYTES_PER_STEP)
+        newest = _check_records(opened, header, config, now_ms, budget, tp)
         if newest != header.max_timestamp or header.attributes & LOG_APPEND_TIME_FLAG:
             batches[0] = position, set_create_time(records, position, header, newest)
     if codec is None:
-        return Checked(records, batches)
+        return ValidatedRecords(records, batches)
     out = bytearray()
     for position, header in batches:
         out += _in_codec(codec, records, position, header, opened, config)
-    return Checked(out, check_headers(out, config, now_ms, origin))
+    return ValidatedRecords(out, check_headers(out, config, now_ms, origin))
 
 
 def _in_codec(
-    codec: Codec,
+    codec: CompressionType,
     records: Writable,
     position: int,
     header: BatchHeader,
@@ -193,12 +193,12 @@ def _in_codec(
     if header.compression == codec or header.is_control:
         return memoryview(records)[position : position + header.size]
     if opened is None:
-        opened = _opened(records, position, header, config, Effort())
+        opened = _opened(records, position, header, config, WorkBudget())
     payload = compress(codec, opened, _level(codec, config))
     return with_other_codec(records, position, header, codec, payload)
 
 
-def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Origin) -> Batches:
+def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: AppendOrigin) -> Batches:
     """Position and header of every batch in `records`. Raises BrokerError with the table's code."""
     batches: Batches = []
     position, end = 0, len(records)
@@ -231,7 +231,7 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: Ori
     return batches
 
 
-def _batch_at(records: Writable, position: int, end: int, origin: Origin) -> BatchHeader | None:
+def _batch_at(records: Writable, position: int, end: int, origin: AppendOrigin) -> BatchHeader | None:
     """None: a client's bytes end before the batch does."""
     left = end - position
     if left >= BATCH_OVERHEAD:
@@ -256,7 +256,7 @@ def _batch_at(records: Writable, position: int, end: int, origin: Origin) -> Bat
     return None
 
 
-def _check_header(header: BatchHeader, config: LogConfig, origin: Origin) -> None:
+def _check_header(header: BatchHeader, config: LogConfig, origin: AppendOrigin) -> None:
     """Everything that a header can say of itself, as one expression on the hot path."""
     count = header.record_count
     attributes = header.attributes
@@ -307,23 +307,23 @@ def _what_is_wrong(header: BatchHeader) -> str:
 
 
 def _opened(
-    records: Writable, position: int, header: BatchHeader, config: LogConfig, effort: Effort
+    records: Writable, position: int, header: BatchHeader, config: LogConfig, budget: WorkBudget
 ) -> bytes:
     """The records' bytes as they were before they were compressed."""
     body = memoryview(records)[position + BATCH_OVERHEAD : position + LOG_OVERHEAD + header.batch_length]
     if not header.attributes & CODEC_MASK:
         return bytes(body)
     most = min(_MAX_EXPANSION * max(config.max_message_bytes, _LEAST_MESSAGE_BYTES), MAX_DECOMPRESSED_BYTES)
-    allowed = effort.left * _OPENED_BYTES_PER_STEP
+    allowed = budget.left * _OPENED_BYTES_PER_STEP
     try:
         opened = bytes(decompress(header.compression, body, min(most, allowed)))
     except TooLargeError as e:
         if allowed < most:
-            raise TakesLong from None
+            raise BudgetExceeded from None
         raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
     except ValueError as e:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, str(e)) from e
-    effort.spend(len(opened) // _OPENED_BYTES_PER_STEP)
+    budget.spend(len(opened) // _OPENED_BYTES_PER_STEP)
     return opened
 
 
@@ -332,13 +332,13 @@ def _check_records(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    effort: Effort,
+    budget: WorkBudget,
     tp: TopicPartition | None,
 ) -> int:
     """Every record against the header and the topic's settings. Returns the batch's max timestamp."""
     count = header.record_count
     try:
-        found = survey(opened, count, effort.spend)
+        found = survey(opened, count, budget.spend)
     except CorruptBatchError as e:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, str(e)) from e
     newest = header.base_timestamp + found.greatest_delta
@@ -357,15 +357,15 @@ def _check_records(
         )
     ):
         return header.max_timestamp if stamped else max(newest, NO_TIMESTAMP)
-    effort.spend(_NAMING_STEPS_PER_RECORD * count)
-    broken = _Rules.of(header, config, now_ms).broken(places(opened, count), tp)
+    budget.spend(_NAMING_STEPS_PER_RECORD * count)
+    broken = _RecordRules.of(header, config, now_ms).broken(record_deltas(opened, count), tp)
     errors = list(islice(broken, _NAMED_RECORDS))
     if errors:
         raise _rejected(errors)
     return max(newest, NO_TIMESTAMP)  # some have no timestamp, and are not too old therefore
 
 
-class _Rules(NamedTuple):
+class _RecordRules(NamedTuple):
     """What records of a batch must be like. Times in ms since the epoch."""
 
     base_timestamp: int
@@ -374,7 +374,7 @@ class _Rules(NamedTuple):
     wants_keys: bool
 
     @classmethod
-    def of(cls, header: BatchHeader, config: LogConfig, now_ms: int) -> _Rules:
+    def of(cls, header: BatchHeader, config: LogConfig, now_ms: int) -> _RecordRules:
         base_timestamp = header.base_timestamp
         if config.message_timestamp_type == LOG_APPEND_TIME:
             return cls(base_timestamp, -_EVER_MS, _EVER_MS, config.compact)
@@ -383,7 +383,7 @@ class _Rules(NamedTuple):
         return cls(base_timestamp, oldest, latest, config.compact)
 
     def broken(
-        self, found: Iterable[Place], tp: TopicPartition | None
+        self, found: Iterable[RecordDeltas], tp: TopicPartition | None
     ) -> Iterator[tuple[ErrorCode, RecordError]]:
         """By which record, and how."""
         keyless = f"Compacted topic cannot accept message without key in topic partition {tp}"
@@ -438,17 +438,17 @@ def check_from_leader(
 # --- settings that change the bytes ------------------------------------------------------------
 
 
-def target_codec(config: LogConfig) -> Codec | None:
+def target_codec(config: LogConfig) -> CompressionType | None:
     """The codec that the topic demands; None where it keeps the producer's."""
     if config.compression_type == COMPRESSION_PRODUCER:
         return None
     return COMPRESSION_NAMES[config.compression_type]
 
 
-def _level(codec: Codec, config: LogConfig) -> int | None:
-    if codec is Codec.GZIP and config.compression_gzip_level > 0:
+def _level(codec: CompressionType, config: LogConfig) -> int | None:
+    if codec is CompressionType.GZIP and config.compression_gzip_level > 0:
         return config.compression_gzip_level
-    if codec is Codec.ZSTD:
+    if codec is CompressionType.ZSTD:
         return config.compression_zstd_level
     return None
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_of_disk
@@ -29,10 +29,10 @@ _NO_TOPIC_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLog:
+class UnclaimedLog:
     """One log, open."""
 
-    log: Log
+    log: UnifiedLog
     topic_id: UUID
     directory: LogDir
 
@@ -50,13 +50,13 @@ class NotMade(NamedTuple):
     """The process had no file left for it, which passes."""
 
 
-class FoundLogs:
+class UnclaimedLogs:
     """See the module."""
 
     def __init__(self, rng: Random, fail: Callable[[LogDir, OSError], None]) -> None:
         self._rng = rng
         self._fail = fail
-        self._logs: dict[TopicPartition, FoundLog] = {}
+        self._logs: dict[TopicPartition, UnclaimedLog] = {}
         self._offline: dict[TopicPartition, str] = {}  # and why
         self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
         self._not_made: dict[TopicPartition, NotMade] = {}
@@ -82,9 +82,9 @@ class FoundLogs:
             self._offline.update(corrupt)
             self._unreadable.update(corrupt)
             for tp, (log, topic_id) in logs.items():
-                self._enter(tp, FoundLog(log, topic_id, directory), may_block)
+                self._enter(tp, UnclaimedLog(log, topic_id, directory), may_block)
 
-    def _enter(self, tp: TopicPartition, found: FoundLog, may_block: MayBlock) -> None:
+    def _enter(self, tp: TopicPartition, found: UnclaimedLog, may_block: MayBlock) -> None:
         """A log that lies in two directories was on its way from one to the other when the node died, and
         they are equal."""
         known = self._logs.get(tp)
@@ -118,15 +118,15 @@ class FoundLogs:
         """Those that nothing has claimed yet."""
         return iter(list(self._logs))
 
-    def put(self, tp: TopicPartition, found: FoundLog) -> None:
+    def put(self, tp: TopicPartition, found: UnclaimedLog) -> None:
         """A log that was made for a partition that is about to be claimed."""
         self._logs[tp] = found
 
-    def take(self, tp: TopicPartition) -> FoundLog | None:
+    def take(self, tp: TopicPartition) -> UnclaimedLog | None:
         """It is claimed, or given up."""
         return self._logs.pop(tp, None)
 
-    def in_dir(self, directory: LogDir) -> dict[TopicPartition, Log]:
+    def in_dir(self, directory: LogDir) -> dict[TopicPartition, UnifiedLog]:
         return {tp: found.log for tp, found in self._logs.items() if found.directory is directory}
 
     # --- what is not served -------------------------------------------------------------------

@@ -26,7 +26,7 @@ from uuid import UUID
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
@@ -54,7 +54,9 @@ class LogDir:
         self._boot_id = boot_id
         self.online = True
         self.clean = False  # the last shutdown was a clean one
-        self._went_down = False  # the machine, since a process last ran here, which did not stop cleanly
+        self._machine_restarted = (
+            False  # the machine, since a process last ran here, which did not stop cleanly
+        )
         self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
@@ -72,7 +74,7 @@ class LogDir:
 
     def load(
         self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
-    ) -> tuple[dict[TopicPartition, tuple[Log, UUID]], dict[TopicPartition, str]]:
+    ) -> tuple[dict[TopicPartition, tuple[UnifiedLog, UUID]], dict[TopicPartition, str]]:
         """Open every log here; recovers them where the last shutdown was unclean. Those that cannot be
         opened (corrupt in their middle, say, or of nobody knows whom) are named with the reason; they are
         nobody else's affair. Raises OSError of the disk.
@@ -84,7 +86,9 @@ class LogDir:
         make_dirs_durably(disk, self.path, may_block)
         epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
         self.clean = epoch is not None
-        self._went_down = not self.clean and checkpoints.went_down(disk, self.path, self._boot_id, may_block)
+        self._machine_restarted = not self.clean and checkpoints.machine_restarted(
+            disk, self.path, self._boot_id, may_block
+        )
         self.whole_epoch = (
             checkpoints.read_running(disk, self.path, self._boot_id, may_block) if epoch is None else epoch
         )
@@ -95,7 +99,7 @@ class LogDir:
         # What is said of a log that has not been identified may be said of an older one of its name. That it
         # has lost nothing can be told of neither.
         told = {tp: self._told(tp) for tp in self._known()}
-        logs: dict[TopicPartition, tuple[Log, UUID]] = {}
+        logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
         for name in disk.list(self.path, may_block):
             leaving = _LEAVING.match(name)
@@ -133,7 +137,7 @@ class LogDir:
         else:  # recovery has fallen back behind some, and written anew what they vouched for
             points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
-        self.clean = self._went_down = False  # logs that are opened from now on are new
+        self.clean = self._machine_restarted = False  # logs that are opened from now on are new
         return logs, corrupt
 
     def _told(self, tp: TopicPartition) -> int:
@@ -142,7 +146,7 @@ class LogDir:
 
     def open_log(
         self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock
-    ) -> Log:
+    ) -> UnifiedLog:
         """Open a replica's log, made where there is none. Raises OSError, LogCorruptError, and BrokerError
         for a partition whose name no directory can have, or whose directory is another topic's."""
         name = f"{tp.topic}-{tp.partition}"
@@ -150,14 +154,14 @@ class LogDir:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        log = Log.open(
+        log = UnifiedLog.open(
             self.disk,
             self.partition_path(tp),
             config,
             recovery_point=self._recovery_points.get(tp, 0),
             log_start_offset=self._log_starts.get(tp, 0),
             clean=self.clean,
-            went_down=self._went_down,
+            machine_restarted=self._machine_restarted,
             now_ms=now_ms,
             topic_id=topic_id,
             may_block=may_block,
@@ -173,7 +177,7 @@ class LogDir:
         config: LogConfig,
         now_ms: int,
         may_block: MayBlock,
-    ) -> Log:
+    ) -> UnifiedLog:
         """An empty log for a copy of a replica that lies in another directory. Raises OSError."""
         if not self.disk.exists(self.path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
@@ -181,7 +185,7 @@ class LogDir:
         path = self.future_path(tp, tag)
         if self.disk.exists(path):
             self.disk.remove_tree(path, may_block)
-        log = Log.open(
+        log = UnifiedLog.open(
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
             may_block=may_block,
@@ -256,7 +260,7 @@ class LogDir:
         self._log_starts.pop(tp, None)
         self.cleaned_to.pop(tp, None)
 
-    def set_aside(self, tp: TopicPartition, log: Log, tag: UUID, suffix: str) -> str:
+    def set_aside(self, tp: TopicPartition, log: UnifiedLog, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
         directory."""
         behind = f"-{tp.partition}.{tag.hex}-{suffix}"
@@ -266,7 +270,7 @@ class LogDir:
         return path
 
 
-def _lacks(tp: TopicPartition, log: Log, told: int) -> bool:
+def _lacks(tp: TopicPartition, log: UnifiedLog, told: int) -> bool:
     """Whether it has come back without records that it is told to have had."""
     if told > log.log_end_offset:
         logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, told)

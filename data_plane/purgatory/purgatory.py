@@ -2,7 +2,7 @@
 
 Two ways of waiting, both kept by the partition that is waited for:
 
-* `OffsetWaits`: for a number that rises (the high watermark, the low watermark) to reach an offset.
+* `ThresholdPurgatory`: for a number that rises (the high watermark, the low watermark) to reach an offset.
   Waits are sorted by that offset, so growth completes a prefix and touches nobody else. A produce
   with acks=all, a DeleteRecords and the coordinators' appends wait like this.
 * `Watchers`: for anything to happen at all. A fetch session stands at each of its partitions for as
@@ -27,15 +27,15 @@ from metadata_quorum.foundation.errors import ErrorCode
 _NOT_YET: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
-class Wait:
+class OffsetWait:
     """One party waiting until a number reaches `offset`; told once, with the outcome."""
 
     __slots__ = ("_waits", "callback", "offset")
 
-    def __init__(self, offset: int, callback: Callable[[ErrorCode], None], waits: OffsetWaits) -> None:
+    def __init__(self, offset: int, callback: Callable[[ErrorCode], None], waits: ThresholdPurgatory) -> None:
         self.offset = offset
         self.callback = callback
-        self._waits: OffsetWaits | None = waits
+        self._waits: ThresholdPurgatory | None = waits
 
     def cancel(self) -> None:
         """Stop waiting without being told; nothing happens where it was told already."""
@@ -45,11 +45,11 @@ class Wait:
             waits._sorted.discard(self)  # it may be among those just being told
 
 
-def _needed_offset(wait: Wait) -> int:
+def _needed_offset(wait: OffsetWait) -> int:
     return wait.offset
 
 
-class OffsetWaits:
+class ThresholdPurgatory:
     """Those who wait for one rising number of one partition."""
 
     __slots__ = ("_on_fault", "_sorted")
@@ -57,14 +57,14 @@ class OffsetWaits:
     def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
         """`on_fault` is told of what could not be told to a party."""
         self._on_fault = on_fault
-        self._sorted: SortedKeyList[Wait] = SortedKeyList(key=_needed_offset)
+        self._sorted: SortedKeyList[OffsetWait] = SortedKeyList(key=_needed_offset)
 
     def __len__(self) -> int:
         return len(self._sorted)
 
-    def add(self, offset: int, callback: Callable[[ErrorCode], None]) -> Wait:
+    def add(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
         """Call `callback(NONE)` when the number reaches `offset`, or with the error of `fail_all`."""
-        wait = Wait(offset, callback, self)
+        wait = OffsetWait(offset, callback, self)
         self._sorted.add(wait)
         return wait
 
@@ -74,15 +74,15 @@ class OffsetWaits:
         if not waits or waits[0].offset > offset:
             return 0
         count: int = waits.bisect_key_right(offset)
-        self._tell(list(waits[:count]), outcome)
+        self._complete(list(waits[:count]), outcome)
         return count
 
     def fail_all(self, error: ErrorCode) -> None:
         """The number will never get there (leadership lost, partition gone)."""
         if self._sorted:
-            self._tell(list(self._sorted), error)
+            self._complete(list(self._sorted), error)
 
-    def _tell(self, told: list[Wait], outcome: ErrorCode) -> None:
+    def _complete(self, told: list[OffsetWait], outcome: ErrorCode) -> None:
         # Taken out before anyone is told: a callback may add or cancel waits of this partition.
         if len(told) == len(self._sorted):
             self._sorted.clear()
@@ -97,7 +97,7 @@ class OffsetWaits:
                     self._on_fault("a reply that waited for replicas", error)
 
 
-class JointWait:
+class DelayedOperation:
     """Waits of several partitions that one request needs, with one deadline.
 
     `on_done(outcomes)` gets an outcome per key: NONE, the partition's error, or REQUEST_TIMED_OUT.
@@ -108,15 +108,15 @@ class JointWait:
 
     def __init__(self, on_done: Callable[[list[ErrorCode]], None]) -> None:
         self._on_done = on_done
-        self._open: dict[int, Wait] = {}
+        self._open: dict[int, OffsetWait] = {}
         self._deadline: Deadline | None = None
         self.outcomes: list[ErrorCode] = []
 
-    def add(self, waits: OffsetWaits, offset: int) -> None:
+    def add(self, waits: ThresholdPurgatory, offset: int) -> None:
         """Wait for `offset` too; its outcome takes the next place in the list."""
         place = len(self.outcomes)
         self.outcomes.append(_NOT_YET)
-        self._open[place] = waits.add(offset, lambda outcome: self._told(place, outcome))
+        self._open[place] = waits.add(offset, lambda outcome: self._completed(place, outcome))
 
     def settle(self, outcome: ErrorCode) -> None:
         """A partition whose outcome is known already; it takes the next place in the list."""
@@ -128,7 +128,7 @@ class JointWait:
         else:
             self._on_done(self.outcomes)
 
-    def _told(self, place: int, outcome: ErrorCode) -> None:
+    def _completed(self, place: int, outcome: ErrorCode) -> None:
         del self._open[place]
         self.outcomes[place] = outcome
         # Without a deadline it has not been started: `start` will see that nothing is open.

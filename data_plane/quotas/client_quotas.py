@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from data_plane.quotas.limits import Client, Limit, Limits, Quota, QuotaEntity, limits_of
+from data_plane.quotas.limits import QuotaClient, QuotaEntity, QuotaLimit, QuotaLimits, QuotaType, limits_of
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
 
 PERCENT: Final = 100.0
@@ -24,7 +24,7 @@ SWEEP_FROM: Final = 1024
 LONGEST_NAME: Final = 256
 """Characters of a client id in a key; strangers choose them, and a meter lives on for a while."""
 
-Key = tuple[Quota, str | None, str | None]
+Key = tuple[QuotaType, str | None, str | None]
 
 
 class ClientQuotas:
@@ -43,12 +43,12 @@ class ClientQuotas:
         """The quotas are these from now on. What was counted counts on."""
         self._limits = limits_of(quotas)
 
-    def limits(self, kind: Quota) -> Limits:
+    def limits(self, kind: QuotaType) -> QuotaLimits:
         return self._limits[kind]
 
     # -- bytes and time: a mean rate -------------------------------------------------------------
 
-    def used(self, kind: Quota, client: Client, amount: float, now: float) -> float:
+    def used(self, kind: QuotaType, client: QuotaClient, amount: float, now: float) -> float:
         """Count, and tell how long the client must pause."""
         limit = self._limits[kind].of_client(client)
         if limit is None:
@@ -57,25 +57,25 @@ class ClientQuotas:
         rate.record(amount, now)
         pause_s = rate.excess_s(limit.value, now)
         # One sample's length is the most that a client is kept waiting for its time.
-        return min(pause_s, self._window.sample_s) if kind is Quota.REQUEST_TIME else pause_s
+        return min(pause_s, self._window.sample_s) if kind is QuotaType.REQUEST_TIME else pause_s
 
-    def give_back(self, kind: Quota, client: Client, amount: float, now: float) -> None:
+    def give_back(self, kind: QuotaType, client: QuotaClient, amount: float, now: float) -> None:
         """What was counted is not handed out after all."""
         limit = self._limits[kind].of_client(client)
         if limit is not None:
             self._rate(kind, limit, now).record(-amount, now)
 
-    def most_at_once(self, kind: Quota, client: Client) -> float | None:
+    def most_at_once(self, kind: QuotaType, client: QuotaClient) -> float | None:
         """More in one answer would be over the limit even after a long silence; None: there is no limit."""
         limit = self._limits[kind].of_client(client)
         return None if limit is None else limit.value * self._window.whole_s
 
     # -- changes of the cluster's metadata: a credit ----------------------------------------------
 
-    def mutated(self, client: Client, count: int, now: float, *, strict: bool) -> tuple[bool, float]:
+    def mutated(self, client: QuotaClient, count: int, now: float, *, strict: bool) -> tuple[bool, float]:
         """Count so many partitions created or deleted. Whether it may be done, and how long to pause.
         `strict`: the client understands a refusal, and what it owes must be back before it may go on."""
-        limit = self._limits[Quota.MUTATIONS].of_client(client)
+        limit = self._limits[QuotaType.MUTATIONS].of_client(client)
         if limit is None:
             return True, 0.0
         bucket = self._bucket(limit, now)
@@ -89,10 +89,10 @@ class ClientQuotas:
 
     def connected(self, address: str, now: float) -> float:
         """Count a new connection; how long it must be kept out, after which it is closed."""
-        limit = self._limits[Quota.CONNECTIONS].of_address(address)
+        limit = self._limits[QuotaType.CONNECTIONS].of_address(address)
         if limit is None:
             return 0.0
-        rate = self._rate(Quota.CONNECTIONS, Limit((address, None), limit), now)
+        rate = self._rate(QuotaType.CONNECTIONS, QuotaLimit((address, None), limit), now)
         rate.record(1, now)
         pause_s = min(rate.excess_s(limit, now), self._window.sample_s)
         if pause_s > 0:
@@ -101,7 +101,7 @@ class ClientQuotas:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _rate(self, kind: Quota, limit: Limit, now: float) -> SampledRate:
+    def _rate(self, kind: QuotaType, limit: QuotaLimit, now: float) -> SampledRate:
         key = _key(kind, limit)
         rate = self._rates.get(key)
         if rate is None:
@@ -109,8 +109,8 @@ class ClientQuotas:
             rate = self._rates[key] = SampledRate(self._window)
         return rate
 
-    def _bucket(self, limit: Limit, now: float) -> TokenBucket:
-        key = _key(Quota.MUTATIONS, limit)
+    def _bucket(self, limit: QuotaLimit, now: float) -> TokenBucket:
+        key = _key(QuotaType.MUTATIONS, limit)
         bucket = self._buckets.get(key)
         if bucket is None:
             self._make_room(now)
@@ -126,7 +126,7 @@ class ClientQuotas:
         self._sweep_at = max(SWEEP_FROM, 2 * (len(self._rates) + len(self._buckets)))
 
 
-def _key(kind: Quota, limit: Limit) -> Key:
+def _key(kind: QuotaType, limit: QuotaLimit) -> Key:
     user, client_id = limit.shared_by
     if client_id is not None and len(client_id) > LONGEST_NAME:
         client_id = hashlib.sha256(client_id.encode()).hexdigest()

@@ -26,7 +26,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 """Coordinates sorted by their kind; a name of None stands for all who have no quota of their own."""
 
 
-class Quota(StrEnum):
+class QuotaType(StrEnum):
     """What may be limited, by the names of the metadata log."""
 
     PRODUCED_BYTES = "producer_byte_rate"
@@ -36,14 +36,14 @@ class Quota(StrEnum):
     CONNECTIONS = "connection_creation_rate"
 
 
-class Client(NamedTuple):
+class QuotaClient(NamedTuple):
     """Who asks: the name of its principal, and what it calls itself."""
 
     user: str
     client_id: str
 
 
-class Limit(NamedTuple):
+class QuotaLimit(NamedTuple):
     """What holds for a client, and with whom it shares it."""
 
     shared_by: tuple[str | None, str | None]
@@ -51,19 +51,19 @@ class Limit(NamedTuple):
     value: float
 
 
-class Limits:
+class QuotaLimits:
     """What was set for one kind of quota."""
 
     __slots__ = ("_by_entity", "_found")
 
     def __init__(self, by_entity: Mapping[QuotaEntity, float]) -> None:
         self._by_entity = by_entity
-        self._found: dict[Client, Limit | None] = {}
+        self._found: dict[QuotaClient, QuotaLimit | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_entity)
 
-    def of_client(self, client: Client) -> Limit | None:
+    def of_client(self, client: QuotaClient) -> QuotaLimit | None:
         """None: as much as it likes."""
         try:
             return self._found[client]
@@ -73,11 +73,11 @@ class Limits:
             limit = self._found[client] = self._look_up(client)
             return limit
 
-    def _look_up(self, client: Client) -> Limit | None:
+    def _look_up(self, client: QuotaClient) -> QuotaLimit | None:
         for entity, shared_by in _by_precedence(client):
             value = self._by_entity.get(entity)
             if value is not None:
-                return Limit(shared_by, value)
+                return QuotaLimit(shared_by, value)
         return None
 
     def of_address(self, address: str) -> float | None:
@@ -85,15 +85,15 @@ class Limits:
         return self._by_entity.get(((IP, None),)) if own is None else own
 
 
-def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[Quota, Limits]:
+def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[QuotaType, QuotaLimits]:
     """The metadata image's quotas, kind by kind; all kinds are there."""
     return {
-        kind: Limits({entity: values[kind] for entity, values in quotas.items() if kind in values})
-        for kind in Quota
+        kind: QuotaLimits({entity: values[kind] for entity, values in quotas.items() if kind in values})
+        for kind in QuotaType
     }
 
 
-def _by_precedence(client: Client) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
+def _by_precedence(client: QuotaClient) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
     user, client_id = client
     for of_user in (user, None):
         for of_client in (client_id, None):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from data_plane.purgatory.purgatory import JointWait
+from data_plane.purgatory.purgatory import DelayedOperation
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import ErrorCode
@@ -30,12 +30,12 @@ def await_replication(
 
     It is called at once where nothing is left to wait for.
     """
-    wait = JointWait(on_done)
+    wait = DelayedOperation(on_done)
     for partition, needed_offset in appended:
         if partition.high_watermark >= needed_offset or partition.leader is None:
             wait.settle(partition.replication_outcome())
         else:
-            wait.add(partition.hw_waits, needed_offset)
+            wait.add(partition.high_watermark_purgatory, needed_offset)
     wait.start(timer, timeout)
 
 
@@ -47,10 +47,10 @@ def await_deletion(
     on_done: Callable[[list[ErrorCode]], None],
 ) -> None:
     """The same for DeleteRecords: until every live replica's log begins at the offset or later."""
-    wait = JointWait(on_done)
+    wait = DelayedOperation(on_done)
     for partition, offset in deleted:
         if partition.low_watermark() >= offset:
             wait.settle(ErrorCode.NONE)
         else:
-            wait.add(partition.low_waits, offset)
+            wait.add(partition.low_watermark_purgatory, offset)
     wait.start(timer, timeout)

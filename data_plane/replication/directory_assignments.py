@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from metadata_quorum.foundation.errors import BrokerError
-from metadata_quorum.foundation.supervision import supervised, tell
+from metadata_quorum.foundation.supervision import report_fault, supervised
 
 MAX_IN_REQUEST: Final = 2000
 FIRST_RETRY_SECONDS: Final = 0.05
 LAST_RETRY_SECONDS: Final = 2.0
 
 
-class ReplicaPlace(NamedTuple):
+class ReplicaAssignment(NamedTuple):
     """A replica of this broker, and the id of the directory that it lies in."""
 
     topic_id: UUID
@@ -34,29 +34,29 @@ class ReplicaPlace(NamedTuple):
 class DirectoryChannel(Protocol):
     """The way to the active controller."""
 
-    async def assign_replicas(self, places: Sequence[ReplicaPlace]) -> None:
+    async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
         """Return once all of them have been judged: refused are those that are no longer there. Raises
         BrokerError, OSError or TimeoutError where the controller cannot be reached or is not active."""
 
 
-class DirectoryReports:
+class AssignmentsManager:
     """The queue in front of the channel."""
 
     def __init__(self, channel: DirectoryChannel, loop: asyncio.AbstractEventLoop) -> None:
         self._channel = channel
         self._loop = loop
-        self._queue: dict[tuple[UUID, int], ReplicaPlace] = {}
+        self._queue: dict[tuple[UUID, int], ReplicaAssignment] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def tell(self, place: ReplicaPlace) -> None:
+    def assign(self, place: ReplicaAssignment) -> None:
         """The newest word on a replica counts."""
         self._queue[place.topic_id, place.partition] = place
         if self._task is None and not self._closed:
             # The task starts in the loop's next round and finds what this round has to tell.
             self._task = supervised(self._loop, self._drain(), "directory-reports")
 
-    def take_back(self, topic_id: UUID, partition: int) -> None:
+    def cancel_assignment(self, topic_id: UUID, partition: int) -> None:
         """The replica is gone, or the metadata is right about it."""
         self._queue.pop((topic_id, partition), None)
 
@@ -75,7 +75,7 @@ class DirectoryReports:
                     await self._channel.assign_replicas(batch)
                 except Exception as error:  # noqa: BLE001
                     if not isinstance(error, BrokerError | OSError):
-                        tell(self._loop, "telling where replicas lie", error)
+                        report_fault(self._loop, "telling where replicas lie", error)
                     await asyncio.sleep(retry_after)
                     retry_after = min(retry_after * 2, LAST_RETRY_SECONDS)
                     continue

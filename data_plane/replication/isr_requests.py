@@ -15,11 +15,11 @@ from typing import Final, Protocol
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import supervised, tell
+from metadata_quorum.foundation.supervision import report_fault, supervised
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
-RECONSIDER_SECONDS: Final = 0.3  # after a definite refusal: an idle follower does not remind us
+MAYBE_EXPAND_SECONDS: Final = 0.3  # after a definite refusal: an idle follower does not remind us
 
 _NO_ANSWER: Final = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -32,7 +32,7 @@ class IsrChannel(Protocol):
         controller cannot be reached, is not active, or refuses the request as a whole."""
 
 
-class IsrRequests:
+class AlterPartitionManager:
     """The queue in front of the channel."""
 
     def __init__(self, channel: IsrChannel, loop: asyncio.AbstractEventLoop) -> None:
@@ -43,7 +43,7 @@ class IsrRequests:
         self._retry_after = FIRST_RETRY_SECONDS
         self._closed = False
 
-    def ask(self, partition: Partition, item: AlterPartitionItem) -> None:
+    def submit(self, partition: Partition, item: AlterPartitionItem) -> None:
         self._queue[partition] = item
         if self._task is None and not self._closed:
             # The task starts in the loop's next round and finds what this round has asked for.
@@ -70,7 +70,7 @@ class IsrRequests:
 
     def _reconsider(self, partition: Partition) -> None:
         if not self._closed and not partition.removed:
-            partition.reconsider_isr(self._loop.time())
+            partition.maybe_expand_isr(self._loop.time())
 
     async def _send(self, batch: dict[Partition, AlterPartitionItem]) -> bool:
         """True where some of it must be asked again (and is back in the queue)."""
@@ -80,20 +80,20 @@ class IsrRequests:
         except (BrokerError, OSError, TimeoutError):
             answers = [_NO_ANSWER] * len(items)
         except Exception as error:  # noqa: BLE001
-            tell(self._loop, "asking for ISRs", error)
+            report_fault(self._loop, "asking for ISRs", error)
             answers = [_NO_ANSWER] * len(items)
         again = False
         now = self._loop.time()
         for (partition, item), answer in zip(batch.items(), answers, strict=True):
             try:
-                outcome = partition.isr_answered(item, answer, now)
+                outcome = partition.handle_alter_partition_response(item, answer, now)
             except Exception as error:  # noqa: BLE001
-                tell(self._loop, f"an answer about the ISR of {partition.tp}", error)
+                report_fault(self._loop, f"an answer about the ISR of {partition.tp}", error)
                 continue
             if outcome is IsrOutcome.ASK_AGAIN:
                 # A commit above may already have queued a newer change of the same partition.
                 self._queue.setdefault(partition, item)
                 again = True
             elif outcome is IsrOutcome.ROLLED_BACK:
-                self._loop.call_later(RECONSIDER_SECONDS, self._reconsider, partition)
+                self._loop.call_later(MAYBE_EXPAND_SECONDS, self._reconsider, partition)
         return again

@@ -54,7 +54,7 @@ class FetchClock:
         self.last_fetch = now
 
 
-class Follower:
+class FollowerReplica:
     """What the leader knows of another replica of the partition."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class IsrChange:
+class PendingIsrChange:
     """A change of the ISR that the controller has been asked for."""
 
     isr: tuple[int, ...]
@@ -117,7 +117,7 @@ class AlterPartitionItem:
     topic_id: UUID
     topic: str
     partition: int
-    change: IsrChange
+    change: PendingIsrChange
     isr_with_epochs: tuple[tuple[int, int], ...]
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
 
@@ -144,8 +144,8 @@ class IsrOutcome(Enum):
     IGNORED = auto()
 
 
-_SURELY_NOT_MADE: Final = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-_METADATA_WILL_TELL: Final = frozenset(
+_REJECTED: Final = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+_RESOLVED_BY_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -201,8 +201,8 @@ class LeaderState:
         self._min_insync = min_insync
         self.leader_epoch = registration.leader_epoch
         self.epoch_start_offset = epoch_start_offset
-        self.followers: dict[int, Follower] = {}
-        self.change: IsrChange | None = None
+        self.followers: dict[int, FollowerReplica] = {}
+        self.change: PendingIsrChange | None = None
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.partition_epoch = NO_EPOCH
@@ -229,12 +229,12 @@ class LeaderState:
             del self.followers[broker_id]
         for broker_id in registration.replicas:
             if broker_id != self._local_id and broker_id not in self.followers:
-                follower = Follower(broker_id)
+                follower = FollowerReplica(broker_id)
                 follower.forget(now if broker_id in registration.isr else float("-inf"))
                 self.followers[broker_id] = follower
         self.replicas = registration.replicas
 
-    def take_answer(self, change: IsrChange, answer: AlterPartitionResult) -> IsrOutcome:
+    def handle_response(self, change: PendingIsrChange, answer: AlterPartitionResult) -> IsrOutcome:
         """The controller's answer to `change`."""
         if self.change is not change:
             return IsrOutcome.IGNORED  # metadata was quicker
@@ -243,10 +243,10 @@ class LeaderState:
                 return IsrOutcome.IGNORED
             self._commit(answer.isr, answer.partition_epoch)
             return IsrOutcome.COMMITTED
-        if answer.error in _SURELY_NOT_MADE:
+        if answer.error in _REJECTED:
             self._commit(self.isr, self.partition_epoch)
             return IsrOutcome.ROLLED_BACK
-        if answer.error in _METADATA_WILL_TELL:
+        if answer.error in _RESOLVED_BY_METADATA:
             return IsrOutcome.LEFT_PENDING
         return IsrOutcome.ASK_AGAIN
 
@@ -286,7 +286,7 @@ class LeaderState:
                 if seen > follower.last_caught_up:
                     follower.last_caught_up = seen
 
-    def expand(self, follower: Follower, high_watermark: int) -> IsrChange | None:
+    def expand(self, follower: FollowerReplica, high_watermark: int) -> PendingIsrChange | None:
         """Propose `follower` for the ISR where it has come far enough and may join."""
         if (
             follower.in_maximal_isr
@@ -299,7 +299,7 @@ class LeaderState:
         follower.in_maximal_isr = True  # from now on: the proposal may be committed before we hear of it
         return self._propose((*self.isr, follower.broker_id), follower.broker_id)
 
-    def expand_any(self, high_watermark: int, now: float) -> IsrChange | None:
+    def expand_any(self, high_watermark: int, now: float) -> PendingIsrChange | None:
         """Propose a live follower that could not be proposed when it fetched: another change was in
         flight, or its broker was still fenced. (Idle followers do not name the partition again.)"""
         for follower in self.followers.values():
@@ -312,7 +312,7 @@ class LeaderState:
                     return change
         return None
 
-    def shrink(self, leader_end: int, now: float) -> IsrChange | None:
+    def shrink(self, leader_end: int, now: float) -> PendingIsrChange | None:
         """Propose to drop the followers that have not been caught up for too long."""
         if self.change is not None:
             return None
@@ -325,11 +325,11 @@ class LeaderState:
             return None
         return self._propose(tuple(b for b in self.isr if b not in leaving), None)
 
-    def _propose(self, isr: tuple[int, ...], joining: int | None) -> IsrChange:
-        self.change = IsrChange(isr, joining, self.leader_epoch, self.partition_epoch)
+    def _propose(self, isr: tuple[int, ...], joining: int | None) -> PendingIsrChange:
+        self.change = PendingIsrChange(isr, joining, self.leader_epoch, self.partition_epoch)
         return self.change
 
-    def _may_join(self, follower: Follower) -> bool:
+    def _may_join(self, follower: FollowerReplica) -> bool:
         epoch = self._eligible.get(follower.broker_id)
         if epoch is None or follower.broker_epoch is None:
             return False
@@ -338,7 +338,7 @@ class LeaderState:
             return False
         return follower.broker_epoch in (epoch, NO_EPOCH)
 
-    def isr_with_epochs(self, change: IsrChange) -> tuple[tuple[int, int], ...]:
+    def isr_with_epochs(self, change: PendingIsrChange) -> tuple[tuple[int, int], ...]:
         """The proposed members with the broker epochs under which they fetched (-1: not known)."""
         members: list[tuple[int, int]] = []
         for broker_id in change.isr:

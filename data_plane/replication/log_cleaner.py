@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from data_plane.log.cleaner import CleanWork, Dirt, UncleanableError
-from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.cleaner import CleanWork, LogToClean, UncleanableError
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.effects import Deletion
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.blocking import Blocking
@@ -31,7 +31,7 @@ class CleanerHost(Protocol):
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
 
-    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None: ...
+    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None: ...
 
     def fault(self, work: str, error: Exception) -> None: ...
 
@@ -68,34 +68,34 @@ class LogCleaner:
             self._uncleanable = dict(self.uncleanable)
             cleaned: set[Partition] = set()
             while (chosen := self._dirtiest(cleaned)) is not None:
-                partition, dirt = chosen
+                partition, to_clean = chosen
                 cleaned.add(partition)
-                await self._clean(partition, dirt)
+                await self._clean(partition, to_clean)
         finally:
             self._running = False
 
-    def _dirtiest(self, cleaned: set[Partition]) -> tuple[Partition, Dirt] | None:
+    def _dirtiest(self, cleaned: set[Partition]) -> tuple[Partition, LogToClean] | None:
         now_ms = self._now_ms()
-        due: list[tuple[float, Partition, Dirt]] = []
+        due: list[tuple[float, Partition, LogToClean]] = []
         for partition in self._host.compacted():
             if partition in cleaned or partition in self._uncleanable:
                 continue
             try:
-                dirt = partition.log.dirt(partition.last_stable_offset, now_ms)
+                to_clean = partition.log.to_clean(partition.last_stable_offset, now_ms)
             except OSError as error:
                 self._host.storage_failed(partition, error)
                 continue
             except Exception as error:  # noqa: BLE001
                 self._give_up(partition, error)
                 continue
-            if dirt.is_due(partition.log.config):
-                due.append((dirt.ratio, partition, dirt))
+            if to_clean.is_due(partition.log.config):
+                due.append((to_clean.ratio, partition, to_clean))
         return max(due, key=lambda d: d[0])[1:] if due else None
 
-    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
+    async def _clean(self, partition: Partition, to_clean: LogToClean) -> None:
         log = partition.log
         now_ms = self._now_ms()
-        work = log.plan_cleaning(dirt, now_ms, self.max_map_bytes)
+        work = log.plan_cleaning(to_clean, now_ms, self.max_map_bytes)
         try:
             await self._blocking(work.run)
             gone = partition.removed or partition.offline or partition.log is not log
@@ -110,10 +110,10 @@ class LogCleaner:
         except OSError as error:
             here = not partition.removed and partition.log is log and not work.cancelled
             if here:  # else its files went away meanwhile
-                log.in_doubt |= work.replacing
+                log.inconsistent |= work.replacing
                 self._host.storage_failed(partition, error)
             await self._discard(work)
-        except LogInDoubtError as error:
+        except InconsistentLogError as error:
             self._host.storage_failed(partition, error)
         except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
             if work.replacing:
@@ -122,7 +122,7 @@ class LogCleaner:
                 self._give_up(partition, error)
                 await self._discard(work)
         else:
-            logger.info("%s", _told(partition, work))
+            logger.info("%s", _summary(partition, work))
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         """Leave that log as it is until the next start; the others are compacted all the same."""
@@ -139,7 +139,7 @@ class LogCleaner:
             logger.warning("what the cleaner had begun in %s is left: %s", work.directory, error)
 
 
-def _told(partition: Partition, work: CleanWork) -> str:
+def _summary(partition: Partition, work: CleanWork) -> str:
     before = sum(segment.size for r in work.replacements for segment in r.old)
     after = sum(r.new.size for r in work.replacements)
     return f"Compacted {partition.tp} up to offset {work.cleaned_to}: {before} bytes are now {after}"

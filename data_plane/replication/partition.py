@@ -21,22 +21,22 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.doubt import LogInDoubtError
-from data_plane.log.log import AppendInfo, Log
+from data_plane.log.log import AppendInfo, UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log.timestamps import TimeSearch, TimestampedOffset
-from data_plane.log.validation import Checked, Origin
-from data_plane.purgatory.purgatory import OffsetWaits, Watchers
+from data_plane.log.validation import AppendOrigin, ValidatedRecords
+from data_plane.purgatory.purgatory import ThresholdPurgatory, Watchers
 from data_plane.replication.leader_state import (
     AlterPartitionItem,
     AlterPartitionResult,
     FetchClock,
-    IsrChange,
     IsrOutcome,
     LeaderState,
+    PendingIsrChange,
 )
-from data_plane.replication.partition_host import MovingCopy, PartitionHost
+from data_plane.replication.partition_host import FutureReplica, PartitionHost
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
@@ -97,15 +97,15 @@ class Partition:
     """One replica of a partition on this broker."""
 
     __slots__ = (
-        "_flush_waits",
+        "_flush_purgatory",
         "_host",
         "high_watermark",
-        "hw_waits",
+        "high_watermark_purgatory",
         "leader",
         "leader_epoch",
         "leader_id",
         "log",
-        "low_waits",
+        "low_watermark_purgatory",
         "move",
         "offline",
         "partition_epoch",
@@ -116,7 +116,12 @@ class Partition:
     )
 
     def __init__(
-        self, tp: TopicPartition, topic_id: UUID, log: Log, host: PartitionHost, high_watermark: int = 0
+        self,
+        tp: TopicPartition,
+        topic_id: UUID,
+        log: UnifiedLog,
+        host: PartitionHost,
+        high_watermark: int = 0,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
@@ -128,13 +133,17 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         fault = host.fault
-        self.hw_waits = OffsetWaits(fault)  # for the high watermark: acks=all, coordinators
-        self.low_waits = OffsetWaits(fault)  # for the least log start of all replicas: DeleteRecords
+        self.high_watermark_purgatory = ThresholdPurgatory(
+            fault
+        )  # for the high watermark: acks=all, coordinators
+        self.low_watermark_purgatory = ThresholdPurgatory(
+            fault
+        )  # for the least log start of all replicas: DeleteRecords
         self.watchers = Watchers()  # fetch sessions
-        self.move: MovingCopy | None = None  # to another log directory
+        self.move: FutureReplica | None = None  # to another log directory
         self.offline = False
         self.removed = False
-        self._flush_waits = OffsetWaits(fault)  # for the recovery point: flush.messages=1
+        self._flush_purgatory = ThresholdPurgatory(fault)  # for the recovery point: flush.messages=1
 
     def __repr__(self) -> str:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
@@ -183,7 +192,7 @@ class Partition:
         self.leader = None
         if news:
             self._took_role(registration)
-            for waits in (self.hw_waits, self.low_waits, self._flush_waits):
+            for waits in (self.high_watermark_purgatory, self.low_watermark_purgatory, self._flush_purgatory):
                 waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.partition_epoch = registration.partition_epoch
         return news
@@ -192,9 +201,9 @@ class Partition:
         """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer."""
         self.leader = None
         self.leader_id = NO_LEADER
-        self.hw_waits.fail_all(error)
-        self.low_waits.fail_all(error)
-        self._flush_waits.fail_all(error)
+        self.high_watermark_purgatory.fail_all(error)
+        self.low_watermark_purgatory.fail_all(error)
+        self._flush_purgatory.fail_all(error)
         self.watchers.role_changed()
 
     def _took_role(self, registration: PartitionRegistration) -> None:
@@ -214,12 +223,12 @@ class Partition:
 
     def append_as_leader(
         self,
-        records: bytearray | memoryview | Checked,
+        records: bytearray | memoryview | ValidatedRecords,
         *,
         acks: int,
         now: float,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
         """Append what a producer sent; offsets and epoch are written into `records`.
 
@@ -238,7 +247,7 @@ class Partition:
             info = log.append_as_leader(
                 records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
             )
-        except (OSError, LogInDoubtError) as e:
+        except (OSError, InconsistentLogError) as e:
             self._storage_failed(e)
         if log.log_end_offset != end_before:  # a duplicate appends nothing
             leader.appended(end_before, now)
@@ -258,11 +267,11 @@ class Partition:
         """The log is durable up to its recovery point."""
         if self.leader is not None:
             self._advance_high_watermark(self.leader, now)
-        self._flush_waits.reached(self.log.recovery_point)
+        self._flush_purgatory.reached(self.log.recovery_point)
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call once everything present is durable."""
-        self._flush_waits.add(self.log.log_end_offset, callback)
+        self._flush_purgatory.add(self.log.log_end_offset, callback)
         self._host.flush(self)
 
     def _flush_if_due(self, info: AppendInfo) -> None:
@@ -306,10 +315,10 @@ class Partition:
         if not follower.in_maximal_isr:
             self._ask_for(leader.expand(follower, self.high_watermark))
         self._advance_high_watermark(leader, now)
-        if self.low_waits:
-            self.low_waits.reached(self.low_watermark())
+        if self.low_watermark_purgatory:
+            self.low_watermark_purgatory.reached(self.low_watermark())
 
-    def sweep_isr(self, now: float) -> None:
+    def maybe_shrink_isr(self, now: float) -> None:
         """Called every half of replica.lag.time.max.ms: drop laggards, propose who waits to join."""
         leader = self.leader
         if leader is not None:
@@ -318,19 +327,21 @@ class Partition:
             # A caught-up non-member that fell behind no longer holds the high watermark back.
             self._advance_high_watermark(leader, now)
 
-    def reconsider_isr(self, now: float) -> None:
+    def maybe_expand_isr(self, now: float) -> None:
         """Brokers have become eligible for an ISR, or ceased to be."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.expand_any(self.high_watermark, now))
             self._advance_high_watermark(leader, now)
 
-    def isr_answered(self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float) -> IsrOutcome:
+    def handle_alter_partition_response(
+        self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float
+    ) -> IsrOutcome:
         """The controller's answer to `item`."""
         leader = self.leader
         if leader is None:
             return IsrOutcome.IGNORED
-        outcome = leader.take_answer(item.change, answer)
+        outcome = leader.handle_response(item.change, answer)
         if outcome is IsrOutcome.COMMITTED:
             self.partition_epoch = leader.partition_epoch
             self._isr_committed(leader, now)
@@ -343,14 +354,14 @@ class Partition:
     def _isr_committed(self, leader: LeaderState, now: float) -> None:
         if leader.under_min_isr:
             # The high watermark stands still now: these produces could only run into their timeouts.
-            self.hw_waits.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self.high_watermark_purgatory.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._advance_high_watermark(leader, now)
         self._ask_for(leader.expand_any(self.high_watermark, now))
 
-    def _ask_for(self, change: IsrChange | None) -> None:
+    def _ask_for(self, change: PendingIsrChange | None) -> None:
         leader = self.leader
         if change is not None and leader is not None:
-            self._host.ask_for_isr(
+            self._host.submit_alter_partition(
                 self,
                 AlterPartitionItem(
                     self.topic_id, self.tp.topic, self.tp.partition, change, leader.isr_with_epochs(change)
@@ -367,7 +378,7 @@ class Partition:
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
-        self.hw_waits.reached(offset)
+        self.high_watermark_purgatory.reached(offset)
         self.watchers.high_watermark_rose()
 
     # --- follower -----------------------------------------------------------------------------
@@ -380,7 +391,7 @@ class Partition:
         if records:
             try:
                 info = log.append_as_follower(records, now_ms=now_ms)
-            except (OSError, LogInDoubtError) as e:
+            except (OSError, InconsistentLogError) as e:
                 self._storage_failed(e)
             if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
                 self._flush_if_due(info)
@@ -399,7 +410,7 @@ class Partition:
         log = self.log
         try:
             work = log.prepare_cut(offset)
-        except LogInDoubtError as e:
+        except InconsistentLogError as e:
             self._host.storage_failed(self, e)
             done(False)
             return
@@ -411,7 +422,7 @@ class Partition:
         epoch = self.leader_epoch
         self._host.carry_out(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
 
-    def _cut(self, log: Log, work: CutWork, leader_epoch: int, ready: bool) -> bool:
+    def _cut(self, log: UnifiedLog, work: CutWork, leader_epoch: int, ready: bool) -> bool:
         """Whether it was still to be done, and is."""
         overtaken = self.log is not log or self.leader_epoch != leader_epoch or self.leader is not None
         if overtaken or self.offline or self.removed:
@@ -422,7 +433,7 @@ class Partition:
         try:
             if not log.truncate_to(work):
                 return False
-        except LogInDoubtError as e:
+        except InconsistentLogError as e:
             self._host.storage_failed(self, e)
             return False
         if self.move is not None:
@@ -437,7 +448,7 @@ class Partition:
             self.move.cut(0)
         try:
             self.log.truncate_fully_and_start_at(offset)
-        except LogInDoubtError as e:
+        except InconsistentLogError as e:
             self._storage_failed(e)
         self._delete_cut_files()
         self.high_watermark = offset
@@ -558,7 +569,7 @@ class Partition:
 
     def delete_records(self, before_offset: int) -> int:
         """Forget all records before `before_offset` (-1: the high watermark). Returns that offset;
-        it holds on every replica once `low_waits` reach it."""
+        it holds on every replica once `low_watermark_purgatory` reach it."""
         if self.leader is None:
             self.refuse_as_not_leader()
         offset = self.high_watermark if before_offset == -1 else before_offset
@@ -583,15 +594,15 @@ class Partition:
             return
         try:
             self.log.advance_log_start(offset)
-        except LogInDoubtError as e:
+        except InconsistentLogError as e:
             self._storage_failed(e)
         self.log_start_moved()
 
     def log_start_moved(self) -> None:
         """Old records went (retention, DeleteRecords, the leader's log start)."""
         self.watchers.high_watermark_rose()
-        if self.low_waits:
-            self.low_waits.reached(self.low_watermark())
+        if self.low_watermark_purgatory:
+            self.low_watermark_purgatory.reached(self.low_watermark())
 
     # --- refusals -----------------------------------------------------------------------------
 
@@ -623,6 +634,6 @@ class Partition:
         self._host.fault(f"reading {self.tp}", error)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
-    def _storage_failed(self, error: OSError | LogInDoubtError) -> NoReturn:
+    def _storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:
         self._host.storage_failed(self, error)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

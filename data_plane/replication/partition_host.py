@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.doubt import LogInDoubtError
 from data_plane.log.effects import Deletion
 from data_plane.replication.leader_state import AlterPartitionItem
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from data_plane.replication.partition import Partition
 
 
-class MovingCopy(Protocol):
+class FutureReplica(Protocol):
     """A copy of the replica's log that is being made in another directory (replica_moves.py)."""
 
     def cut(self, offset: int) -> None:
@@ -42,8 +42,8 @@ class PartitionHost(Protocol):
     def lag_time_max(self) -> float:
         """replica.lag.time.max.ms in seconds."""
 
-    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
-        """Send to the controller; the answer comes back through `isr_answered`."""
+    def submit_alter_partition(self, partition: Partition, item: AlterPartitionItem) -> None:
+        """Send to the controller; the answer comes back through `handle_alter_partition_response`."""
 
     def flush(self, partition: Partition) -> None:
         """Make its log durable soon; `flushed` is called then."""
@@ -58,7 +58,7 @@ class PartitionHost(Protocol):
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""
 
-    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None:
         """Take the log directory of `partition` offline if its disk has failed; else the partition alone, if
         its log is in doubt."""
 

@@ -24,19 +24,23 @@ from uuid import UUID
 
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES
 from data_plane.log.config import LogConfig
+from data_plane.log.consistency import InconsistentLogError, disk_failure
 from data_plane.log.cut import CutWork
-from data_plane.log.doubt import LogInDoubtError, disk_failure
 from data_plane.log.effects import Deletion
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import DEFAULT_EXPIRATION_MS
 from data_plane.log.recovery import LogCorruptError
-from data_plane.log_manager.found_logs import FoundLog, FoundLogs
+from data_plane.log_manager.found_logs import UnclaimedLog, UnclaimedLogs
 from data_plane.log_manager.log_configs import LogConfigs
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.replication.directory_assignments import DirectoryChannel, DirectoryReports, ReplicaPlace
-from data_plane.replication.isr_requests import IsrChannel, IsrRequests
+from data_plane.replication.directory_assignments import (
+    AssignmentsManager,
+    DirectoryChannel,
+    ReplicaAssignment,
+)
+from data_plane.replication.isr_requests import AlterPartitionManager, IsrChannel
 from data_plane.replication.leader_state import AlterPartitionItem
 from data_plane.replication.log_cleaner import LogCleaner
 from data_plane.replication.partition import Partition
@@ -50,21 +54,21 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
     TopicPartition,
 )
-from metadata_quorum.foundation.supervision import bounded, supervised, tell
+from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 
 NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 """Until work is tried again that has failed of the process's limits, not of the disk."""
-MADE_IN_A_TURN: Final = 8
+CREATED_ON_LOOP: Final = 8
 """Logs that the loop makes by itself; more are made outside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsSettings:
+class ReplicaManagerConfig:
     """Times in seconds; Kafka's keys beside them."""
 
     broker_id: int
@@ -80,7 +84,7 @@ class PartitionsSettings:
 
 
 @dataclass(slots=True)
-class RoleChanges:
+class LocalReplicaChanges:
     """What `apply` did, for those who follow (fetch/fetcher_manager.py) and coordinate."""
 
     leading: list[Partition] = field(default_factory=list)
@@ -88,12 +92,12 @@ class RoleChanges:
     removed: list[Partition] = field(default_factory=list)
 
 
-class Partitions:
+class ReplicaManager:
     """See the module."""
 
     def __init__(
         self,
-        settings: PartitionsSettings,
+        settings: ReplicaManagerConfig,
         log_dirs: Sequence[LogDir],
         isr_channel: IsrChannel,
         *,
@@ -114,8 +118,8 @@ class Partitions:
         self._now_ms = now_ms
         self._blocking = blocking
         self._on_log_dir_failed = on_log_dir_failed
-        self._isr_requests = IsrRequests(isr_channel, loop)
-        self._reports = None if directory_channel is None else DirectoryReports(directory_channel, loop)
+        self._alter_partition = AlterPartitionManager(isr_channel, loop)
+        self._assignments = None if directory_channel is None else AssignmentsManager(directory_channel, loop)
         self._cleaner = LogCleaner(self, blocking, now_ms, settings.cleaner_map_bytes)
         quota = moves_quota or ReplicationQuota()
         self.moves = ReplicaMoves(self, blocking, loop, now_ms, rng, quota)
@@ -123,7 +127,7 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[UUID, int], Partition] = {}
         self._dir_of: dict[Partition, LogDir] = {}
-        self._found = FoundLogs(rng, self.fail_log_dir)
+        self._unclaimed = UnclaimedLogs(rng, self.fail_log_dir)
         self._eligible: dict[int, int] = {}
         self._brokers: Mapping[int, BrokerRegistration] = {}
         self._configs = LogConfigs(settings.broker_id, settings.log_defaults)
@@ -131,9 +135,11 @@ class Partitions:
         self._flushing: dict[Partition, asyncio.Task[None]] = {}
         self._checkpointing = asyncio.Lock()
         self._checkpoints_stale = False  # they tell of logs that are gone, or say too much
-        self._unsettled: dict[LogDir, list[Log]] = {}  # where something was made or renamed; what is new
+        self._unsynced: dict[
+            LogDir, list[UnifiedLog]
+        ] = {}  # where something was made or renamed; what is new
         self._before_cuts: list[asyncio.Future[bool]] = []  # wait for checkpoints that are yet to begin
-        self._settling = asyncio.Lock()
+        self._syncing = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -145,7 +151,7 @@ class Partitions:
         if found is not None:
             return found
         tp = TopicPartition(topic, partition)
-        reason = self._found.why_offline(tp)
+        reason = self._unclaimed.why_offline(tp)
         if reason is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
@@ -155,7 +161,7 @@ class Partitions:
         found = self._by_id.get((topic_id, partition))
         if found is not None:
             return found
-        offline = self._found.offline_by_id(topic_id, partition)
+        offline = self._unclaimed.offline_by_id(topic_id, partition)
         if offline is not None:
             return self.get(*offline)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{topic_id}:{partition}")
@@ -170,7 +176,7 @@ class Partitions:
     def whole_epoch(self) -> int:
         """The broker epoch of the last run, if all that was kept then is here; else -1."""
         epochs = {directory.whole_epoch for directory in self._dirs if directory.online}
-        whole = len(epochs) == 1 and self._found.whole and all(d.online for d in self._dirs)
+        whole = len(epochs) == 1 and self._unclaimed.whole and all(d.online for d in self._dirs)
         return epochs.pop() if whole else -1
 
     @property
@@ -211,8 +217,8 @@ class Partitions:
     def lag_time_max(self) -> float:
         return self._settings.lag_time_max
 
-    def ask_for_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
-        self._isr_requests.ask(partition, item)
+    def submit_alter_partition(self, partition: Partition, item: AlterPartitionItem) -> None:
+        self._alter_partition.submit(partition, item)
 
     def flush(self, partition: Partition) -> None:
         if partition not in self._flushing and not self._closed:
@@ -252,8 +258,8 @@ class Partitions:
         elif is_of_disk(error):
             self.storage_failed(partition, error)
         else:  # the recovery point stays: nothing is lost but time
-            tell(self._loop, f"the flush of {partition.tp}, which is tried again,", error)
-            self._timer.call_later(AGAIN_S, partial(self._flush_again, partition))
+            report_fault(self._loop, f"the flush of {partition.tp}, which is tried again,", error)
+            self._timer.call_later(RETRY_S, partial(self._flush_again, partition))
 
     def _flush_again(self, partition: Partition) -> None:
         if not partition.offline and not partition.removed:
@@ -290,7 +296,7 @@ class Partitions:
         self._before_cuts.append(waiter)
         self._checkpoints_stale = True
         if len(self._before_cuts) == 1:
-            self._loop.call_soon(self._settle_soon)
+            self._loop.call_soon(self._sync_created_soon)
         return await waiter
 
     def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None:
@@ -303,31 +309,31 @@ class Partitions:
                 max(deletion.due_ms - now_ms, 0) / 1000, partial(self._run_blocking, directory, deletion.run)
             )
 
-    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None:
         directory = self._dir_of.get(partition)
         if directory is None:
             return
-        if not partition.log.in_doubt or disk_failure(error) is not None:
+        if not partition.log.inconsistent or disk_failure(error) is not None:
             self.dir_error(directory, error)
         else:
             self.give_up(partition, "the log", error)
 
-    def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
+    def dir_error(self, directory: LogDir, error: OSError | InconsistentLogError) -> bool:
         """Whether it has failed: then it is offline now. Else only what was tried has come to nothing."""
         failure = disk_failure(error)
         if failure is not None:
             self.fail_log_dir(directory, failure)
             return True
-        tell(self._loop, f"work in {directory.path}", error)
+        report_fault(self._loop, f"work in {directory.path}", error)
         return False
 
     def fault(self, work: str, error: Exception) -> None:
-        tell(self._loop, work, error)
+        report_fault(self._loop, work, error)
 
     def give_up(self, partition: Partition, work: str, error: Exception) -> None:
         """A bug has left its state in doubt: it answers KAFKA_STORAGE_ERROR from now on, it alone."""
-        tell(self._loop, f"{work} of {partition.tp}, which goes offline,", error)
-        partition.offline = partition.log.in_doubt = True
+        report_fault(self._loop, f"{work} of {partition.tp}, which goes offline,", error)
+        partition.offline = partition.log.inconsistent = True
         self._report_lost(partition.topic_id, partition.tp)
         self.moves.cancel(partition)
         bounded(self._loop, f"the end of {partition.tp}", partition.stop, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -368,17 +374,17 @@ class Partitions:
         else:
             self.moves.begin(partition, directory)
 
-    def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
+    def arrived(self, partition: Partition, log: UnifiedLog, directory: LogDir) -> None:
         old, old_log = self._dir_of[partition], partition.log
         partition.log = log
         self._dir_of[partition] = directory
         # Not closed: what has been found in it for a fetch is still to be read.
         self._let_go(partition.tp, old_log, old, "delete")
-        if self._reports is not None:
-            self._reports.tell(
-                ReplicaPlace(partition.topic_id, partition.tp.partition, directory.directory_id)
+        if self._assignments is not None:
+            self._assignments.assign(
+                ReplicaAssignment(partition.topic_id, partition.tp.partition, directory.directory_id)
             )
-        self._settle_soon()
+        self._sync_created_soon()
         self.flush(partition)
 
     def _resume_move(self, partition: Partition) -> None:
@@ -395,19 +401,19 @@ class Partitions:
         if image is not None:
             self._configs.take_defaults(image)
             configs = {topic: self._configs.of(image, topic) for topic in image.topics_by_name}
-        self._found.load(self._dirs, self._configs.defaults, configs, self._now_ms(), may_block)
+        self._unclaimed.load(self._dirs, self._configs.defaults, configs, self._now_ms(), may_block)
 
     def start(self) -> None:
         """Begin the periodic work."""
         settings = self._settings
-        self._every("isr", settings.lag_time_max / 2, self.sweep_isr)
+        self._every("isr", settings.lag_time_max / 2, self.maybe_shrink_isr)
         self._every("hw", settings.high_watermark_checkpoint_interval, self._checkpoint_soon)
         self._every("recovery", settings.recovery_checkpoint_interval, self._checkpoint_all_soon)
         self._every("retention", settings.retention_check_interval, self.sweep_retention)
         self._clean_every(settings.cleaner_interval)
         self._every("producers", settings.producer_check_interval, self.sweep_producers)
 
-    def configure(self, settings: PartitionsSettings) -> None:
+    def configure(self, settings: ReplicaManagerConfig) -> None:
         """What may change while the broker runs: how the cleaner works, and when producers are forgotten.
         The defaults of logs are not taken from here (log_manager/log_configs.py)."""
         before, self._settings = self._settings, settings
@@ -434,9 +440,9 @@ class Partitions:
         for deadline in self._deadlines.values():
             deadline.cancel()
         await self.moves.close()
-        await self._isr_requests.close()
-        if self._reports is not None:
-            await self._reports.close()
+        await self._alter_partition.close()
+        if self._assignments is not None:
+            await self._assignments.close()
         for waiter in self._before_cuts:
             waiter.cancel()
         if self._background:
@@ -451,7 +457,7 @@ class Partitions:
     def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
         logs, hws = self._logs_in(directory)
         try:
-            certain = [log for log in logs.values() if not log.in_doubt]
+            certain = [log for log in logs.values() if not log.inconsistent]
             for log in certain:
                 log.close_clean(may_block)
             directory.checkpoint(may_block, hws, *_offsets_of(logs))
@@ -462,15 +468,15 @@ class Partitions:
 
     # --- metadata -----------------------------------------------------------------------------
 
-    def apply(self, delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
         """Take committed metadata. Never raises for a partition that cannot be served here."""
-        changes = RoleChanges()
+        changes = LocalReplicaChanges()
         if delta.changed_configs:
             bounded(self._loop, "the change of configurations", self._configure, delta, image)
         self._brokers = image.brokers
         bounded(self._loop, "the change of brokers", self._take_brokers, delta)
         for topic_id in delta.deleted_topics:
-            self._found.forget(topic_id)
+            self._unclaimed.forget(topic_id)
             topic = delta.image.topics_by_id.get(topic_id)
             if topic is not None:
                 changes.removed += self.remove([(topic_id, number) for number in topic.partitions])
@@ -485,13 +491,13 @@ class Partitions:
         if delta.changed_brokers:
             now = self._loop.time()
             for partition in self:
-                bounded(self._loop, f"the ISR of {partition.tp}", partition.reconsider_isr, now)
-        self._settle_soon()
+                bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_expand_isr, now)
+        self._sync_created_soon()
         return changes
 
     def remove(self, gone: Iterable[tuple[UUID, int]]) -> list[Partition]:
         """Their topics are deleted; those that were here."""
-        changes = RoleChanges()
+        changes = LocalReplicaChanges()
         for key in gone:
             partition = self._by_id.get(key)
             if partition is not None:
@@ -511,26 +517,26 @@ class Partitions:
         if partition is not None:
             self.give_up(partition, "the change", error)
         else:
-            tell(self._loop, f"the making of {tp}, which is offline,", error)
+            report_fault(self._loop, f"the making of {tp}, which is offline,", error)
             again = isinstance(error, OSError)  # not of the disk: that ends with the directory
-            self._found.give_up(tp, topic_id, f"{tp} could not be made: {error}", again=again)
+            self._unclaimed.give_up(tp, topic_id, f"{tp} could not be made: {error}", again=again)
             self._report_lost(topic_id, tp)
 
     @property
     def to_make_again(self) -> bool:
         """Whether there are partitions for which the process had no file left."""
-        return self._found.to_make_again
+        return self._unclaimed.to_make_again
 
     def make_again(self, image: MetadataImage) -> MetadataDelta:
         """These, as if they were new."""
         delta = MetadataDelta(image)
-        for topic_id, number in self._found.make_again():
+        for topic_id, number in self._unclaimed.make_again():
             topic = image.topics_by_id.get(topic_id)
             if topic is not None and number in topic.partitions:
                 delta.changed_partitions.setdefault(topic_id, {})[number] = topic.partitions[number]
         return delta
 
-    def many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
+    def logs_to_create(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
         """The logs of so many new partitions that `apply` would hold up the loop: to be made before it."""
         made: list[NewLog] = []
         held = Counter(self._dir_of.values())
@@ -539,26 +545,30 @@ class Partitions:
             config = self._configs.of(image, topic)
             for number, registration in partitions.items():
                 tp = TopicPartition(topic, number)
-                if self.broker_id not in registration.replicas or tp in self._by_name or tp in self._found:
+                if (
+                    self.broker_id not in registration.replicas
+                    or tp in self._by_name
+                    or tp in self._unclaimed
+                ):
                     continue
-                self._found.suspect(tp, registration)
+                self._unclaimed.suspect(tp, registration)
                 directory = self._directory_for(tp, held)
-                if directory is not None and not self._found.is_offline(tp, topic_id):
+                if directory is not None and not self._unclaimed.is_offline(tp, topic_id):
                     held[directory] += 1
                     made.append(NewLog(tp, topic_id, config, directory))
-        return MadeLogs(made, self._now_ms()) if len(made) > MADE_IN_A_TURN else None
+        return CreatedLogs(made, self._now_ms()) if len(made) > CREATED_ON_LOOP else None
 
-    def take_made(self, made: MadeLogs) -> None:
+    def add_created(self, made: CreatedLogs) -> None:
         """They lie ready for `apply` to claim them."""
         for new, log in made.logs:
             if new.directory.online:
-                self._found.put(new.tp, FoundLog(log, new.topic_id, new.directory))
-                self._unsettled.setdefault(new.directory, []).append(log)
+                self._unclaimed.put(new.tp, UnclaimedLog(log, new.topic_id, new.directory))
+                self._unsynced.setdefault(new.directory, []).append(log)
 
-    def drop_strays(self, image: MetadataImage) -> None:
+    def remove_stray_replicas(self, image: MetadataImage) -> None:
         """Set aside what lies on disk though the metadata, now complete, does not place it here."""
-        for tp in self._found:
-            stray = None if self._placed_here(tp, image) else self._found.take(tp)
+        for tp in self._unclaimed:
+            stray = None if self._placed_here(tp, image) else self._unclaimed.take(tp)
             if stray is not None:
                 logger.warning("%s is no replica of this broker any longer; set aside", tp)
                 self._set_aside(tp, stray.log, stray.directory, "stray")
@@ -567,7 +577,7 @@ class Partitions:
                 self._run_blocking(
                     directory, partial(directory.disk.remove_tree, directory.unfinished.pop(tp))
                 )
-        self._settle_soon()
+        self._sync_created_soon()
 
     def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
         registration = image.partition(tp)
@@ -586,7 +596,7 @@ class Partitions:
         topic_id: UUID,
         registration: PartitionRegistration,
         image: MetadataImage,
-        changes: RoleChanges,
+        changes: LocalReplicaChanges,
     ) -> None:
         partition = self._by_name.get(tp)
         if partition is not None and partition.topic_id != topic_id:
@@ -597,7 +607,7 @@ class Partitions:
                 self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if partition is None:
-            self._found.suspect(tp, registration)
+            self._unclaimed.suspect(tp, registration)
             partition = self._create(tp, topic_id, self._configs.of(image, tp.topic))
         if partition is not None:
             self._report_place(partition, registration)
@@ -613,23 +623,23 @@ class Partitions:
             changes.following.append(partition)
 
     def _report_lost(self, topic_id: UUID, tp: TopicPartition) -> None:
-        if self._reports is not None:
-            self._reports.tell(ReplicaPlace(topic_id, tp.partition, LOST_DIR))
+        if self._assignments is not None:
+            self._assignments.assign(ReplicaAssignment(topic_id, tp.partition, LOST_DIR))
 
     def _report_place(self, partition: Partition, registration: PartitionRegistration) -> None:
         """Tell the controller where the replica lies, where it does not know."""
-        if self._reports is None:
+        if self._assignments is None:
             return
         # A replica that was given up serves nobody until the next start: another is to lead.
-        directory = LOST_DIR if partition.log.in_doubt else self._dir_of[partition].directory_id
+        directory = LOST_DIR if partition.log.inconsistent else self._dir_of[partition].directory_id
         if registration.directory(self.broker_id) == directory:
-            self._reports.take_back(partition.topic_id, partition.tp.partition)
+            self._assignments.cancel_assignment(partition.topic_id, partition.tp.partition)
         else:
-            self._reports.tell(ReplicaPlace(partition.topic_id, partition.tp.partition, directory))
+            self._assignments.assign(ReplicaAssignment(partition.topic_id, partition.tp.partition, directory))
 
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition | None:
         high_watermark = 0
-        found = self._found.take(tp)
+        found = self._unclaimed.take(tp)
         if found is not None and not found.belongs_to(topic_id):
             self._set_aside(tp, found.log, found.directory, "delete")
             found = None
@@ -637,7 +647,7 @@ class Partitions:
             log, directory = found.log, found.directory
             log.config = config
             high_watermark = directory.high_watermarks.get(tp, 0)
-        elif self._found.is_offline(tp, topic_id):
+        elif self._unclaimed.is_offline(tp, topic_id):
             return None
         elif (made := self._make_log(tp, topic_id, config)) is not None:
             log, directory = made
@@ -646,7 +656,7 @@ class Partitions:
         if log.topic_id is None:
             log.topic_id, log.unidentified = topic_id, True
         if log.unidentified:
-            self._unsettled.setdefault(directory, []).append(log)
+            self._unsynced.setdefault(directory, []).append(log)
         partition = Partition(tp, topic_id, log, self, high_watermark)
         self._by_name[tp] = partition
         self._by_id[topic_id, tp.partition] = partition
@@ -655,7 +665,9 @@ class Partitions:
         self._resume_move(partition)
         return partition
 
-    def _make_log(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> tuple[Log, LogDir] | None:
+    def _make_log(
+        self, tp: TopicPartition, topic_id: UUID, config: LogConfig
+    ) -> tuple[UnifiedLog, LogDir] | None:
         """A new log in the directory that was chosen for it, or else in the one with the fewest partitions,
         of those that work."""
         while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
@@ -680,7 +692,7 @@ class Partitions:
     def _remove(
         self,
         partition: Partition,
-        changes: RoleChanges,
+        changes: LocalReplicaChanges,
         error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> None:
         """The replica goes, with its files; `error` is for those who wait for it."""
@@ -690,13 +702,13 @@ class Partitions:
         del self._by_name[partition.tp]
         del self._by_id[partition.topic_id, partition.tp.partition]
         directory = self._dir_of.pop(partition)
-        if self._reports is not None:
-            self._reports.take_back(partition.topic_id, partition.tp.partition)
+        if self._assignments is not None:
+            self._assignments.cancel_assignment(partition.topic_id, partition.tp.partition)
         changes.removed.append(partition)
         if directory.online:
             self._set_aside(partition.tp, partition.log, directory, "delete")
 
-    def _set_aside(self, tp: TopicPartition, log: Log, directory: LogDir, suffix: str) -> None:
+    def _set_aside(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
         try:
             log.close()
         except OSError as e:
@@ -704,14 +716,14 @@ class Partitions:
                 return
         self._let_go(tp, log, directory, suffix)
 
-    def _let_go(self, tp: TopicPartition, log: Log, directory: LogDir, suffix: str) -> None:
+    def _let_go(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
         try:
             path = directory.set_aside(tp, log, UUID(int=self._rng.getrandbits(128)), suffix)
         except OSError as e:
             self.dir_error(directory, e)
             return
         self._checkpoints_stale = True
-        self._unsettled.setdefault(directory, [])
+        self._unsynced.setdefault(directory, [])
         if suffix == "delete":
             remove = partial(directory.disk.remove_tree, path)
             delay = log.config.file_delete_delay_ms / 1000
@@ -719,11 +731,11 @@ class Partitions:
 
     # --- periodic work ------------------------------------------------------------------------
 
-    def sweep_isr(self) -> None:
+    def maybe_shrink_isr(self) -> None:
         """Drop laggards from the ISRs (every half of replica.lag.time.max.ms)."""
         now = self._loop.time()
         for partition in self:
-            bounded(self._loop, f"the ISR of {partition.tp}", partition.sweep_isr, now)
+            bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_shrink_isr, now)
 
     def sweep_retention(self) -> None:
         """Roll and delete by time and size."""
@@ -740,7 +752,7 @@ class Partitions:
             partition.log.maybe_roll(now_ms)
             start_before = partition.log.log_start_offset
             deletions = partition.log.delete_old_segments(now_ms, partition.high_watermark)
-        except (OSError, LogInDoubtError) as e:
+        except (OSError, InconsistentLogError) as e:
             self.storage_failed(partition, e)
             return
         if partition.log.log_start_offset != start_before:
@@ -788,10 +800,12 @@ class Partitions:
                         self._checkpoints_stale, written = True, False
         return written
 
-    def _logs_in(self, directory: LogDir) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, int]]:
+    def _logs_in(
+        self, directory: LogDir
+    ) -> tuple[dict[TopicPartition, UnifiedLog], dict[TopicPartition, int]]:
         """The logs that lie there, with their high watermarks; also those that no metadata has claimed
         yet, for the checkpoints must not forget them meanwhile."""
-        logs = self._found.in_dir(directory)
+        logs = self._unclaimed.in_dir(directory)
         hws = {tp: hw for tp, hw in directory.high_watermarks.items() if tp in logs}
         for partition, its_dir in self._dir_of.items():
             if its_dir is directory:
@@ -799,41 +813,41 @@ class Partitions:
                 hws[partition.tp] = partition.high_watermark
         return logs, hws
 
-    def _settle_soon(self) -> None:
+    def _sync_created_soon(self) -> None:
         """What was made and renamed becomes durable. And a new topic may get the name of a removed one: the
         checkpoints must not let it begin with that one's offsets; nor let a start trust in a log that was cut
         more than is durable."""
         if self._closed:
             return
-        if self._unsettled or self._checkpoints_stale:
-            self._spawn(self._settle())
+        if self._unsynced or self._checkpoints_stale:
+            self._spawn(self._sync_created())
 
-    async def _settle(self) -> None:
+    async def _sync_created(self) -> None:
         # One after another, the checkpoints first: a log that is said to be known to them must not find there
         # what was written of an older one.
-        async with self._settling:
+        async with self._syncing:
             if self._checkpoints_stale:
                 self._checkpoints_stale = False
                 await self._checkpoint_before_cuts()
             if self._checkpoints_stale:  # again: whoever has made them so settles the rest
                 return
-            unsettled, self._unsettled = self._unsettled, {}
+            unsettled, self._unsynced = self._unsynced, {}
             for directory, new in unsettled.items():
                 if not directory.online:
                     continue
-                failed: Mapping[Log, OSError]
+                failed: Mapping[UnifiedLog, OSError]
                 try:
-                    failed = await self._blocking(partial(_settle_in, directory, new))
+                    failed = await self._blocking(partial(_sync_created_in, directory, new))
                 except OSError as e:
                     failed = dict.fromkeys(new, e)
                     if not new:
-                        self._unsettled.setdefault(directory, [])
+                        self._unsynced.setdefault(directory, [])
                         self.dir_error(directory, e)
                 for log, error in failed.items():
                     if not self.dir_error(directory, error):
-                        self._unsettled.setdefault(directory, []).append(log)
-            if self._unsettled:
-                self._timer.call_later(AGAIN_S, self._settle_soon)
+                        self._unsynced.setdefault(directory, []).append(log)
+            if self._unsynced:
+                self._timer.call_later(RETRY_S, self._sync_created_soon)
 
     async def _checkpoint_before_cuts(self) -> None:
         waiters, self._before_cuts = self._before_cuts, []
@@ -850,7 +864,7 @@ class Partitions:
 
     def _checkpoint_all_soon(self) -> None:
         self._checkpoints_stale = True
-        self._settle_soon()
+        self._sync_created_soon()
 
     def _run_blocking(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:
         async def run() -> None:
@@ -878,13 +892,13 @@ class NewLog(NamedTuple):
     directory: LogDir
 
 
-class MadeLogs:
+class CreatedLogs:
     """Work for the executor. What cannot be made here is tried, and judged, again by `apply`."""
 
     def __init__(self, new: Sequence[NewLog], now_ms: int) -> None:
         self._new = new
         self._now_ms = now_ms
-        self.logs: list[tuple[NewLog, Log]] = []
+        self.logs: list[tuple[NewLog, UnifiedLog]] = []
 
     def run(self, may_block: MayBlock) -> None:
         for new in self._new:
@@ -904,10 +918,12 @@ def _checkpoint_in(
     directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts, cleaned_to)
 
 
-def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> Mapping[Log, OSError]:
+def _sync_created_in(
+    directory: LogDir, new: Sequence[UnifiedLog], may_block: MayBlock
+) -> Mapping[UnifiedLog, OSError]:
     """Each log for itself; those of which it could not be done. What is identified has a durable name."""
     directory.disk.sync_dir(directory.path, may_block)
-    failed: dict[Log, OSError] = {}
+    failed: dict[UnifiedLog, OSError] = {}
     for log in new:
         try:
             log.identify(may_block)
@@ -917,7 +933,7 @@ def _settle_in(directory: LogDir, new: Sequence[Log], may_block: MayBlock) -> Ma
 
 
 def _offsets_of(
-    logs: Mapping[TopicPartition, Log],
+    logs: Mapping[TopicPartition, UnifiedLog],
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Recovery points, log start offsets, and how far they are compacted."""
     points = {tp: log.recovery_point for tp, log in logs.items()}

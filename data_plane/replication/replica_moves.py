@@ -22,8 +22,8 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
-from data_plane.log.doubt import LogInDoubtError
-from data_plane.log.log import Log
+from data_plane.log.consistency import InconsistentLogError
+from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.quotas.replication import ReplicationQuota
@@ -50,18 +50,18 @@ class MovesHost(Protocol):
 
     def log_dir_of(self, partition: Partition) -> LogDir: ...
 
-    def dir_error(self, directory: LogDir, error: OSError | LogInDoubtError) -> bool:
+    def dir_error(self, directory: LogDir, error: OSError | InconsistentLogError) -> bool:
         """Whether the directory has failed."""
 
     def storage_failed(self, partition: Partition, error: OSError) -> None: ...
 
     def fault(self, work: str, error: Exception) -> None: ...
 
-    def arrived(self, partition: Partition, log: Log, directory: LogDir) -> None:
+    def arrived(self, partition: Partition, log: UnifiedLog, directory: LogDir) -> None:
         """`log`, equal to the replica's own and under its name already, takes that one's place."""
 
 
-class _Read:
+class _SliceRead:
     """A slice read in the executor."""
 
     def __init__(self, piece: LogSlice) -> None:
@@ -75,7 +75,7 @@ class _Read:
 class ReplicaMove:
     """One replica, and its copy in another directory."""
 
-    def __init__(self, partition: Partition, directory: LogDir, log: Log) -> None:
+    def __init__(self, partition: Partition, directory: LogDir, log: UnifiedLog) -> None:
         self.partition = partition
         self.directory = directory
         self.log = log
@@ -147,14 +147,14 @@ class ReplicaMoves:
         name = f"move of {partition.tp} to {directory.path}"
         move.task = supervised(self._loop, self._run(move), name)
 
-    def _open(self, partition: Partition, directory: LogDir, tag: UUID) -> Log | None:
+    def _open(self, partition: Partition, directory: LogDir, tag: UUID) -> UnifiedLog | None:
         config: LogConfig = partition.log.config
         try:
             log = directory.open_future(
                 partition.tp, tag, partition.topic_id, config, self._now_ms(), NEW_COPY
             )
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
-        except (OSError, LogInDoubtError) as e:
+        except (OSError, InconsistentLogError) as e:
             self._host.dir_error(directory, e)
             return None
         return log
@@ -188,7 +188,7 @@ class ReplicaMoves:
             move.task.cancel()
         return move
 
-    async def _remove(self, log: Log, directory: LogDir) -> None:
+    async def _remove(self, log: UnifiedLog, directory: LogDir) -> None:
         try:
             await self._blocking(partial(directory.disk.remove_tree, log.directory))
         except OSError as e:
@@ -200,7 +200,7 @@ class ReplicaMoves:
             await self._blocking(move.log.identify)
             while not await self._step(move):
                 pass
-        except (OSError, LogInDoubtError) as e:
+        except (OSError, InconsistentLogError) as e:
             if self._host.dir_error(move.directory, e):
                 self._forget(partition)
             else:
@@ -232,7 +232,7 @@ class ReplicaMoves:
         current = move.partition.log
         offset = move.log.log_end_offset
         try:
-            piece = _Read(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
+            piece = _SliceRead(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
             await self._blocking(piece.run)
         except OSError as e:
             if move.was_cut:  # its files were closed meanwhile

@@ -30,7 +30,7 @@ from examples.flights.data import (
     marker,
 )
 from examples.flights.isr import IsrWatch
-from examples.flights.picture import Mark, carriers, print_bars, svg
+from examples.flights.picture import ChartMark, carriers, print_bars, svg
 from examples.flights.plan import DELAYS, FLIGHTS, MICRO_BATCHES, QueryJob
 from examples.flights.results import SecondTopic, batch_computation, compare, read_topic
 from examples.flights.screen import (
@@ -42,7 +42,7 @@ from examples.flights.screen import (
     print_verdict,
 )
 from examples.flights.spark_run import SparkOutcome, SparkRun
-from examples.flights.stream import PARTITIONS, NoReader, Outcome, Stream, StreamFailed, create_topics
+from examples.flights.stream import PARTITIONS, NoReader, Stream, StreamFailed, StreamOutcome, create_topics
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.errors import FatalError
@@ -104,17 +104,17 @@ def spark_job(cluster: LocalCluster, data: Path, flights: int) -> QueryJob:
     )
 
 
-def kills(flights: Sequence[Flight], outcome: Outcome, spark: SparkOutcome) -> list[Mark]:
+def kills(flights: Sequence[Flight], outcome: StreamOutcome, spark: SparkOutcome) -> list[ChartMark]:
     """On the calendar of the flights."""
     found = [(outcome.killed_at, f"node {outcome.victim} killed"), (spark.killed_at, "Spark killed")]
     return [
-        Mark(datetime.fromtimestamp(flights[at].departs, UTC).date(), text)
+        ChartMark(datetime.fromtimestamp(flights[at].departs, UTC).date(), text)
         for at, text in found
         if at is not None and at < len(flights)
     ]
 
 
-def draw(console: Console, outcome: SparkOutcome, marks: Sequence[Mark], file: Path) -> None:
+def draw(console: Console, outcome: SparkOutcome, marks: Sequence[ChartMark], file: Path) -> None:
     lines = carriers(outcome.rows, load_carriers(data_directory()))
     print_bars(console, lines)
     file.parent.mkdir(parents=True, exist_ok=True)

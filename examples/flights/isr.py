@@ -25,7 +25,7 @@ class Replicas(NamedTuple):
 State = Mapping[int, Replicas]  # by partition
 
 
-class Event(NamedTuple):
+class IsrEvent(NamedTuple):
     """A line of the timeline; `at` is `time.monotonic()`."""
 
     at: float
@@ -79,12 +79,12 @@ class IsrWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.state = first
-        self.events: list[Event] = []
+        self.events: list[IsrEvent] = []
         self._thread.start()
 
     def note(self, text: str) -> None:
         """Something that we did, for the timeline."""
-        self.events.append(Event(time.monotonic(), text))
+        self.events.append(IsrEvent(time.monotonic(), text))
 
     def full(self, replicas: int) -> bool:
         """Whether every partition has a leader and all its replicas in sync."""
@@ -96,7 +96,7 @@ class IsrWatch:
             if state is None:
                 continue
             now = time.monotonic()
-            self.events += [Event(now, text) for text in changes(self.state, state)]
+            self.events += [IsrEvent(now, text) for text in changes(self.state, state)]
             self.state = state
 
     def close(self) -> None:

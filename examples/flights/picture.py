@@ -34,7 +34,7 @@ EARLY, ON_TIME, LATE = (49, 104, 163), (246, 241, 228), (178, 40, 36)
 INK, FAINT = "#2b2b2b", "#8a8577"
 
 
-class Mark(NamedTuple):
+class ChartMark(NamedTuple):
     """A kill, and the day of the flights that were on their way."""
 
     day: date
@@ -105,7 +105,7 @@ def print_bars(console: Console, lines: Sequence[Carrier]) -> None:
 # -- SVG ------------------------------------------------------------------------------------------
 
 
-def svg(lines: Sequence[Carrier], marks: Sequence[Mark]) -> str:
+def svg(lines: Sequence[Carrier], marks: Sequence[ChartMark]) -> str:
     weeks = 1 + max((number for line in lines for number in line.weeks), default=0)
     right = LEFT + weeks * CELL
     width, height = right + BAR + 3 * MARGIN, TOP + len(lines) * ROW + 3 * MARGIN
@@ -161,7 +161,7 @@ def _line(line: Carrier, y: int, right: int) -> Iterator[str]:
     yield _text(right + MARGIN + length + 5, y + 16, f"{line.year.minutes:.1f} min")
 
 
-def _marks(marks: Sequence[Mark], bottom: int) -> Iterator[str]:
+def _marks(marks: Sequence[ChartMark], bottom: int) -> Iterator[str]:
     """The first has its text on its left, where the next one's does not run into it."""
     for place, mark in enumerate(marks):
         x = LEFT + _column(mark.day)

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.flights.audit import AckAudit, DelayMeans, Problems, ReadAudit
-from examples.flights.isr import Event
+from examples.flights.isr import IsrEvent
 from examples.flights.results import SecondTopic
 from examples.flights.spark_run import SparkOutcome
-from examples.flights.stream import Outcome
+from examples.flights.stream import StreamOutcome
 
 REFRESH_S = 0.1
 PLAIN_LINES = 10
@@ -106,7 +106,7 @@ def print_delays(console: Console, delays: DelayMeans, carriers: Mapping[str, st
     console.print(table)
 
 
-def print_timeline(console: Console, events: Sequence[Event], started: float) -> None:
+def print_timeline(console: Console, events: Sequence[IsrEvent], started: float) -> None:
     console.print("Timeline (seconds since the first flight)")
     for event in sorted(events):
         console.print(f"  {event.at - started:8.3f}  {event.text}", highlight=False)
@@ -114,7 +114,7 @@ def print_timeline(console: Console, events: Sequence[Event], started: float) ->
 
 def print_account(
     console: Console,
-    outcome: Outcome,
+    outcome: StreamOutcome,
     acks: AckAudit,
     reads: ReadAudit,
     memory_bytes: Mapping[int, int],

@@ -47,7 +47,7 @@ FORGIVEN: Final = {
 RESTARTS: Final = 10
 
 
-class Screen(Protocol):
+class SparkScreen(Protocol):
     """Where progress is shown."""
 
     def progress(self, **done: int) -> None: ...
@@ -78,7 +78,7 @@ class SparkOutcome:
 class SparkRun:
     """One query from its first start to its end."""
 
-    def __init__(self, job: QueryJob, total: int, screen: Screen, note: Callable[[str], None]) -> None:
+    def __init__(self, job: QueryJob, total: int, screen: SparkScreen, note: Callable[[str], None]) -> None:
         self._job = job
         self._log = Path(job.path("spark.log"))
         self._total = total

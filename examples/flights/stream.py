@@ -44,7 +44,7 @@ ISR_TIMEOUT_S = 60.0
 LEAD_S = LEAD.total_seconds()
 
 
-class Screen(Protocol):
+class StreamScreen(Protocol):
     """Where progress is shown."""
 
     def progress(self, **done: int) -> None: ...
@@ -54,7 +54,7 @@ class Screen(Protocol):
     def mark(self, name: str) -> None: ...
 
 
-class Reader(Protocol):
+class TopicReader(Protocol):
     """Who reads along."""
 
     def look(self) -> None: ...
@@ -79,7 +79,7 @@ class StreamFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StreamOutcome:
     """What the run came to; screen.py prints it."""
 
     sent: int
@@ -142,8 +142,8 @@ class Stream:
         cluster: LocalCluster,
         flights: Sequence[Flight],
         watch: IsrWatch,
-        screen: Screen,
-        reader: Reader,
+        screen: StreamScreen,
+        reader: TopicReader,
     ) -> None:
         self._cluster = cluster
         self._flights = flights
@@ -179,7 +179,7 @@ class Stream:
             }
         )
 
-    def run(self, delays: DelayMeans) -> Outcome:
+    def run(self, delays: DelayMeans) -> StreamOutcome:
         """Stream everything, wait for the last acknowledgement and record, then for the full ISR."""
         self._delays = delays
         self._consumer.subscribe([FLIGHTS], on_assign=self._on_assign)
@@ -194,7 +194,7 @@ class Stream:
         seconds = self._flow_time() - started_flow
         isr_full = self._wait_for_full_isr()
         self._check_end()
-        return Outcome(
+        return StreamOutcome(
             sent=self._sent,
             bytes_sent=sum(len(flight.key) + len(flight.value) for flight in self._flights),
             seconds=seconds,

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.api.context import NodeContext
-from kraft.monitoring.rate_limited_log import paced
+from kraft.monitoring.rate_limited_log import rate_limited
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import supervised
 
-log = paced(logging.getLogger(__name__))
+log = rate_limited(logging.getLogger(__name__))
 
 CREATE_TOPICS: Final = 19
 CREATE_TOPICS_VERSION: Final = 7
@@ -69,7 +69,7 @@ async def creation(node: NodeContext, name: str) -> None:
     if not (done and done.pop().result()):
         return
     for _ in range(LOOKS):
-        if node.image_told.topic(name) is not None:
+        if node.client_image.topic(name) is not None:
             return
         await asyncio.sleep(LOOK_EVERY_S)
 

@@ -48,7 +48,7 @@ def levels() -> Iterator[tuple[str, str]]:
     """Every logger with the level that counts for it."""
     names = [name for name, known in logging.root.manager.loggerDict.items() if _is_logger(known)]
     for name in (ROOT, *sorted(names)):
-        yield name, _told(_logger(name).getEffectiveLevel())
+        yield name, _level_name(_logger(name).getEffectiveLevel())
 
 
 def alter(changes: list[LevelChange], *, validate_only: bool) -> None:
@@ -87,6 +87,6 @@ def _is_logger(known: object) -> bool:
     return isinstance(known, logging.Logger)
 
 
-def _told(level: int) -> str:
+def _level_name(level: int) -> str:
     """The name of the nearest level at or below it."""
     return max((known, name) for name, known in LEVELS.items() if known <= max(level, LEVELS["TRACE"]))[1]

@@ -16,19 +16,19 @@ from uuid import UUID
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
 from kraft.wire.bridge import Message
-from metadata_quorum.controller.controller import Controller
+from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
-from metadata_quorum.protocol.requests import HeartbeatRequest, RegisterBrokerRequest
+from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 
 HEARTBEAT_BROKER: Final = "heartbeat_broker"
 """In a connection's state: the broker whose heartbeats come on it."""
 
 
-def controller_of(node: NodeContext) -> Controller:
+def controller_of(node: NodeContext) -> QuorumController:
     """Raises `BrokerError` on a node that is no controller."""
-    if not isinstance(node.controller, Controller):
+    if not isinstance(node.controller, QuorumController):
         raise BrokerError(ErrorCode.NOT_CONTROLLER)
     return node.controller
 
@@ -61,10 +61,10 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
     if state.get(HEARTBEAT_BROKER) is None:
         state[HEARTBEAT_BROKER] = request.broker_id
         controller.connection_up(request.broker_id)
-        if node.departures is not None:
-            node.departures.back(request.broker_id)
+        if node.failover_metadata is not None:
+            node.failover_metadata.broker_back(request.broker_id)
     reply = await controller.heartbeat(
-        HeartbeatRequest(
+        BrokerHeartbeatRequest(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
             current_metadata_offset=request.current_metadata_offset,

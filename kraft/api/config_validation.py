@@ -34,7 +34,7 @@ from metadata_quorum.protocol.replies import ConfigResult
 RESOURCES_PER_SLICE: Final = 200
 """Between two turns of the loop."""
 
-Judge = Callable[[Message], ConfigResult | None]
+Validate = Callable[[Message], ConfigResult | None]
 """Of a resource that is fine so far: its outcome, or None where the controller is to judge it."""
 
 _ALTERABLE: Final = frozenset(
@@ -49,7 +49,7 @@ _OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG
 
 
 async def outcomes(
-    node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Judge | None = None
+    node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Validate | None = None
 ) -> list[ConfigResult | None]:
     """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)

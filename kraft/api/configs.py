@@ -24,7 +24,7 @@ from kraft.api.slices import in_batches, in_slices
 from kraft.config.dynamic_config import base_name
 from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Required, Update
 from kraft.config.node_config import ROWS as BROKER_KEYS
-from kraft.config.node_config import Row, format_value
+from kraft.config.node_config import ConfigRow, format_value
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.decisions.topics import name_problem
@@ -52,7 +52,7 @@ _INTERNAL: Final = "internal."
 """Keys for tests: told only where they are set, as Kafka does."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from (ConfigEntry.ConfigSource)."""
 
     TOPIC = 1
@@ -65,12 +65,12 @@ class Source(IntEnum):
     GROUP = 8
 
 
-class Value(NamedTuple):
+class SourcedValue(NamedTuple):
     """One link of the chain of a key's values."""
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     is_synonym: bool = True
     """False for what was worked out from other keys, as retention.ms from log.retention.hours."""
 
@@ -79,14 +79,14 @@ class TopicConfig(NamedTuple):
     """One effective setting of a topic, and the chain that it was taken from."""
 
     key: ConfigKey
-    chain: tuple[Value, ...]
+    chain: tuple[SourcedValue, ...]
 
     @property
     def value(self) -> str | None:
         return self.chain[0].value
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ConfigSource:
         return self.chain[0].source
 
 
@@ -139,7 +139,7 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
             _check_broker(node, name)
             for row in BROKER_KEYS.values():
                 chain = list(_broker_chain(node, row.name, name))
-                if name or chain[0].source is not Source.DEFAULT:
+                if name or chain[0].source is not ConfigSource.DEFAULT:
                     yield _broker_entry(row, chain, documented)
             yield from _dynamic_only(node, name, documented)
         case ResourceType.GROUP:
@@ -148,16 +148,21 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
             values = node.image.config(ResourceType.GROUP, name)
             for key in GROUP_CONFIGS.values():
                 default = group_default(key.name, node.config) or key.default
-                chain = [Value(key.name, default, Source.DEFAULT)]
+                chain = [SourcedValue(key.name, default, ConfigSource.DEFAULT)]
                 if key.name in values:
-                    chain.insert(0, Value(key.name, values[key.name], Source.GROUP))
+                    chain.insert(0, SourcedValue(key.name, values[key.name], ConfigSource.GROUP))
                 yield _entry(key.name, chain, key.type, key.doc if documented else None)
         case ResourceType.CLIENT_METRICS:
             yield from _subscription(node, name, documented)
         case ResourceType.BROKER_LOGGER:
             broker_loggers.check_node(name, node.node_id)
             for logger, level in broker_loggers.levels():
-                entry = _entry(logger, [Value(logger, level, Source.BROKER_LOGGER)], ConfigType.UNKNOWN, None)
+                entry = _entry(
+                    logger,
+                    [SourcedValue(logger, level, ConfigSource.BROKER_LOGGER)],
+                    ConfigType.UNKNOWN,
+                    None,
+                )
                 yield {**entry, "synonyms": []}
         case _:
             raise BrokerError(
@@ -171,8 +176,8 @@ def _subscription(node: NodeContext, name: str, documented: bool) -> Iterator[di
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     values = node.image.config(ResourceType.CLIENT_METRICS, name)
     for key in CLIENT_METRICS_CONFIGS.values():
-        source = Source.CLIENT_METRICS if key.name in values else Source.DEFAULT
-        chain = [Value(key.name, values.get(key.name, key.default), source)]
+        source = ConfigSource.CLIENT_METRICS if key.name in values else ConfigSource.DEFAULT
+        chain = [SourcedValue(key.name, values.get(key.name, key.default), source)]
         entry = _entry(key.name, chain, key.type, key.doc if documented else None)
         yield entry if key.name in values else {**entry, "synonyms": []}
 
@@ -191,19 +196,19 @@ def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicCo
     for key in TOPIC_CONFIGS.values():
         if key.name.startswith(_INTERNAL) and key.name not in own:
             continue
-        chain = [Value(key.name, own[key.name], Source.TOPIC)] if key.name in own else []
+        chain = [SourcedValue(key.name, own[key.name], ConfigSource.TOPIC)] if key.name in own else []
         broker_key = TOPIC_KEYS.get(key.name)
         if broker_key is not None and broker_key in BROKER_KEYS:
             *overrides, default = _broker_chain(node, broker_key, str(node.node_id))
             default_of_topic = node.config.topic_defaults.get(key.name, default.value)
             told = default.value is not None
-            chain += [*overrides, Value(default.name, default_of_topic, Source.DEFAULT, told)]
+            chain += [*overrides, SourcedValue(default.name, default_of_topic, ConfigSource.DEFAULT, told)]
         else:
-            chain.append(Value(key.name, key.default, Source.DEFAULT))
+            chain.append(SourcedValue(key.name, key.default, ConfigSource.DEFAULT))
         yield TopicConfig(key, tuple(chain))
 
 
-def _broker_entry(row: Row, chain: list[Value], documented: bool) -> dict[str, Any]:
+def _broker_entry(row: ConfigRow, chain: list[SourcedValue], documented: bool) -> dict[str, Any]:
     kind = ConfigType.PASSWORD if row.rule.secret else _KAFKA_TYPES[row.type]
     entry = _entry(row.name, chain, kind, row.rule.why if documented else None)
     return {**entry, "read_only": row.rule.update is Update.READ_ONLY}
@@ -218,8 +223,8 @@ def _dynamic_only(node: NodeContext, broker: str, documented: bool) -> Iterator[
         chain = list(_dynamic_chain(node, key.name, broker))
         if broker and key.name not in THROTTLES:
             if key.name in node.config.given:
-                chain.append(Value(key.name, node.config.given[key.name], Source.STATIC_BROKER))
-            chain.append(Value(key.name, key.default, Source.DEFAULT))
+                chain.append(SourcedValue(key.name, node.config.given[key.name], ConfigSource.STATIC_BROKER))
+            chain.append(SourcedValue(key.name, key.default, ConfigSource.DEFAULT))
         if chain:
             yield _entry(key.name, chain, key.type, key.doc if documented else None)
     for name in node.image.config(ResourceType.BROKER, broker) if broker else ():
@@ -230,26 +235,28 @@ def _dynamic_only(node: NodeContext, broker: str, documented: bool) -> Iterator[
             yield _entry(name, list(_dynamic_chain(node, name, broker)), kind, None)
 
 
-def _dynamic_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
+def _dynamic_chain(node: NodeContext, key: str, broker: str) -> Iterator[SourcedValue]:
     own = node.image.config(ResourceType.BROKER, broker) if broker else {}
     shared = node.image.config(ResourceType.BROKER, "")
     if key in own:
-        yield Value(key, own[key], Source.DYNAMIC_BROKER)
+        yield SourcedValue(key, own[key], ConfigSource.DYNAMIC_BROKER)
     if key in shared:
-        yield Value(key, shared[key], Source.DYNAMIC_DEFAULT_BROKER)
+        yield SourcedValue(key, shared[key], ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
-def _broker_chain(node: NodeContext, key: str, broker: str) -> Iterator[Value]:
+def _broker_chain(node: NodeContext, key: str, broker: str) -> Iterator[SourcedValue]:
     """A broker key's values, the strongest first; the last one is the default."""
     yield from _dynamic_chain(node, key, broker)
     if broker and key in node.config.given:
-        yield Value(key, node.config.given[key], Source.STATIC_BROKER)
+        yield SourcedValue(key, node.config.given[key], ConfigSource.STATIC_BROKER)
     default = BROKER_KEYS[key].default
     text = None if default is None or default is Required.TOKEN else format_value(default)
-    yield Value(key, text, Source.DEFAULT)
+    yield SourcedValue(key, text, ConfigSource.DEFAULT)
 
 
-def _entry(name: str, chain: Sequence[Value], kind: ConfigType, documentation: str | None) -> dict[str, Any]:
+def _entry(
+    name: str, chain: Sequence[SourcedValue], kind: ConfigType, documentation: str | None
+) -> dict[str, Any]:
     secret = kind is ConfigType.PASSWORD
     return {
         "name": name,
@@ -292,7 +299,7 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
         incremental=True,
         levels=lambda resource: _alter_levels(node, resource, request),
     )
-    judged = await _judged(
+    judged = await _results(
         request.resources,
         known,
         lambda resources: controller_of(node).incremental_alter_configs(
@@ -302,7 +309,7 @@ async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, reque
     return _all_altered(known, judged)
 
 
-async def _judged(
+async def _results(
     resources: Sequence[Message],
     known: Iterable[ConfigResult | None],
     ask: Callable[[Sequence[Message]], Awaitable[Iterable[ConfigResult]]],
@@ -357,7 +364,7 @@ def _alter_levels(node: NodeContext, resource: Message, request: Message) -> Con
 
 async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     known = await outcomes(node, request.resources, incremental=False)
-    judged = await _judged(
+    judged = await _results(
         request.resources,
         known,
         lambda resources: controller_of(node).alter_configs(

@@ -17,7 +17,7 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerMember,
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
-from kraft.api.authz.checks import Asker
+from kraft.api.authz.checks import RequestPrincipal
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
@@ -25,7 +25,7 @@ from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.security.acls import AclResource, Operation
+from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 GROUP_FEATURE: Final = "group.version"
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -60,7 +60,7 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
             owned=_partitions(request.topic_partitions),
             client_id=ctx.client_id or "",
             client_host=f"/{ctx.client_host}",
-            may_see=_sight(node, ctx),
+            may_see=_may_describe(node, ctx),
         )
     )
     told = reply.assignment
@@ -73,12 +73,12 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
     }
 
 
-def _sight(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
+def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
     """The topics that the asker may know of."""
     if node.authorizer is None:
         return lambda topic: True
-    asker = Asker.of(node.authorizer, ctx)
-    return cache(lambda topic: asker.may(Operation.DESCRIBE, AclResource.TOPIC, topic))
+    requester = RequestPrincipal.of(node.authorizer, ctx)
+    return cache(lambda topic: requester.is_authorized(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic))
 
 
 def _check_enabled(node: NodeContext) -> None:

@@ -24,18 +24,18 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from data_plane.coordinator.transactions.marker_writer import MarkerWriter
-    from data_plane.coordinator.transactions.service import TransactionService
+    from data_plane.coordinator.transactions.service import TransactionCoordinator
     from data_plane.purgatory.timing_wheel import WheelTimer
     from data_plane.quotas.client_quotas import ClientQuotas
-    from data_plane.replication.replica_manager import Partitions
+    from data_plane.replication.replica_manager import ReplicaManager
     from fetch.delayed_fetch import FetchService
     from kraft.api.metadata_fetch import MetadataReader
     from kraft.api.row import ApiRow
-    from kraft.api.throttling import Work
-    from kraft.broker.failover_metadata import Departures
+    from kraft.api.throttling import RequestCost
+    from kraft.broker.failover_metadata import FailoverMetadata
     from kraft.broker.producer_ids import ProducerIds
     from kraft.broker.scram_users import ScramUsers
-    from kraft.broker.txn_verification import Admission
+    from kraft.broker.txn_verification import TransactionVerifier
     from kraft.net.sasl import LoginRules
     from kraft.net.server import Peer
     from metadata_quorum.metadata.image import MetadataImage
@@ -79,7 +79,7 @@ class NodeContext:
     """The wall clock."""
     image: MetadataImage
     """The newest committed metadata that this node has acted on."""
-    partitions: Partitions | None = None
+    replica_manager: ReplicaManager | None = None
     fetches: FetchService | None = None
     timer: WheelTimer | None = None
     """For the many deadlines of waiting requests."""
@@ -87,12 +87,12 @@ class NodeContext:
     controller_client: ControllerClient | None = None
     groups: Any = None
     producer_ids: ProducerIds | None = None
-    transactions: TransactionService | None = None
+    transactions: TransactionCoordinator | None = None
     markers: MarkerWriter | None = None
-    admission: Admission | None = None
+    transaction_verifier: TransactionVerifier | None = None
     long_checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LONG_CHECKS))
     """Of records that producers sent, which other threads look at."""
-    departures: Departures | None = None
+    failover_metadata: FailoverMetadata | None = None
     """Brokers that die or may have died, on a broker."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; those that ask for no login are not in it."""
@@ -120,14 +120,16 @@ class NodeContext:
     """Topics that are just being created on demand."""
 
     @property
-    def brokers_in_doubt(self) -> Collection[int]:
+    def suspected_brokers(self) -> Collection[int]:
         """Those that may just have died: no client should be sent to them."""
-        return () if self.departures is None else self.departures.in_doubt
+        return () if self.failover_metadata is None else self.failover_metadata.suspected
 
     @property
-    def image_told(self) -> MetadataImage:
+    def client_image(self) -> MetadataImage:
         """The metadata as clients are told it who ask whom to go to."""
-        return self.image if self.departures is None else self.departures.image_told(self.image)
+        return (
+            self.image if self.failover_metadata is None else self.failover_metadata.client_image(self.image)
+        )
 
     @property
     def deadlines(self) -> WheelTimer:
@@ -170,7 +172,7 @@ class RequestContext:
     """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
     amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """What becomes of the handler's answer where the asker may not do, or see, all of it."""
-    work: Work | None = None
+    work: RequestCost | None = None
     """What it costs; None while nothing is limited."""
 
     @property

@@ -18,7 +18,7 @@ _REFUSED_FROM: Final = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics, CreatePartitions: the first version that understands a refusal."""
 
 
-class Mutations:
+class ControllerMutationQuota:
     """What one request does to the cluster's partitions."""
 
     __slots__ = ("_ctx", "_node", "_pause_s")

@@ -21,15 +21,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kraft.api.authz.table import is_of_cluster, judge
+from kraft.api.authz.table import authorize, is_cluster_action_authorized
 from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
-from kraft.api.throttling import Work, throttled
+from kraft.api.throttling import RequestCost, throttled
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
-from kraft.net.server import Begun, Peer, Reply
+from kraft.net.server import Peer, Reply, StartedRequest
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
 from kraft.wire.header import (
     API_VERSIONS,
@@ -38,7 +38,7 @@ from kraft.wire.header import (
     read_request_header,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import awaited, tell
+from metadata_quorum.foundation.supervision import awaited, report_fault
 
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
 """What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
@@ -84,20 +84,20 @@ class Dispatcher:
             return refusal
         if self._node.quotas is None:
             return self._run(ctx, header, frame[header.body :])
-        ctx.work = Work(self._node.stopwatch, len(frame))
+        ctx.work = RequestCost(self._node.stopwatch, len(frame))
         with ctx.work:
             return self._run(ctx, header, frame[header.body :])
 
     def _run(self, ctx: RequestContext, header: RequestHeader, body: memoryview) -> Reply:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
-        begun = ctx.connection.begun()
+        started = ctx.connection.started()
         if len(body) > LONG_BODY_BYTES:
             ctx.is_long = True
-            begun.hold_back_others()
-            return self._start(self._run_long(ctx, header, body, begun), ctx)
+            started.pause_others()
+            return self._start(self._run_long(ctx, header, body, started), ctx)
         request, size = _decoded(header, body)
-        _charge(begun, size)
+        _charge(started, size)
         if self._is_for_controller(ctx, request):
             return self._start(self._forward(ctx, request, body), ctx)
         if ctx.api_key != ENVELOPE:
@@ -107,24 +107,24 @@ class Dispatcher:
             request, size = _decoded(header, frame[header.body :])
         except (ProtocolError, BrokerError) as error:
             return _not_unwrapped(ctx, error)
-        _charge(begun, size)
+        _charge(started, size)
         reply = self._answer(inner, request)
         if isinstance(reply, asyncio.Future):
             return self._start(_wrap_later(ctx, inner, reply), ctx)
         return _wrap(ctx, inner, reply)
 
     async def _run_long(
-        self, ctx: RequestContext, header: RequestHeader, body: memoryview, begun: Begun
+        self, ctx: RequestContext, header: RequestHeader, body: memoryview, started: StartedRequest
     ) -> Buffers:
         """Decoded and judged in another thread, in its turn: what comes behind it on its connection waits,
         and is never begun where this one ends the connection."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
         request, size = await run(_decoded, header, body)
-        _charge(begun, size)
+        _charge(started, size)
         if self._is_for_controller(ctx, request):
             forwarded = self._start(self._forward(ctx, request, body), ctx)
-            begun.let_others()
+            started.resume_others()
             return await forwarded
         inner = ctx
         if ctx.api_key == ENVELOPE:
@@ -132,18 +132,18 @@ class Dispatcher:
                 inner, frame, header = self._unwrapped(ctx, request)
                 request, size = await run(_decoded, header, frame[header.body :])
             except (ProtocolError, BrokerError) as error:
-                begun.let_others()
+                started.resume_others()
                 return _not_unwrapped(ctx, error)
-            _charge(begun, size)
+            _charge(started, size)
         try:
-            verdict = await run(judge, self._node, inner, request)
+            authorized = await run(authorize, self._node, inner, request)
         except Exception as error:  # noqa: BLE001
-            begun.let_others()
+            started.resume_others()
             reply: Reply = await self._refuse_long(inner, request, error)
         else:
             with ctx.work or nullcontext():
-                reply = self._answer_judged(inner, request, verdict)
-            begun.let_others()
+                reply = self._answer_authorized(inner, request, authorized)
+            started.resume_others()
         answer = await reply if isinstance(reply, asyncio.Future) else reply
         return answer if inner is ctx else _wrap(ctx, inner, answer)
 
@@ -153,15 +153,15 @@ class Dispatcher:
 
     def _answer(self, ctx: RequestContext, request: Message) -> Reply:
         try:
-            verdict = judge(self._node, ctx, request)
+            authorized = authorize(self._node, ctx, request)
         except Exception as error:  # noqa: BLE001
             return self._refuse(ctx, request, error)
-        return self._answer_judged(ctx, request, verdict)
+        return self._answer_authorized(ctx, request, authorized)
 
-    def _answer_judged(self, ctx: RequestContext, request: Message, verdict: Response | None) -> Reply:
+    def _answer_authorized(self, ctx: RequestContext, request: Message, authorized: Response | None) -> Reply:
         """Run the handler of a decoded request (also one that came in an envelope)."""
         assert ctx.row.handler is not None
-        result: Response | Awaitable[Response | None] | None = verdict
+        result: Response | Awaitable[Response | None] | None = authorized
         try:
             if result is None:
                 result = ctx.row.handler(self._node, ctx, request)
@@ -172,7 +172,7 @@ class Dispatcher:
         if result is None or isinstance(result, Mapping):
             if result is None or not self._takes_long(ctx, result):
                 return self._reply(ctx, request, result)
-            result = _given(result)
+            result = _completed(result)
         task = self._start(self._finish(ctx, request, result), ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
@@ -224,7 +224,7 @@ class Dispatcher:
             refusal = await self._node.loop.run_in_executor(None, _refusal, ctx.row, request, code, message)
             return await self._reply_beside(ctx, refusal)
         except Exception as again:
-            self._tell(ctx, again)
+            self._log_error(ctx, again)
             raise ProtocolError(f"{ctx.row.name} failed") from again
 
     def _reply(self, ctx: RequestContext, request: Message, response: Response | None) -> Buffers:
@@ -239,14 +239,14 @@ class Dispatcher:
         try:
             return self._complete(ctx, _refusal(ctx.row, request, code, message))
         except Exception as again:
-            self._tell(ctx, again)
+            self._log_error(ctx, again)
             raise ProtocolError(f"{ctx.row.name} failed") from again
 
     def _code_of(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
         if isinstance(error, BrokerError):
             ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
             return error.code, error.message
-        self._tell(ctx, error)
+        self._log_error(ctx, error)
         return ErrorCode.UNKNOWN_SERVER_ERROR, ""
 
     def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
@@ -257,8 +257,8 @@ class Dispatcher:
     def _throttled(self, ctx: RequestContext, response: Response) -> Response:
         return response if ctx.work is None else throttled(self._node, ctx, response)
 
-    def _tell(self, ctx: RequestContext, error: Exception) -> None:
-        tell(self._node.loop, f"{ctx.row.name} v{ctx.version} from {ctx.client_host}", error)
+    def _log_error(self, ctx: RequestContext, error: Exception) -> None:
+        report_fault(self._node.loop, f"{ctx.row.name} v{ctx.version} from {ctx.client_host}", error)
 
     def _start(self, work: Coroutine[Any, Any, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
         task = awaited(self._node.loop, work, ctx.row.name)
@@ -288,7 +288,7 @@ class Dispatcher:
             row = ctx.apis.get(header.api_key)
             if row is None or not row.forwarded or not row.answers(header.version):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-            if not is_of_cluster(self._node, ctx):
+            if not is_cluster_action_authorized(self._node, ctx):
                 raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             if must_forward(self._node):
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
@@ -318,7 +318,7 @@ class Dispatcher:
         except (MalformedMessage, MalformedHeader) as error:
             raise ProtocolError(str(error)) from None
         except Exception as error:
-            self._tell(ctx, error)
+            self._log_error(ctx, error)
             raise ProtocolError(f"{ctx.row.name} failed") from error
 
     def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, Buffers | None]:
@@ -350,7 +350,7 @@ class Dispatcher:
         return ctx, _reply(ctx, response)
 
 
-async def _given(response: Response) -> Response:
+async def _completed(response: Response) -> Response:
     return response
 
 
@@ -358,9 +358,9 @@ async def _failed(error: Exception) -> Response:
     raise error
 
 
-def _charge(begun: Begun, size: int) -> None:
+def _charge(started: StartedRequest, size: int) -> None:
     if size > SMALL_FRAME_BYTES:
-        begun.charge(size)
+        started.charge(size)
 
 
 def _not_unwrapped(ctx: RequestContext, error: ProtocolError | BrokerError) -> Buffers:

@@ -16,20 +16,20 @@ from typing import Final
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
 from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
-from kraft.api.authz.table import reading_rights
+from kraft.api.authz.table import read_authorization
 from kraft.api.context import NodeContext, RequestContext, Role
 from kraft.api.row import EVERYWHERE, ApiRow
-from kraft.api.throttling import fetched, most_fetched
+from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
-from kraft.net.server import Begun
+from kraft.net.server import StartedRequest
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import awaited, settle, tell
+from metadata_quorum.foundation.supervision import awaited, report_fault, settle
 
 FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
@@ -44,7 +44,7 @@ Unread = list[tuple[FetchedPartition, Exception]]
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    most = partition_lookup.most_named(node)
+    most = partition_lookup.max_request_partitions(node)
     if len(body) > SMALL_BYTES:
         reading = awaited(node.loop, _large(node, ctx, body, most), "Fetch")
         parked = ctx.connection.parked
@@ -52,41 +52,41 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers 
         reading.add_done_callback(lambda done: parked.pop(done, None))
         return reading
     request = read_fetch_request(ctx.version, body, most)
-    return _found_by(node, ctx, request, ctx.connection.begun())
+    return _found_by(node, ctx, request, ctx.connection.started())
 
 
 async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
     """Read beside the loop. No other fetch is begun on its connection meanwhile."""
-    begun = ctx.connection.begun()
+    started = ctx.connection.started()
     try:
         request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
-    begun.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
-    reply = _found_by(node, ctx, request, begun)
+    started.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
+    reply = _found_by(node, ctx, request, started)
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
 def _found_by(
-    node: NodeContext, ctx: RequestContext, request: FetchRequest, begun: Begun
+    node: NodeContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
 ) -> Buffers | asyncio.Future[Buffers]:
     if ctx.role is Role.CONTROLLER:
         return metadata_fetch.handle(node, ctx, request)
     if node.fetches is None:
         return _written(node, ctx, request, FetchResponse(ErrorCode.BROKER_NOT_AVAILABLE))
     if node.authorizer is not None:
-        request.may_read = reading_rights(node, ctx, follower=request.from_follower)
+        request.may_read = read_authorization(node, ctx, follower=request.from_follower)
     if ctx.work is not None and not request.from_follower:
-        most = most_fetched(node, ctx)
+        most = max_fetch_bytes(node, ctx)
         if most is not None:
             request.max_bytes = min(request.max_bytes, most)
             request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
-        request.meter = partial(fetched, node, ctx)
+        request.meter = partial(charge_fetch, node, ctx)
     if not request.from_follower:
         request.room = node.fetch_room
     if request.rack_id and not request.from_follower and not request.leader_only:
         _read_nearby(node, ctx, request)
-    return _Fetch(node, ctx, request, begun).start()
+    return _Fetch(node, ctx, request, started).start()
 
 
 def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
@@ -100,19 +100,21 @@ def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) 
         reachable = broker is not None and not broker.fenced and broker.endpoint(listener) is not None
         return broker.rack if broker is not None and reachable else None
 
-    request.nearer = lambda replica, offset: nearest_replica(replica, offset, rack, rack_of)
+    request.preferred_replica_of = lambda replica, offset: nearest_replica(replica, offset, rack, rack_of)
 
 
 class _Fetch:
     """One request on its way."""
 
-    __slots__ = ("_answer", "_begun", "_ctx", "_node", "_now", "_request")
+    __slots__ = ("_answer", "_ctx", "_node", "_now", "_request", "_started")
 
-    def __init__(self, node: NodeContext, ctx: RequestContext, request: FetchRequest, begun: Begun) -> None:
+    def __init__(
+        self, node: NodeContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
+    ) -> None:
         self._node = node
         self._ctx = ctx
         self._request = request
-        self._begun = begun
+        self._started = started
         self._answer: asyncio.Future[Buffers] | None = None
         self._now: Buffers | None = None
 
@@ -147,7 +149,7 @@ class _Fetch:
 
     def _charge(self, response: FetchResponse) -> None:
         """What is read counts until it is sent."""
-        self._begun.charge(sum(each.slice.length for each in response.partitions if each.slice is not None))
+        self._started.charge(sum(each.slice.length for each in response.partitions if each.slice is not None))
 
     def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():
@@ -156,13 +158,15 @@ class _Fetch:
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
             if not isinstance(error, OSError):
-                tell(self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error)
+                report_fault(
+                    self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error
+                )
             elif error.errno != errno.EBADF:  # not just closed: its log was cut
                 self._disk_failed(each, error)
         self._reply(response)
 
     def _disk_failed(self, each: FetchedPartition, error: OSError) -> None:
-        partitions = self._node.partitions
+        partitions = self._node.replica_manager
         try:
             partition = partition_lookup.find(self._node, each.topic, each.topic_id, each.partition)
         except BrokerError:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
-from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, hold
+from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, throttle_connection
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message, response_has
 from kraft.wire.header import request_header, response_body
@@ -54,7 +54,7 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
     reply = wrapped[response_body(ctx.api_key, ctx.version, wrapped) :]
     if ctx.work is not None and response_has(ctx.api_key, THROTTLE_TIME_MS):
         (pause_ms,) = INT32.unpack_from(reply)  # the first field of all that are forwarded and have it
-        hold(ctx, pause_ms / MS_PER_S)
+        throttle_connection(ctx, pause_ms / MS_PER_S)
     return ctx.framed((reply,))
 
 

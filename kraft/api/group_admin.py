@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from data_plane.coordinator.groups.classic.states import GroupState
+from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import DescribedGroup
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
@@ -68,7 +68,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
         "error_code": int(error),
         "error_message": (group.message or f"Group {group.group_id} not found.") if missing else None,
         "group_id": group.group_id,
-        "group_state": GroupState.DEAD.value if missing else group.state,
+        "group_state": ClassicGroupState.DEAD.value if missing else group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol,
         "members": [

@@ -18,12 +18,12 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
-from kraft.broker.txn_verification import ASK_AGAIN
+from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -64,7 +64,9 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
         ]
     if offsets:
         errors = await _commit(node, request, tuple(offsets), ctx.version)
-    return _per_partition(request.topics, lambda name, index: _told(errors, name, index), names, by_id=by_id)
+    return _per_partition(
+        request.topics, lambda name, index: _error_of(errors, name, index), names, by_id=by_id
+    )
 
 
 def _is_there(image: MetadataImage, name: str, number: int) -> bool:
@@ -72,7 +74,7 @@ def _is_there(image: MetadataImage, name: str, number: int) -> bool:
     return topic is not None and number in topic.partitions
 
 
-def _told(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:
+def _error_of(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:
     """What became of a partition; those that are not there were not asked about."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -153,7 +155,7 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
             errors = {wanted.partition: error.code for wanted in offsets}
     return _per_partition(
         request.topics,
-        lambda name, index: _told(errors, name, index),
+        lambda name, index: _error_of(errors, name, index),
         [topic.name for topic in request.topics],
     )
 
@@ -161,21 +163,21 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
 async def _commit_in_transaction(
     node: NodeContext, ctx: RequestContext, request: Message, offsets: tuple[OffsetToCommit, ...]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    service, admission, partitions = coordinator(node), node.admission, node.partitions
-    assert admission is not None
+    service, verifier, partitions = coordinator(node), node.transaction_verifier, node.replica_manager
+    assert verifier is not None
     assert partitions is not None
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     service.check_serving(request.group_id)
     place = TopicPartition(OFFSETS_TOPIC, service.partition_for(request.group_id))
-    producer = Producer(request.producer_id, request.producer_epoch)
-    guard = admission.guards.begin(place, producer.producer_id)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    guard = verifier.guards.begin(place, producer.producer_id)
     try:
         log = partitions.get(*place).log
-        asks = admission.verifies or ctx.version >= _FIRST_TO_ADD
+        asks = verifier.verifies or ctx.version >= _FIRST_TO_ADD
         if asks and not log.producers.has_open_transaction(*producer):
             add = ctx.version >= _FIRST_TO_ADD
-            told = await admission.ask(request.transactional_id, producer, {place: guard}, add=add)
+            told = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
             if told[place] is not ErrorCode.NONE:
                 raise BrokerError(_as_group_coordinator(told[place], ctx.version))
             if not guard.holds:  # a marker has come between: asked again, it is another transaction
@@ -192,12 +194,12 @@ async def _commit_in_transaction(
         )
         return (await committing).errors
     finally:
-        admission.guards.end(place, producer.producer_id, guard)
+        verifier.guards.end(place, producer.producer_id, guard)
 
 
 def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
     """What the transactions coordinator said, as its client's group coordinator says it."""
-    if code in ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_TO_ADD):
+    if code in RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_TO_ADD):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for another coordinator
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -345,7 +347,7 @@ async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message
         if _is_there(node.image, topic.name, each.partition_index)
     ]
     reply = await coordinator(node).delete_offsets(request.group_id, known)
-    outcomes = _per_partition(request.topics, lambda name, index: _told(reply.errors, name, index), names)
+    outcomes = _per_partition(request.topics, lambda name, index: _error_of(reply.errors, name, index), names)
     return {"error_code": 0, **outcomes}
 
 

@@ -20,7 +20,7 @@ from data_plane.coordinator.groups.messages import (
     MemberProtocol,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, partition_of_group
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, partition_of_group
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_topic_creation
 from kraft.api.context import NodeContext, RequestContext
@@ -45,9 +45,9 @@ _FIRST_TO_LEAVE_TOGETHER: Final = 3
 """LeaveGroup: many members at once."""
 
 
-def coordinator(node: NodeContext) -> GroupService:
+def coordinator(node: NodeContext) -> GroupCoordinator:
     """This broker's groups. Raises `BrokerError` where it has none (yet)."""
-    if not isinstance(node.groups, GroupService):
+    if not isinstance(node.groups, GroupCoordinator):
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return node.groups
 
@@ -57,7 +57,7 @@ def coordinator(node: NodeContext) -> GroupService:
 
 async def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and node.image_told.topic(topic) is None:
+    if topic is not None and node.client_image.topic(topic) is None:
         await auto_topic_creation.creation(node, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
     found = [_find(node, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)]
@@ -78,14 +78,14 @@ def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> di
     name = _TOPICS.get(key_type)
     if name is None:
         return _not_found(key, ErrorCode.INVALID_REQUEST, f"no coordinators for keys of type {key_type}")
-    image = node.image_told
+    image = node.client_image
     topic = image.topic(name)
     if topic is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)
     leader = None if partition is None else image.brokers.get(partition.leader)
-    gone = leader is None or leader.fenced or leader.broker_id in node.brokers_in_doubt
+    gone = leader is None or leader.fenced or leader.broker_id in node.suspected_brokers
     endpoint = None if leader is None or gone else leader.endpoint(ctx.listener)
     if leader is None or endpoint is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")

@@ -20,27 +20,29 @@ LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
 
 async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    partitions = node.partitions
+    partitions = node.replica_manager
     if partitions is None:
         return {"error_code": int(ErrorCode.BROKER_NOT_AVAILABLE)}
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    kept: dict[LogDir, list[_Kept]] = {directory: [] for directory in partitions.log_dirs}
+    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in partitions.log_dirs}
     async for partition in in_slices(list(partitions), PARTITIONS_PER_SLICE):
         if partition.removed or partition.offline:
             continue
         if wanted is None or tuple(partition.tp) in wanted:
             lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
-            found = _Kept(partition.tp, partition.log.size, lag, is_future=False)
+            found = _ReplicaInfo(partition.tp, partition.log.size, lag, is_future=False)
             kept[partitions.log_dir_of(partition)].append(found)
             move = partitions.moves.of(partition)
             if move is not None:
-                kept[move.directory].append(_Kept(partition.tp, move.log.size, move.lag, is_future=True))
+                kept[move.directory].append(
+                    _ReplicaInfo(partition.tp, move.log.size, move.lag, is_future=True)
+                )
     return {"error_code": 0, "results": [_directory(each, found) for each, found in kept.items()]}
 
 
-class _Kept(NamedTuple):
+class _ReplicaInfo(NamedTuple):
     """A log in a directory; a future one is a copy on its way in."""
 
     tp: TopicPartition
@@ -49,7 +51,7 @@ class _Kept(NamedTuple):
     is_future: bool
 
 
-def _directory(directory: LogDir, kept: list[_Kept]) -> dict[str, Any]:
+def _directory(directory: LogDir, kept: list[_ReplicaInfo]) -> dict[str, Any]:
     if not directory.online:
         return {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR), "log_dir": directory.path}
     topics: dict[str, list[dict[str, Any]]] = {}
@@ -99,9 +101,9 @@ def _move(node: NodeContext, tp: TopicPartition, path: str) -> ErrorCode:
     if len(LONGEST_FUTURE_NAME.format(tp.topic, tp.partition)) > MAX_FILE_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
-        if node.partitions is None:
+        if node.replica_manager is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-        node.partitions.move(tp, path)
+        node.replica_manager.move(tp, path)
     except BrokerError as e:
         code = error_of_absence(node, e.code, tp.topic, ZERO_UUID, tp.partition)
         # Not here yet, though the directory is noted: Kafka's name for that.

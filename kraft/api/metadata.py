@@ -41,10 +41,10 @@ _CONTROLLERS: Final = 2
 
 
 async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    if node.departures is not None:
-        await node.departures.settled()
-    image = node.image_told
-    view = _View(image, ctx.listener, ctx.version, node.brokers_in_doubt)
+    if node.failover_metadata is not None:
+        await node.failover_metadata.settled()
+    image = node.client_image
+    view = _View(image, ctx.listener, ctx.version, node.suspected_brokers)
     wants_operations = request.include_topic_authorized_operations
     found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(node, view, request)
     topics = [
@@ -72,7 +72,7 @@ def _still_listed(
     node: NodeContext, image: MetadataImage, listener: str
 ) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Brokers that died this moment; broker/failover_metadata.py tells why they are named."""
-    for broker_id in () if node.departures is None else node.departures.still_listed:
+    for broker_id in () if node.failover_metadata is None else node.failover_metadata.still_listed:
         broker = image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(listener)
         if broker is not None and broker.fenced and endpoint is not None:
@@ -265,12 +265,12 @@ class _View:
     """Topics of one image as the clients of one listener see them."""
 
     def __init__(
-        self, image: MetadataImage, listener: str, version: int, in_doubt: Iterable[int] = ()
+        self, image: MetadataImage, listener: str, version: int, suspected: Iterable[int] = ()
     ) -> None:
         self.image = image
         self.version = version
         self._reachable = {broker.broker_id for broker, _ in image.alive_brokers(listener)}
-        self._in_doubt = frozenset(in_doubt)
+        self._suspected = frozenset(suspected)
 
     def topic(self, topic: TopicImage, numbers: Iterable[int] | None = None) -> dict[str, Any]:
         if numbers is None:
@@ -287,7 +287,7 @@ class _View:
         code, leader, leader_epoch = ErrorCode.NONE, partition.leader, partition.leader_epoch
         replicas: list[int] | tuple[int, ...] = partition.replicas
         isr: list[int] | tuple[int, ...] = partition.isr
-        if leader in self._in_doubt:
+        if leader in self._suspected:
             code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
         elif leader not in self._reachable:
             # A leader without this listener is told from version 6 on; before, it was just missing.

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fetch.messages import FetchPartition, FetchRequest
-from kraft.api.authz.table import is_of_cluster
+from kraft.api.authz.table import is_cluster_action_authorized
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.net.connection import Buffers
@@ -28,7 +28,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """kafka.raft's limit on one answer."""
 
 
-class Observer(NamedTuple):
+class ObserverState(NamedTuple):
     """How far someone who follows the metadata has come."""
 
     end_offset: int
@@ -41,7 +41,7 @@ class MetadataReader:
 
     def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self.log = log
-        self.observers: dict[int, Observer] = {}
+        self.observers: dict[int, ObserverState] = {}
         """By broker id: who fetches from this node."""
         self._loop = loop
         self._now_ms = now_ms
@@ -61,7 +61,7 @@ class MetadataReader:
             before = self.observers.get(replica_id)
             caught_up = fetch_offset >= self.log.end_offset
             last = -1 if before is None else before.caught_up_at_ms
-            self.observers[replica_id] = Observer(fetch_offset, now_ms, now_ms if caught_up else last)
+            self.observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
 
     def more(self, timeout_s: float) -> asyncio.Future[None]:
         """Done when something is committed, or time is up."""
@@ -84,7 +84,7 @@ class MetadataReader:
 def handle(
     node: NodeContext, ctx: RequestContext, request: FetchRequest
 ) -> Buffers | asyncio.Future[Buffers]:
-    if not is_of_cluster(node, ctx):
+    if not is_cluster_action_authorized(node, ctx):
         return _refused(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     reader = node.metadata_reader
     wanted = request.partitions[0] if len(request.partitions) == 1 else None

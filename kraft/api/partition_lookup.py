@@ -24,19 +24,19 @@ _UNKNOWN_PARTITIONS: Final = 1000
 _ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-def most_named(node: NodeContext) -> int:
+def max_request_partitions(node: NodeContext) -> int:
     """So many partitions one request to read or write may name."""
-    return _UNKNOWN_PARTITIONS + (0 if node.partitions is None else len(node.partitions))
+    return _UNKNOWN_PARTITIONS + (0 if node.replica_manager is None else len(node.replica_manager))
 
 
 def find(node: NodeContext, topic: str, topic_id: UUID, number: int) -> Partition:
     """This broker's replica, by id where there is one, else by name. Raises `BrokerError`."""
-    if node.partitions is None:
+    if node.replica_manager is None:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
     try:
         if topic_id is ZERO_UUID or topic_id.int == 0:
-            return node.partitions.get(topic, number)
-        return node.partitions.get_by_id(topic_id, number)
+            return node.replica_manager.get(topic, number)
+        return node.replica_manager.get_by_id(topic_id, number)
     except BrokerError as error:
         code = error_of_absence(node, error.code, topic, topic_id, number)
         raise BrokerError(code, error.message) from None

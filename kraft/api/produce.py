@@ -18,23 +18,23 @@ from typing import Final
 
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
-    AT_ONCE_STEPS,
     CLIENT,
-    Checked,
-    Effort,
+    INLINE_STEPS,
+    BudgetExceeded,
     InvalidRecords,
-    TakesLong,
+    ValidatedRecords,
+    WorkBudget,
     check,
 )
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
-from kraft.api.authz.table import refused_writes
+from kraft.api.authz.table import unauthorized_writes
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.metadata import INTERNAL_TOPICS
-from kraft.api.produce_queue import Turn
+from kraft.api.produce_queue import QueuedProduce
 from kraft.api.row import BROKER, ApiRow
-from kraft.api.throttling import produced
+from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire.fast_produce import (
     PRODUCE,
@@ -45,7 +45,7 @@ from kraft.wire.fast_produce import (
     write_produce_response,
 )
 from metadata_quorum.foundation.batch import codec_of, is_transactional
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, settle
 
@@ -74,29 +74,29 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    request = read_produce_request(ctx.version, body, partition_lookup.most_named(node))
-    refusals = _NO_REFUSALS if node.authorizer is None else refused_writes(node, ctx, request)
+    request = read_produce_request(ctx.version, body, partition_lookup.max_request_partitions(node))
+    refusals = _NO_REFUSALS if node.authorizer is None else unauthorized_writes(node, ctx, request)
     produce = _Produce(node, ctx, request)
-    turn = Turn.take(node, ctx, request, refusals)
-    if turn is None:
+    queued = QueuedProduce.enqueue_if_needed(node, ctx, request, refusals)
+    if queued is None:
         try:
-            produce.check(Effort(AT_ONCE_STEPS))
-        except TakesLong:
-            turn = Turn.begin(node, ctx, request, refusals)
+            produce.check(WorkBudget(INLINE_STEPS))
+        except BudgetExceeded:
+            queued = QueuedProduce.begin(node, ctx, request, refusals)
         else:
             produce.append(refusals)
             return produce.answer()
-    return awaited(node.loop, _in_turn(produce, turn), "Produce")
+    return awaited(node.loop, _append_queued(produce, queued), "Produce")
 
 
-async def _in_turn(produce: _Produce, turn: Turn) -> Buffers:
+async def _append_queued(produce: _Produce, queued: QueuedProduce) -> Buffers:
     try:
-        await turn.come()
+        await queued.wait_for_predecessor()
         await produce.check_long()
-        produce.append(await turn.admitted(produce.invalid))
+        produce.append(await queued.verify(produce.invalid))
     finally:
-        turn.end()
-    del turn
+        queued.end()
+    del queued
     reply = produce.answer()
     return await reply if isinstance(reply, asyncio.Future) else reply
 
@@ -119,7 +119,7 @@ class _Produce:
         self._ctx = ctx
         self._request = request
         self._checked: list[
-            tuple[Partition, Checked, LogConfig] | BrokerError
+            tuple[Partition, ValidatedRecords, LogConfig] | BrokerError
         ] = []  # by place in the request
         self._waited = False
         self._results: list[ProducedPartition] = []
@@ -128,15 +128,15 @@ class _Produce:
 
     # --- before it is appended
 
-    def check(self, effort: Effort) -> None:
-        """Raises TakesLong at the first partition whose records are too much for it."""
+    def check(self, budget: WorkBudget) -> None:
+        """Raises BudgetExceeded at the first partition whose records are too much for it."""
         now_ms = self._node.now_ms()
         done = self._checked
         for wanted in self._request.partitions[len(done) :] if done else self._request.partitions:
             try:
                 records, partition = self._of_leader(wanted)
                 config = partition.log.config
-                checked = check(records, config, now_ms, CLIENT, effort, partition.tp)
+                checked = check(records, config, now_ms, CLIENT, budget, partition.tp)
                 done.append((partition, checked, config))
             except BrokerError as error:
                 done.append(error)
@@ -146,9 +146,9 @@ class _Produce:
         self._waited = True
         while True:
             try:
-                self.check(Effort(AT_ONCE_STEPS))
+                self.check(WorkBudget(INLINE_STEPS))
                 return
-            except TakesLong:
+            except BudgetExceeded:
                 records, partition = self._of_leader(self._request.partitions[len(self._checked)])
             async with self._node.long_checks:
                 now_ms = self._node.now_ms()
@@ -171,7 +171,7 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         if wanted.records is None:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
-        if version < _FIRST_WITH_ZSTD and codec_of(wanted.records) == Codec.ZSTD:
+        if version < _FIRST_WITH_ZSTD and codec_of(wanted.records) == CompressionType.ZSTD:
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use zstd",
@@ -274,7 +274,7 @@ class _Produce:
     def reply(self) -> Buffers:
         hints = [result.current_leader for result in self._results if result.current_leader]
         endpoints = partition_lookup.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
-        throttle_time_ms = 0 if self._ctx.work is None else produced(self._node, self._ctx)
+        throttle_time_ms = 0 if self._ctx.work is None else charge_produce(self._node, self._ctx)
         body = write_produce_response(
             self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints
         )
@@ -286,7 +286,7 @@ class _Produce:
             code = ErrorCode(failed[0].error_code).name
             raise ProtocolError(f"a produce with acks=0 failed with {code}; its client can only be told so")
         if self._ctx.work is not None:
-            produced(self._node, self._ctx, answered=False)
+            charge_produce(self._node, self._ctx, answered=False)
         return ()
 
     def reply_when_replicated(self, timeout_s: float) -> Buffers | asyncio.Future[Buffers]:

@@ -1,10 +1,12 @@
 """Produces that cannot be appended at once, in the order in which they came.
 
-    api/produce -> Turn.take --None--> appended at once: nothing to ask, nobody before it; unless it takes
-                       |               long to check: then it takes a turn after all (Turn.begin)
-                       `--a turn--> `come`: after the one before it on its connection
+    api/produce -> QueuedProduce.enqueue_if_needed
+                       |
+                       +--None----> appended at once: nothing to verify, nobody before it; where it takes long
+                       |            to check, it is queued after all (QueuedProduce.begin)
+                       `--queued--> `wait_for_predecessor`: after the one before it on its connection
                                     (checked, by another thread if that takes long)
-                                    `admitted`: asked for, where it opens a transaction -> appended -> `end`
+                                    `verify`, where it opens a transaction -> appended -> `end`
 
 What comes behind such a produce on the same connection waits, or it would be appended first: batches of an
 idempotent producer would be out of order. The connection's other requests go on.
@@ -19,12 +21,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from data_plane.coordinator.machine import Producer
-from data_plane.coordinator.transactions.marker_writer import Guard
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.marker_writer import VerificationGuard
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.context import NodeContext, RequestContext
-from kraft.broker.txn_verification import ASK_AGAIN, Admission
+from kraft.broker.txn_verification import RETRIABLE, TransactionVerifier
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -36,19 +38,19 @@ FIRST_TO_ADD: Final = 12
 
 _NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
-_LAST: Final = "last produce in turn"
+_LAST_QUEUED: Final = "last produce in turn"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _OpeningBatch:
     """A batch that is the first one of its transaction on its partition."""
 
     place: int
     """Among the request's partitions."""
     partition: Partition
     leader_epoch: int
-    producer: Producer
-    guard: Guard
+    producer: ProducerIdAndEpoch
+    guard: VerificationGuard
 
     @property
     def still_holds(self) -> bool:
@@ -56,33 +58,33 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class Turn:
+class QueuedProduce:
     """One produce that has to wait before it is appended."""
 
     _node: NodeContext
     _version: int
     _request: ProduceRequest
     _refused: Mapping[int, BrokerError]
-    _before: asyncio.Future[None] | None
+    _predecessor: asyncio.Future[None] | None
     _done: asyncio.Future[None]
-    _asked: list[_Asked] = field(default_factory=list)
+    _opening: list[_OpeningBatch] = field(default_factory=list)
 
     @classmethod
-    def take(
+    def enqueue_if_needed(
         cls,
         node: NodeContext,
         ctx: RequestContext,
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = _NO_REFUSALS,
-    ) -> Turn | None:
+    ) -> QueuedProduce | None:
         """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
         state = ctx.connection.state
-        before = state.get(_LAST)
+        before = state.get(_LAST_QUEUED)
         if before is not None and before.done():
-            del state[_LAST]
+            del state[_LAST_QUEUED]
             before = None
         if before is None and (
-            request.transactional_id is None or not any(_to_ask(node, ctx.version, request, refused))
+            request.transactional_id is None or not any(_opening_batches(node, ctx.version, request, refused))
         ):
             return None
         return cls.begin(node, ctx, request, refused)
@@ -94,49 +96,51 @@ class Turn:
         ctx: RequestContext,
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = _NO_REFUSALS,
-    ) -> Turn:
-        """It must not be appended now. Nothing may have happened since `take`."""
+    ) -> QueuedProduce:
+        """It must not be appended now. Nothing may have happened since `enqueue_if_needed`."""
         done: asyncio.Future[None] = node.loop.create_future()
-        before = ctx.connection.state.get(_LAST)
-        ctx.connection.state[_LAST] = done
+        before = ctx.connection.state.get(_LAST_QUEUED)
+        ctx.connection.state[_LAST_QUEUED] = done
         return cls(node, ctx.version, request, refused, before, done)
 
-    async def come(self) -> None:
+    async def wait_for_predecessor(self) -> None:
         """Wait for what came before it on its connection."""
-        if self._before is not None:
-            await self._before
+        if self._predecessor is not None:
+            await self._predecessor
 
-    async def admitted(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
+    async def verify(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
         """By the place of the partition in the request: why its batch must not be appended. What is appended
         must be so before anything else happens; then `end`. `invalid`: what was found out while it waited."""
         self._refused = {**invalid, **self._refused}
-        admission = self._node.admission
-        if admission is None or self._request.transactional_id is None:
+        verifier = self._node.transaction_verifier
+        if verifier is None or self._request.transactional_id is None:
             return dict(self._refused)
-        for place, partition, header in _to_ask(self._node, self._version, self._request, self._refused):
-            guard = admission.guards.begin(partition.tp, header.producer_id)
-            producer = Producer(header.producer_id, header.producer_epoch)
-            partition.log.producers.will_begin(
+        for place, partition, header in _opening_batches(
+            self._node, self._version, self._request, self._refused
+        ):
+            guard = verifier.guards.begin(partition.tp, header.producer_id)
+            producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+            partition.log.producers.start_verification(
                 header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._node.now_ms()
             )
-            self._asked.append(_Asked(place, partition, partition.leader_epoch, producer, guard))
-        return {**await self._refusals(admission), **self._refused}
+            self._opening.append(_OpeningBatch(place, partition, partition.leader_epoch, producer, guard))
+        return {**await self._refusals(verifier), **self._refused}
 
     def end(self) -> None:
         """It is appended, or will not be: the next one may come."""
-        for asked in self._asked:
-            assert self._node.admission is not None
-            guards = self._node.admission.guards
+        for asked in self._opening:
+            assert self._node.transaction_verifier is not None
+            guards = self._node.transaction_verifier.guards
             guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
         if not self._done.done():
             self._done.set_result(None)
 
-    async def _refusals(self, admission: Admission) -> dict[int, BrokerError]:
+    async def _refusals(self, verifier: TransactionVerifier) -> dict[int, BrokerError]:
         refusals: dict[int, BrokerError] = {}
-        for producer in {asked.producer for asked in self._asked}:
-            own = [asked for asked in self._asked if asked.producer == producer]
+        for producer in {asked.producer for asked in self._opening}:
+            own = [asked for asked in self._opening if asked.producer == producer]
             assert self._request.transactional_id is not None
-            outcomes = await admission.ask(
+            outcomes = await verifier.ask(
                 self._request.transactional_id,
                 producer,
                 {asked.partition.tp: asked.guard for asked in own},
@@ -146,10 +150,10 @@ class Turn:
                 code = outcomes[asked.partition.tp]
                 if code is not ErrorCode.NONE:
                     refusals[asked.place] = _refusal(code, self._version)
-        holding = {asked.place: asked.partition for asked in self._asked if asked.still_holds}
-        lost = {asked.place for asked in self._asked} - holding.keys()
+        holding = {asked.place: asked.partition for asked in self._opening if asked.still_holds}
+        lost = {asked.place for asked in self._opening} - holding.keys()
         # A batch that was in the open transaction when it came would begin another, if that one has ended.
-        for place, partition, _ in _to_ask(self._node, self._version, self._request, self._refused):
+        for place, partition, _ in _opening_batches(self._node, self._version, self._request, self._refused):
             if holding.get(place) is not partition:
                 lost.add(place)
         for place in lost - refusals.keys():
@@ -158,20 +162,20 @@ class Turn:
         return refusals
 
 
-def _to_ask(
+def _opening_batches(
     node: NodeContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
 ) -> Iterator[tuple[int, Partition, BatchHeader]]:
     """The batches that would open a transaction on their partitions."""
-    admission = node.admission
-    if admission is None or not (admission.verifies or version >= FIRST_TO_ADD):
+    verifier = node.transaction_verifier
+    if verifier is None or not (verifier.verifies or version >= FIRST_TO_ADD):
         return
     for place, wanted in enumerate(request.partitions):
-        opening = None if place in refused else _opening(node, wanted)
+        opening = None if place in refused else _opened_by(node, wanted)
         if opening is not None:
             yield place, *opening
 
 
-def _opening(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
+def _opened_by(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
     if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
         return None
     header = read_header(wanted.records)
@@ -193,7 +197,7 @@ def _opening(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, Ba
 def _refusal(code: ErrorCode, version: int) -> BrokerError:
     """What the coordinator said, in words that a producer of that version acts on rightly."""
     message = f"the coordinator of the transaction said {code.name}"
-    if code in ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TO_ADD):
+    if code in RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TO_ADD):
         return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
     if code is ErrorCode.PRODUCER_FENCED:
         return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, message)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
-from kraft.api.transactions import coordinator, told
+from kraft.api.transactions import coordinator, error_for_version
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -22,30 +22,30 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
         if node.producer_ids is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
         # Kafka too gives a new id to an idempotent producer that already has one.
-        return _said(Producer(await node.producer_ids.next_id(), 0))
+        return _response(ProducerIdAndEpoch(await node.producer_ids.next_id(), 0))
     if not request.transactional_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     try:
-        return _said(
+        return _response(
             await coordinator(node).init_producer_id(
                 request.transactional_id, request.transaction_timeout_ms, _expected(request)
             )
         )
     except BrokerError as error:
-        raise BrokerError(told(ctx, error.code), error.message) from None
+        raise BrokerError(error_for_version(ctx, error.code), error.message) from None
 
 
-def _expected(request: Message) -> Producer | None:
+def _expected(request: Message) -> ProducerIdAndEpoch | None:
     """Who the caller is, if it goes on after an error."""
     missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_PRODUCER_EPOCH)
     if all(missing):
         return None
     if any(missing):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    return Producer(request.producer_id, request.producer_epoch)
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
 
-def _said(producer: Producer) -> Response:
+def _response(producer: ProducerIdAndEpoch) -> Response:
     return {
         "error_code": int(ErrorCode.NONE),
         "producer_id": producer.producer_id,

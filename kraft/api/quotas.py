@@ -26,7 +26,7 @@ from metadata_quorum.protocol.replies import QuotaResult
 # ---- DescribeClientQuotas ----------------------------------------------------------------------------
 
 
-class Match(IntEnum):
+class MatchType(IntEnum):
     """How a filter takes one kind of coordinate."""
 
     EXACT = 0
@@ -80,15 +80,15 @@ def _filter(components: Iterable[Message]) -> Filter:
 
 def _name_wanted(match_type: int, match: str | None) -> object:
     match match_type:
-        case Match.EXACT:
+        case MatchType.EXACT:
             if match is None:
                 raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
             return match
-        case Match.DEFAULT | Match.SPECIFIED:
+        case MatchType.DEFAULT | MatchType.SPECIFIED:
             if match is not None:
-                told = f"MATCH_TYPE_{Match(match_type).name}"
+                told = f"MATCH_TYPE_{MatchType(match_type).name}"
                 raise _invalid(f"Request specified {told}, but also specified a match string.")
-            return None if match_type == Match.DEFAULT else _ANY_NAME
+            return None if match_type == MatchType.DEFAULT else _ANY_NAME
         case _:
             raise _invalid(f"Unknown match type {match_type}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.api.authz.table import is_of_cluster
+from kraft.api.authz.table import is_cluster_action_authorized
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, ApiRow
 from kraft.net.connection import Buffers, ProtocolError
@@ -13,7 +13,7 @@ from kraft.wire import raft_frame
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     """No reply: Raft's own messages answer each other."""
-    if not is_of_cluster(node, ctx):
+    if not is_cluster_action_authorized(node, ctx):
         raise ProtocolError(f"Raft frames of {ctx.principal}, who may not CLUSTER_ACTION")
     try:
         message = raft_frame.decode(body)

@@ -37,7 +37,7 @@ EVERY_METRIC: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Subscription:
     """What all subscriptions that fit a client ask of it together."""
 
     metrics: tuple[str, ...]
@@ -49,7 +49,7 @@ def handle_get(node: NodeContext, ctx: RequestContext, request: Message) -> Resp
     client = request.client_instance_id
     if client == ZERO_UUID:
         client = random_uuid(node.random)
-    wish = _wish(node, ctx, client)
+    wish = _subscription_of(node, ctx, client)
     return {
         "error_code": int(ErrorCode.NONE),
         "client_instance_id": client,
@@ -65,7 +65,7 @@ def handle_get(node: NodeContext, ctx: RequestContext, request: Message) -> Resp
 def handle_push(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     if request.client_instance_id == ZERO_UUID:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    if request.subscription_id != _wish(node, ctx, request.client_instance_id).subscription_id:
+    if request.subscription_id != _subscription_of(node, ctx, request.client_instance_id).subscription_id:
         raise BrokerError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
     if request.compression_type not in (UNCOMPRESSED, *CODECS):
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -78,7 +78,7 @@ def push_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code)}
 
 
-def _wish(node: NodeContext, ctx: RequestContext, client: UUID) -> _Wish:
+def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _Subscription:
     name, version = ctx.connection.state.get(SOFTWARE, ("", ""))
     told = {
         "client_instance_id": str(client),
@@ -97,7 +97,7 @@ def _wish(node: NodeContext, ctx: RequestContext, client: UUID) -> _Wish:
     interval_ms = min(intervals, default=int(CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
     chosen = (EVERY_METRIC,) if EVERY_METRIC in metrics else tuple(sorted(metrics))
     checksum = zlib.crc32(f"{chosen}{interval_ms}{client}".encode())
-    return _Wish(chosen, interval_ms, checksum - 2**31)
+    return _Subscription(chosen, interval_ms, checksum - 2**31)
 
 
 def _fits(conditions: str, told: Mapping[str, str]) -> bool:

@@ -1,6 +1,6 @@
 """Quotas at work: what an answer says of throttling, and the connection that is not read meanwhile.
 
-    metadata (delta, image) -> QuotaWatch -> node.quotas; None, and free, while nothing is limited
+    metadata (delta, image) -> QuotaUpdates -> node.quotas; None, and free, while nothing is limited
     dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
 
 As since KIP-219 the answer leaves at once, and the client is told how long it will not be heard. What nodes
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final
 
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
-from data_plane.quotas.limits import IP, Client, Quota, QuotaEntity
+from data_plane.quotas.limits import IP, QuotaClient, QuotaEntity, QuotaType
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import CONTROLLER, Response
 from kraft.wire.bridge import response_has
@@ -33,7 +33,7 @@ _UNLIMITED: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTIC
 Addresses = Mapping[str, frozenset[str]]
 
 
-class Work:
+class RequestCost:
     """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
 
     __slots__ = ("_since", "_spent_s", "_stopwatch", "request_bytes")
@@ -59,13 +59,13 @@ class Work:
 
     def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
         """The same coroutine, its steps counted and its waits not."""
-        return _Watched(steps, self)
+        return _TimedSteps(steps, self)
 
 
-class _Watched:
-    """See `Work.watching`."""
+class _TimedSteps:
+    """See `RequestCost.watching`."""
 
-    def __init__(self, steps: Coroutine[Any, Any, Any], work: Work) -> None:
+    def __init__(self, steps: Coroutine[Any, Any, Any], work: RequestCost) -> None:
         self._steps = steps
         self._work = work
 
@@ -84,12 +84,12 @@ class _Watched:
                 value, error = None, thrown
 
 
-def client_of(ctx: RequestContext) -> Client:
+def client_of(ctx: RequestContext) -> QuotaClient:
     """Who asks, as quotas know it: without the kind of the principal."""
-    return Client(ctx.principal.partition(":")[2], ctx.client_id or "")
+    return QuotaClient(ctx.principal.partition(":")[2], ctx.client_id or "")
 
 
-def hold(ctx: RequestContext, pause_s: float) -> int:
+def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
     """Let the client's connection rest; what its answer says. A request that another broker has passed on
     is only answered: that broker reads the client's connection."""
     pause_ms = round(pause_s * MS_PER_S)
@@ -104,41 +104,41 @@ def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Res
     if ctx.row.listeners == CONTROLLER or ctx.api_key in _UNLIMITED:
         return response
     asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
-    pause_ms = hold(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
+    pause_ms = throttle_connection(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
     if pause_ms > 0 and response_has(ctx.api_key, THROTTLE_TIME_MS):
         return {**response, THROTTLE_TIME_MS: pause_ms}
     return response
 
 
-def produced(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
+def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
     """Count a produce request. Nobody hears of the time that one without acks took."""
     if node.quotas is None or ctx.work is None:
         return 0
     now = node.loop.time()
-    pause_s = node.quotas.used(Quota.PRODUCED_BYTES, client_of(ctx), ctx.work.request_bytes, now)
-    return hold(ctx, max(pause_s, _busy(node, ctx, now)) if answered else pause_s)
+    pause_s = node.quotas.used(QuotaType.PRODUCED_BYTES, client_of(ctx), ctx.work.request_bytes, now)
+    return throttle_connection(ctx, max(pause_s, _busy(node, ctx, now)) if answered else pause_s)
 
 
-def fetched(node: NodeContext, ctx: RequestContext, size: int) -> int:
+def charge_fetch(node: NodeContext, ctx: RequestContext, size: int) -> int:
     """Count so many bytes of records for a consumer. Where it must pause they are not to be handed out, and
     do not count."""
     if node.quotas is None:
         return 0
     now, client = node.loop.time(), client_of(ctx)
-    pause_s = node.quotas.used(Quota.FETCHED_BYTES, client, size, now)
-    pause_ms = hold(ctx, max(pause_s, _busy(node, ctx, now)))
+    pause_s = node.quotas.used(QuotaType.FETCHED_BYTES, client, size, now)
+    pause_ms = throttle_connection(ctx, max(pause_s, _busy(node, ctx, now)))
     if pause_ms > 0:
-        node.quotas.give_back(Quota.FETCHED_BYTES, client, size, now)
+        node.quotas.give_back(QuotaType.FETCHED_BYTES, client, size, now)
     return pause_ms
 
 
-def most_fetched(node: NodeContext, ctx: RequestContext) -> int | None:
+def max_fetch_bytes(node: NodeContext, ctx: RequestContext) -> int | None:
     """More than this in one answer would never be let through."""
-    most = None if node.quotas is None else node.quotas.most_at_once(Quota.FETCHED_BYTES, client_of(ctx))
+    most = None if node.quotas is None else node.quotas.most_at_once(QuotaType.FETCHED_BYTES, client_of(ctx))
     return None if most is None else int(most)
 
 
-def admitted(node: NodeContext, host: str) -> float:
+def charge_connection(node: NodeContext, host: str) -> float:
     """Count a new connection; for how many seconds it must be kept out, 0 to let it in."""
     return 0.0 if node.quotas is None else node.quotas.connected(host, node.loop.time())
 
@@ -147,10 +147,10 @@ def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:
     if node.quotas is None or ctx.work is None:
         return 0.0
     percent = ctx.work.spent_s * PERCENT
-    return node.quotas.used(Quota.REQUEST_TIME, client_of(ctx), percent, now)
+    return node.quotas.used(QuotaType.REQUEST_TIME, client_of(ctx), percent, now)
 
 
-class QuotaWatch:
+class QuotaUpdates:
     """Keeps a node's quotas as the metadata has them. Hosts' names are looked up when they are set."""
 
     def __init__(self, node: NodeContext, quotas: ClientQuotas) -> None:

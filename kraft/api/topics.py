@@ -14,7 +14,7 @@ from uuid import UUID
 from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
 from kraft.api.context import NodeContext, RequestContext
-from kraft.api.controller_mutation_quota import Mutations
+from kraft.api.controller_mutation_quota import ControllerMutationQuota
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.bridge import Message
@@ -27,20 +27,22 @@ CREATED_PER_SLICE: Final = 20
 """Between two turns of the loop: each is told with all its settings."""
 NAMED_PER_SLICE: Final = 1_000
 
-Wish = TypeVar("Wish")
+Requested = TypeVar("Requested")
 
 
 async def _within_quota(
-    mutations: Mutations, wishes: Iterable[Wish], partitions: Callable[[Wish], int]
-) -> tuple[list[Wish], list[tuple[Wish, BrokerError]]]:
+    mutation_quota: ControllerMutationQuota,
+    wishes: Iterable[Requested],
+    partitions: Callable[[Requested], int],
+) -> tuple[list[Requested], list[tuple[Requested, BrokerError]]]:
     """Those that the client may have, and those that must wait. What changes nothing costs nothing."""
-    allowed: list[Wish] = []
-    refused: list[tuple[Wish, BrokerError]] = []
+    allowed: list[Requested] = []
+    refused: list[tuple[Requested, BrokerError]] = []
     async for wish in in_slices(wishes, NAMED_PER_SLICE):
         count = partitions(wish)
         try:
             if count > 0:
-                mutations.count(count)
+                mutation_quota.count(count)
             allowed.append(wish)
         except BrokerError as error:
             refused.append((wish, error))
@@ -52,9 +54,9 @@ async def _within_quota(
 
 async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     twice = _named_twice(request.topics)
-    mutations = Mutations(node, ctx)
+    mutation_quota = ControllerMutationQuota(node, ctx)
     wanted, refused = await _within_quota(
-        mutations,
+        mutation_quota,
         [topic for topic in request.topics if topic.name not in twice],
         lambda topic: _partitions_to_make(node, topic),
     )
@@ -75,7 +77,7 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
             answers.append(_failed(result.name, result.error, result.message))
         else:
             answers.append(_created(node, topic, result))
-    return {"topics": answers, "throttle_time_ms": mutations.throttle_time_ms}
+    return {"topics": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
 def _partitions_to_make(node: NodeContext, topic: Message) -> int:
@@ -149,8 +151,8 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
         raise BrokerError(code, "Topic deletion is disabled.")
     named, responses = _named_for_deletion(node, request)
     names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
-    mutations = Mutations(node, ctx)
-    topics, refused = await _within_quota(mutations, named, lambda key: _partitions_of(node, key))
+    mutation_quota = ControllerMutationQuota(node, ctx)
+    topics, refused = await _within_quota(mutation_quota, named, lambda key: _partitions_of(node, key))
     results = await in_batches(
         topics, lambda keys: controller_of(node).delete_topics(keys, timeout_ms=request.timeout_ms)
     )
@@ -168,7 +170,7 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
         }
         for key, result in answers
     ]
-    return {"throttle_time_ms": mutations.throttle_time_ms, "responses": responses}
+    return {"throttle_time_ms": mutation_quota.throttle_time_ms, "responses": responses}
 
 
 def _named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | UUID], list[dict[str, Any]]]:
@@ -242,9 +244,9 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
             hollow.append((topic, error))
         else:
             whole.append(topic)
-    mutations = Mutations(node, ctx)
+    mutation_quota = ControllerMutationQuota(node, ctx)
     wanted, refused = await _within_quota(
-        mutations,
+        mutation_quota,
         whole,
         lambda topic: topic.count - _partitions_of(node, topic.name),
     )
@@ -267,7 +269,7 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
         _partitions_failed(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)
     ]
     answers += [_partitions_failed(topic.name, error.code, error.message) for topic, error in refused]
-    return {"results": answers, "throttle_time_ms": mutations.throttle_time_ms}
+    return {"results": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
 def _no_assignments(node: NodeContext, topic: Message) -> BrokerError | None:

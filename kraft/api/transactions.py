@@ -1,8 +1,8 @@
 """Transactions: what producers ask their coordinator, and brokers each other.
 
-    AddPartitionsToTxn, AddOffsetsToTxn, EndTxn        -> TransactionService (InitProducerId: producer_ids.py)
+    AddPartitionsToTxn, AddOffsetsToTxn, EndTxn        -> TransactionCoordinator
     WriteTxnMarkers                                    -> MarkerWriter, on the partitions' leaders
-    DescribeTransactions, ListTransactions             -> TransactionService
+    DescribeTransactions, ListTransactions             -> TransactionCoordinator
     DescribeProducers                                  -> what the log of a partition knows of its producers
 
 Offsets that are committed in a transaction are in group_offsets.py.
@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
-from data_plane.coordinator.machine import Producer
-from data_plane.coordinator.patterns import Pattern
-from data_plane.coordinator.transactions.records import Transaction, TransactionState
-from data_plane.coordinator.transactions.service import TransactionService
-from data_plane.log.producers import ProducerState
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.patterns import ClientPattern
+from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
+from data_plane.coordinator.transactions.service import TransactionCoordinator
+from data_plane.log.producers import ProducerStateEntry
 from kraft.api import partition_lookup
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.groups import coordinator as group_coordinator
@@ -50,14 +50,14 @@ _NAMED_BY_WRITING: Final = 2
 """transaction.version, as the way tells in which partitions are added."""
 
 
-def coordinator(node: NodeContext) -> TransactionService:
+def coordinator(node: NodeContext) -> TransactionCoordinator:
     """This broker's transactions. Raises `BrokerError` where it has none."""
     if node.transactions is None:
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return node.transactions
 
 
-def told(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
+def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
     """The error in the words of the request's version."""
     if code is ErrorCode.PRODUCER_FENCED and ctx.version < FIRST_TO_SAY_FENCED.get(ctx.api_key, 0):
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -75,11 +75,11 @@ async def handle_add_partitions(node: NodeContext, ctx: RequestContext, request:
     if ctx.version >= _FIRST_OF_BROKERS:
         results = await asyncio.gather(*(_add_for_broker(node, each) for each in request.transactions))
         return {"error_code": 0, "results_by_transaction": results}
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     transactional_id = request.v3_and_below_transactional_id
-    wanted = _partitions(request.v3_and_below_topics)
-    outcomes = await _add(node, transactional_id, producer, wanted, _NAMED_BEFOREHAND)
-    told_outcomes = {tp: told(ctx, code) for tp, code in outcomes.items()}
+    requested = _partitions(request.v3_and_below_topics)
+    outcomes = await _add(node, transactional_id, producer, requested, _NAMED_BEFOREHAND)
+    told_outcomes = {tp: error_for_version(ctx, code) for tp, code in outcomes.items()}
     return {"results_by_topic_v3_and_below": _results(request.v3_and_below_topics, told_outcomes.__getitem__)}
 
 
@@ -88,23 +88,23 @@ def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Res
     return {"error_code": int(code), "results_by_topic_v3_and_below": failed}
 
 
-async def _add_for_broker(node: NodeContext, wanted: Message) -> dict[str, Any]:
-    producer = Producer(wanted.producer_id, wanted.producer_epoch)
-    partitions = _partitions(wanted.topics)
-    if wanted.verify_only:
-        outcomes = await _verify(node, wanted.transactional_id, producer, partitions)
+async def _add_for_broker(node: NodeContext, requested: Message) -> dict[str, Any]:
+    producer = ProducerIdAndEpoch(requested.producer_id, requested.producer_epoch)
+    partitions = _partitions(requested.topics)
+    if requested.verify_only:
+        outcomes = await _verify(node, requested.transactional_id, producer, partitions)
     else:
-        outcomes = await _add(node, wanted.transactional_id, producer, partitions, _NAMED_BY_WRITING)
+        outcomes = await _add(node, requested.transactional_id, producer, partitions, _NAMED_BY_WRITING)
     return {
-        "transactional_id": wanted.transactional_id,
-        "topic_results": _results(wanted.topics, outcomes.__getitem__),
+        "transactional_id": requested.transactional_id,
+        "topic_results": _results(requested.topics, outcomes.__getitem__),
     }
 
 
 async def _add(
     node: NodeContext,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: list[TopicPartition],
     client_version: int,
 ) -> dict[TopicPartition, ErrorCode]:
@@ -123,7 +123,7 @@ async def _add(
 
 
 async def _verify(
-    node: NodeContext, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
+    node: NodeContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         missing = await coordinator(node).verify(transactional_id, producer, partitions)
@@ -136,11 +136,11 @@ async def handle_add_offsets(node: NodeContext, ctx: RequestContext, request: Me
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     place = TopicPartition(OFFSETS_TOPIC, group_coordinator(node).partition_for(request.group_id))
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
         await coordinator(node).add_partitions(request.transactional_id, producer, [place], _NAMED_BEFOREHAND)
     except BrokerError as error:
-        return {"error_code": int(told(ctx, error.code))}
+        return {"error_code": int(error_for_version(ctx, error.code))}
     return {"error_code": 0}
 
 
@@ -148,14 +148,14 @@ async def handle_add_offsets(node: NodeContext, ctx: RequestContext, request: Me
 
 
 async def handle_end(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     version = _NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else _NAMED_BEFOREHAND
     try:
         following = await coordinator(node).end(
             request.transactional_id, producer, commit=request.committed, client_version=version
         )
     except BrokerError as error:
-        return {"error_code": int(told(ctx, error.code))}
+        return {"error_code": int(error_for_version(ctx, error.code))}
     return {
         "error_code": 0,
         "producer_id": following.producer_id,
@@ -197,7 +197,7 @@ async def _write_marker(
     if node.markers is None:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
     outcomes |= await node.markers.write(
-        Producer(marker.producer_id, marker.producer_epoch),
+        ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch),
         marker.coordinator_epoch,
         partitions,
         commit=marker.transaction_result,
@@ -267,13 +267,15 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
     states = {state.label: state for state in TransactionState}
     unknown = [name for name in request.state_filters if name not in states]
     try:
-        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = (
+            ClientPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        )
     except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
     state_filters, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     now_ms, duration_ms = node.now_ms(), request.duration_filter
 
-    def wanted(name: str, known: Transaction) -> bool:
+    def requested(name: str, known: TransactionMetadata) -> bool:
         return (
             (not state_filters or known.state.label in state_filters)
             and (not producer_ids or known.producer_id in producer_ids)
@@ -284,7 +286,7 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
     found = []
     listed = sorted(await coordinator(node).list(), key=lambda each: each[0])
     async for name, known in in_slices(listed, 500, lambda each: 1 + len(each[0])):
-        if wanted(name, known):
+        if requested(name, known):
             found.append(
                 {
                     "transactional_id": name,
@@ -295,7 +297,7 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
 
 
-def _is_open_for(known: Transaction, now_ms: int, duration_ms: int) -> bool:
+def _is_open_for(known: TransactionMetadata, now_ms: int, duration_ms: int) -> bool:
     return known.state is TransactionState.ONGOING and now_ms - known.started_ms > duration_ms
 
 
@@ -340,7 +342,7 @@ def _producers(node: NodeContext, topic: str, number: int) -> dict[str, Any]:
             "error_message": error.message or None,
             "active_producers": [],
         }
-    states: Mapping[int, ProducerState] = partition.log.producers.states
+    states: Mapping[int, ProducerStateEntry] = partition.log.producers.states
     return {
         "partition_index": number,
         "error_code": 0,

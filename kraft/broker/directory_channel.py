@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from data_plane.replication.directory_assignments import ReplicaPlace
+from data_plane.replication.directory_assignments import ReplicaAssignment
 from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 ASSIGN_REPLICAS_TO_DIRS: Final = 73
@@ -21,12 +21,12 @@ ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 class BrokerDirectoryChannel:
     """Tells in the name of this broker's current registration."""
 
-    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerLinks) -> None:
+    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerChannel) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
         self._links = links
 
-    async def assign_replicas(self, places: Sequence[ReplicaPlace]) -> None:
+    async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
         found: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
         for place in places:
             partitions = found.setdefault(place.directory, {}).setdefault(place.topic_id, [])

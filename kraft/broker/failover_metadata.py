@@ -33,17 +33,17 @@ from typing import Final
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 
-NEWS_FIRST_S: Final = 0.002
+READ_AHEAD_S: Final = 0.002
 """A question and the break that it comes from may be read in one turn of the loop, the question first."""
-FIRST_MOMENT_S: Final = 0.05
+AFTER_FENCE_S: Final = 0.05
 """After a fence: for questions that took their time, and below the 100 ms after which they are repeated."""
-DOUBT_LIMIT_S: Final = 0.5
+SUSPECT_LIMIT_S: Final = 0.5
 """Longer than an election and a fence usually take; then clients are told what the metadata says."""
-SOON_AFTER_S: Final = 20.0
+REPEATED_FAILURE_S: Final = 20.0
 """Another death: twice librdkafka's longest reconnect backoff."""
 
 
-class Departures:
+class FailoverMetadata:
     """One per broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, session_timeout_s: float) -> None:
@@ -51,26 +51,26 @@ class Departures:
         self._session_timeout_s = session_timeout_s
         self._unfenced: set[int] = set()
         self._last_death = float("-inf")
-        self._doubts: dict[int, asyncio.TimerHandle] = {}
+        self._suspects: dict[int, asyncio.TimerHandle] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._still_listed: dict[int, asyncio.TimerHandle] = {}
-        self._before: MetadataImage | None = None
+        self._image_before: MetadataImage | None = None
 
     # --- what happens -------------------------------------------------------------------------
 
-    def lost(self, broker_id: int) -> None:
+    def broker_lost(self, broker_id: int) -> None:
         """The other end of a connection with that broker broke it off."""
-        if broker_id in self._unfenced and broker_id not in self._doubts:
-            self._doubt(broker_id, DOUBT_LIMIT_S)
+        if broker_id in self._unfenced and broker_id not in self._suspects:
+            self._suspect(broker_id, SUSPECT_LIMIT_S)
 
-    def back(self, broker_id: int) -> None:
+    def broker_back(self, broker_id: int) -> None:
         """It is there, or we have waited long enough."""
-        doubt = self._doubts.pop(broker_id, None)
-        if doubt is None:
+        suspect = self._suspects.pop(broker_id, None)
+        if suspect is None:
             return
-        doubt.cancel()
-        if not self._doubts:
-            self._before = None
+        suspect.cancel()
+        if not self._suspects:
+            self._image_before = None
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -88,16 +88,16 @@ class Departures:
                 self._fenced(broker_id, delta.image, with_transactions=_has_transactions(image))
 
     def _fenced(self, broker_id: int, before: MetadataImage, *, with_transactions: bool) -> None:
-        again = self._after_another
+        again = self._is_repeated_failure
         self._last_death = self._loop.time()
         if again:
-            self._before = self._before or before
-            if broker_id in self._doubts:
-                self._doubts.pop(broker_id).cancel()
-            self._doubt(broker_id, FIRST_MOMENT_S)
+            self._image_before = self._image_before or before
+            if broker_id in self._suspects:
+                self._suspects.pop(broker_id).cancel()
+            self._suspect(broker_id, AFTER_FENCE_S)
         else:
-            self._list_still(broker_id, FIRST_MOMENT_S)
-            self.back(broker_id)
+            self._list_still(broker_id, AFTER_FENCE_S)
+            self.broker_back(broker_id)
         if with_transactions:
             self._list_still(broker_id, self._session_timeout_s)
 
@@ -110,34 +110,34 @@ class Departures:
         if timer is not None:
             timer.cancel()
 
-    def _doubt(self, broker_id: int, limit_s: float) -> None:
-        self._doubts[broker_id] = self._loop.call_later(limit_s, self.back, broker_id)
+    def _suspect(self, broker_id: int, limit_s: float) -> None:
+        self._suspects[broker_id] = self._loop.call_later(limit_s, self.broker_back, broker_id)
 
     @property
-    def _after_another(self) -> bool:
-        return self._loop.time() - self._last_death < SOON_AFTER_S
+    def _is_repeated_failure(self) -> bool:
+        return self._loop.time() - self._last_death < REPEATED_FAILURE_S
 
     # --- what is told -------------------------------------------------------------------------
 
     @property
-    def in_doubt(self) -> Collection[int]:
+    def suspected(self) -> Collection[int]:
         """The brokers that nobody should be sent to just now."""
-        return self._doubts.keys()
+        return self._suspects.keys()
 
     @property
     def still_listed(self) -> Collection[int]:
         """Brokers that are fenced, and yet named as nodes."""
         return self._still_listed.keys()
 
-    def image_told(self, newest: MetadataImage) -> MetadataImage:
+    def client_image(self, newest: MetadataImage) -> MetadataImage:
         """The newest image; in the first moment after one more death the one before."""
-        return newest if self._before is None else self._before
+        return newest if self._image_before is None else self._image_before
 
     async def settled(self) -> None:
         """Wait with an answer that names leaders: for what is just coming in and, where this is not one
         death after another, for the quorum's decision."""
-        await asyncio.sleep(NEWS_FIRST_S)
-        while self._doubts and not self._after_another:
+        await asyncio.sleep(READ_AHEAD_S)
+        while self._suspects and not self._is_repeated_failure:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(future)
             await future

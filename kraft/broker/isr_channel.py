@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 
 
 class BrokerIsrChannel:
     """Asks in the name of this broker's current registration."""
 
-    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerLinks) -> None:
+    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerChannel) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
         self._links = links

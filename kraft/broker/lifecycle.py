@@ -21,11 +21,11 @@ from enum import Enum, auto
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
-from metadata_quorum.foundation.supervision import kept_up, supervised
+from metadata_quorum.foundation.supervision import restarted, supervised
 
 BROKER_REGISTRATION: Final = 62
 BROKER_REGISTRATION_VERSION: Final = 4
@@ -43,7 +43,7 @@ SHUTDOWN_SILENCE_S: Final = 1.5
 log = logging.getLogger(__name__)
 
 
-class Standing(Enum):
+class BrokerState(Enum):
     STARTING = auto()
     FENCED = auto()
     RUNNING = auto()
@@ -70,7 +70,7 @@ class BrokerLifecycle:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        links: ControllerLinks,
+        links: ControllerChannel,
         identity: BrokerIdentity,
         published_offset: Callable[[], int],
         whole_epoch: Callable[[], int],
@@ -91,10 +91,10 @@ class BrokerLifecycle:
         self._timeout_s = session_timeout_s / 2
         self._beats: dict[int, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._may_stop = asyncio.Event()
         self._last_answer_at = loop.time()
-        self.standing = Standing.STARTING
+        self.state = BrokerState.STARTING
         self.broker_epoch = -1
         self.running = asyncio.Event()
         """Set when the broker has been unfenced for the first time."""
@@ -103,36 +103,36 @@ class BrokerLifecycle:
         """Told of every new broker epoch."""
 
     def start(self) -> None:
-        self._links.on_connected = self._greet
-        self._task = kept_up(self._loop, self._run, "broker-lifecycle")
+        self._links.on_connected = self._heartbeat_on_connect
+        self._task = restarted(self._loop, self._run, "broker-lifecycle")
 
     def metadata_published(self) -> None:
         """Partitions have acted on newer metadata: perhaps on our own registration."""
-        if self.standing in (Standing.FENCED, Standing.STOPPING):
-            self._news.set()
+        if self.state in (BrokerState.FENCED, BrokerState.STOPPING):
+            self._wake.set()
 
     def log_dir_failed(self, directory_id: UUID) -> None:
         """Tell the controller with the next heartbeat, which is due now."""
         self.failed_log_dirs.append(directory_id)
-        self._news.set()
+        self._wake.set()
 
     async def stop(self) -> None:
         """Controlled shutdown: every leader moved, out of every ISR, within limits."""
-        if self.standing in (Standing.FENCED, Standing.RUNNING):
-            self.standing = Standing.STOPPING
+        if self.state in (BrokerState.FENCED, BrokerState.RUNNING):
+            self.state = BrokerState.STOPPING
             self._last_answer_at = self._loop.time()
             deadline = self._loop.time() + SHUTDOWN_LIMIT_S
             while not self._may_stop.is_set() and self._loop.time() < deadline:
                 if self._loop.time() - self._last_answer_at > SHUTDOWN_SILENCE_S:
                     log.warning("no controller answers; stopping without having moved the leaders")
                     break
-                self._news.set()
+                self._wake.set()
                 try:
                     async with asyncio.timeout(SHUTDOWN_RETRY_S):
                         await self._may_stop.wait()
                 except TimeoutError:
                     pass
-        self.standing = Standing.STOPPED
+        self.state = BrokerState.STOPPED
         await self.close()
 
     async def close(self) -> None:
@@ -148,17 +148,17 @@ class BrokerLifecycle:
         while True:
             if self.broker_epoch < 0:
                 await self._register()
-            self._news.clear()
+            self._wake.clear()
             for voter in self._links.voters:
-                self._beat(voter)
+                self._heartbeat_to(voter)
             try:
                 async with asyncio.timeout(self._pause()):
-                    await self._news.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 pass
 
     def _pause(self) -> float:
-        if self.standing is Standing.FENCED:
+        if self.state is BrokerState.FENCED:
             return min(self._interval_s, RETRY_S)
         return self._interval_s
 
@@ -199,8 +199,8 @@ class BrokerLifecycle:
             if answer.error_code == ErrorCode.NONE:
                 self.broker_epoch = answer.broker_epoch
                 self._last_answer_at = self._loop.time()
-                if self.standing is Standing.STARTING:
-                    self.standing = Standing.FENCED
+                if self.state is BrokerState.STARTING:
+                    self.state = BrokerState.FENCED
                 log.info("registered with broker epoch %d", self.broker_epoch)
                 self.on_registered(self.broker_epoch)
                 return
@@ -208,11 +208,11 @@ class BrokerLifecycle:
             log.info("not registered yet: %s", ErrorCode(answer.error_code).name)
             await asyncio.sleep(RETRY_S)
 
-    def _greet(self, voter: int) -> None:
+    def _heartbeat_on_connect(self, voter: int) -> None:
         if self.broker_epoch >= 0:
-            self._beat(voter)
+            self._heartbeat_to(voter)
 
-    def _beat(self, voter: int) -> None:
+    def _heartbeat_to(self, voter: int) -> None:
         """One heartbeat to one voter; one at a time."""
         known = self._beats.get(voter)
         if (known is None or known.done()) and self._links.connected(voter):
@@ -224,7 +224,7 @@ class BrokerLifecycle:
             "broker_epoch": self.broker_epoch,
             "current_metadata_offset": self._published_offset(),
             "want_fence": False,
-            "want_shut_down": self.standing is Standing.STOPPING,
+            "want_shut_down": self.state is BrokerState.STOPPING,
             "offline_log_dirs": list(self.failed_log_dirs),
         }
         try:
@@ -234,27 +234,27 @@ class BrokerLifecycle:
         except (OSError, TimeoutError, BrokerError):
             return
         self._last_answer_at = self._loop.time()
-        self._judge(answer)
+        self._take_heartbeat_answer(answer)
 
-    def _judge(self, answer: Message) -> None:
+    def _take_heartbeat_answer(self, answer: Message) -> None:
         error = ErrorCode(answer.error_code)
         if error in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             log.warning("the controller answers %s; registering again", error.name)
             self.broker_epoch = -1
-            self._news.set()
+            self._wake.set()
         elif error is not ErrorCode.NONE:
             log.warning("heartbeat refused: %s", error.name)
-        elif self.standing is Standing.STOPPING:
+        elif self.state is BrokerState.STOPPING:
             if answer.should_shut_down:
                 self._may_stop.set()
         elif answer.is_fenced:
-            if self.standing is Standing.RUNNING:
+            if self.state is BrokerState.RUNNING:
                 log.warning("fenced by the controller")
-            self.standing = Standing.FENCED
+            self.state = BrokerState.FENCED
             if answer.is_caught_up:
-                self._news.set()
+                self._wake.set()
         else:
-            if self.standing is not Standing.RUNNING:
+            if self.state is not BrokerState.RUNNING:
                 log.info("unfenced")
-            self.standing = Standing.RUNNING
+            self.state = BrokerState.RUNNING
             self.running.set()

@@ -18,13 +18,13 @@ from typing import Final, ParamSpec
 
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.net.client import PeerClient
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
 from kraft.wire.fast_fetch import FETCH, write_fetch_request
 from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
-from metadata_quorum.foundation.supervision import bounded, kept_up
+from metadata_quorum.foundation.supervision import bounded, restarted
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.records import decode
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 class MetadataFollower:
     """Keeps an image, and tells every change of it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, links: ControllerLinks) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, links: ControllerChannel) -> None:
         self._loop = loop
         self._node_id = node_id
         self._links = links
@@ -67,7 +67,7 @@ class MetadataFollower:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        self._task = kept_up(self._loop, self._follow, "metadata-follower")
+        self._task = restarted(self._loop, self._follow, "metadata-follower")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -130,9 +130,9 @@ class MetadataFollower:
             if header.base_offset > self.image.offset + 1 or not check_crc(batches, position, header):
                 raise MalformedMessage(f"a gap or a damaged batch at metadata offset {header.base_offset}")
             if header.size <= QUICK_BYTES:
-                self._tell(*_next(self.image, batches, position, header))
+                self._notify(*_next(self.image, batches, position, header))
             else:
-                self._tell(*await self._beside(_next, self.image, batches, position, header))
+                self._notify(*await self._off_loop(_next, self.image, batches, position, header))
 
     async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:
         data = bytearray()
@@ -144,11 +144,11 @@ class MetadataFollower:
             if len(data) >= piece.size:
                 break
         try:
-            self._tell(*await self._beside(_loaded, self.image, bytes(data), snapshot_id))
+            self._notify(*await self._off_loop(_loaded, self.image, bytes(data), snapshot_id))
         except ValueError as error:
             raise MalformedMessage(str(error)) from None
 
-    async def _beside(self, work: Callable[P, Change], *args: P.args, **kwargs: P.kwargs) -> Change:
+    async def _off_loop(self, work: Callable[P, Change], *args: P.args, **kwargs: P.kwargs) -> Change:
         return await self._loop.run_in_executor(None, partial(work, *args, **kwargs))
 
     async def _snapshot_piece(self, voter: int, snapshot_id: SnapshotId, position: int) -> Message:
@@ -170,7 +170,7 @@ class MetadataFollower:
             raise BrokerError(ErrorCode(piece.error_code))
         return piece
 
-    def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
+    def _notify(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image
         for listener in self._listeners:
             bounded(self._loop, f"acting on the metadata up to offset {image.offset}", listener, delta, image)

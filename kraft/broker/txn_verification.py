@@ -1,7 +1,8 @@
 """Whether a batch belongs to an open transaction: a leader asks the coordinator before the first one.
 
-    api/produce, api/group_offsets -> Admission.ask --> TransactionService        where it is led here
-                                                    `-> AddPartitionsToTxn -----> the coordinator's broker
+    api/produce, api/group_offsets -> TransactionVerifier.ask
+        |--> TransactionCoordinator, where it is led here
+        `--> AddPartitionsToTxn -> the coordinator's broker
 
 Without this a batch that comes late, or from a producer that does not know its transaction is over,
 would open one that nobody ends, and read_committed would stand still there (KIP-890). A producer of
@@ -18,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from data_plane.coordinator.groups.service import partition_of_group
-from data_plane.coordinator.machine import Producer
-from data_plane.coordinator.transactions.marker_writer import Guard, Guards
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.marker_writer import VerificationGuard, VerificationGuards
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
 from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
-from kraft.peers.broker_channels import BrokerLinks
+from kraft.peers.broker_channels import BrokerChannels
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
@@ -30,7 +31,7 @@ from metadata_quorum.metadata.image import MetadataImage
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_PARTITIONS_VERSION: Final = 5
 
-ASK_AGAIN: Final = frozenset(
+RETRIABLE: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,27 +45,27 @@ Outcomes = dict[TopicPartition, ErrorCode]
 
 
 @dataclass(frozen=True, slots=True)
-class Repetition:
+class RetryPolicy:
     """Of the question while the answer is CONCURRENT_TRANSACTIONS."""
 
     every_s: float  # add.partitions.to.txn.retry.backoff.ms
     for_s: float  # add.partitions.to.txn.retry.backoff.max.ms
 
 
-class Admission:
+class TransactionVerifier:
     """One per broker."""
 
     def __init__(
         self,
         node_id: int,
         image: Callable[[], MetadataImage],
-        here: TransactionService,
-        links: BrokerLinks,
-        guards: Guards,
+        here: TransactionCoordinator,
+        links: BrokerChannels,
+        guards: VerificationGuards,
         *,
         verifies: bool,
         timeout_s: float,
-        repetition: Repetition,
+        retry: RetryPolicy,
     ) -> None:
         """`verifies`: transaction.partition.verification.enable, for producers that name their partitions."""
         self._node_id = node_id
@@ -72,12 +73,17 @@ class Admission:
         self._here = here
         self._links = links
         self._timeout_s = timeout_s
-        self._repetition = repetition
+        self._repetition = retry
         self.guards = guards
         self.verifies = verifies
 
     async def ask(
-        self, transactional_id: str, producer: Producer, guarded: Mapping[TopicPartition, Guard], *, add: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        guarded: Mapping[TopicPartition, VerificationGuard],
+        *,
+        add: bool,
     ) -> Outcomes:
         """For each partition, whether the producer's open transaction has it now."""
         now_s = asyncio.get_running_loop().time
@@ -92,7 +98,11 @@ class Admission:
             await asyncio.sleep(self._repetition.every_s)
 
     async def _ask_once(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], add: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        add: bool,
     ) -> Outcomes:
         try:
             coordinator = self._coordinator(transactional_id)
@@ -114,7 +124,11 @@ class Admission:
         return partition.leader
 
     async def _ask_here(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], add: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        add: bool,
     ) -> Outcomes:
         if add:
             await self._here.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
@@ -126,7 +140,7 @@ class Admission:
         self,
         coordinator: int,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         add: bool,
     ) -> Outcomes:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
 from metadata_quorum.security.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
     WILDCARD,
-    AclResource,
-    Operation,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
     PatternType,
-    Permission,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ DELETE_ACLS: Final = 31
 app = typer.Typer(no_args_is_help=True)
 
 
-class Pattern(StrEnum):
+class ResourcePattern(StrEnum):
     LITERAL = "literal"
     PREFIXED = "prefixed"
     MATCH = "match"
@@ -49,7 +49,7 @@ Groups = Annotated[list[str], typer.Option("--group", help="'*' for all.")]
 Ids = Annotated[list[str], typer.Option("--transactional-id", help="'*' for all.")]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 PatternOption = Annotated[
-    Pattern,
+    ResourcePattern,
     typer.Option("--resource-pattern-type", help="How the names are meant; match and any only to look."),
 ]
 Allowed = Annotated[list[str], typer.Option("--allow-principal", metavar="User:NAME")]
@@ -76,18 +76,18 @@ Idempotent = Annotated[
 class Resource(NamedTuple):
     """What an entry is about."""
 
-    kind: AclResource
+    kind: AclResourceType
     name: str
 
 
-class Rule(NamedTuple):
+class AclRule(NamedTuple):
     """An entry, but for the type of its pattern."""
 
     resource: Resource
     principal: str
     host: str
-    operation: Operation
-    permission: Permission
+    operation: AclOperation
+    permission: AclPermissionType
 
 
 @app.command("list")
@@ -96,7 +96,7 @@ def list_(
     group: Groups = [],  # noqa: B006
     transactional_id: Ids = [],  # noqa: B006
     cluster: Cluster = False,
-    resource_pattern_type: PatternOption = Pattern.ANY,
+    resource_pattern_type: PatternOption = ResourcePattern.ANY,
     principal: Annotated[list[str], typer.Option(metavar="User:NAME", help="Only these.")] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -126,7 +126,7 @@ def add(
     group: Groups = [],  # noqa: B006
     transactional_id: Ids = [],  # noqa: B006
     cluster: Cluster = False,
-    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    resource_pattern_type: PatternOption = ResourcePattern.LITERAL,
     producer: AsProducer = False,
     consumer: AsConsumer = False,
     idempotent: Idempotent = False,
@@ -134,7 +134,7 @@ def add(
 ) -> None:
     """Add entries: every principal, on every resource, for every operation named."""
     resources = _resources(topic, group, transactional_id, cluster)
-    wishes = _wishes(resources, operation, producer=producer, consumer=consumer, idempotent=idempotent)
+    wishes = _operations_of(resources, operation, producer=producer, consumer=consumer, idempotent=idempotent)
     rules = list(_rules(wishes, allow_principal, allow_host, deny_principal, deny_host))
     creations = [
         {
@@ -163,7 +163,7 @@ def remove(
     group: Groups = [],  # noqa: B006
     transactional_id: Ids = [],  # noqa: B006
     cluster: Cluster = False,
-    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    resource_pattern_type: PatternOption = ResourcePattern.LITERAL,
     producer: AsProducer = False,
     consumer: AsConsumer = False,
     idempotent: Idempotent = False,
@@ -173,12 +173,14 @@ def remove(
     """Remove entries: those that `add` would add; without a principal, all of the resources named."""
     resources = _resources(topic, group, transactional_id, cluster)
     if allow_principal or deny_principal:
-        wishes = _wishes(resources, operation, producer=producer, consumer=consumer, idempotent=idempotent)
+        wishes = _operations_of(
+            resources, operation, producer=producer, consumer=consumer, idempotent=idempotent
+        )
         rules = _rules(wishes, allow_principal, allow_host, deny_principal, deny_host)
         filters = [_filter(each.resource, resource_pattern_type, each) for each in rules]
     else:
         if not resources:
-            raise Trouble("remove what? Give a principal or a resource")
+            raise CliError("remove what? Give a principal or a resource")
         filters = [_filter(each, resource_pattern_type) for each in resources]
     if not force and not typer.confirm("Remove what they match?", err=True):
         raise typer.Exit(1)
@@ -192,92 +194,97 @@ def remove(
 def _resources(
     topics: Iterable[str], groups: Iterable[str], ids: Iterable[str], cluster: bool
 ) -> list[Resource]:
-    found = [Resource(AclResource.TOPIC, name) for name in topics]
-    found += [Resource(AclResource.GROUP, name) for name in groups]
-    found += [Resource(AclResource.TRANSACTIONAL_ID, name) for name in ids]
-    return [*found, Resource(AclResource.CLUSTER, CLUSTER_NAME)] if cluster else found
+    found = [Resource(AclResourceType.TOPIC, name) for name in topics]
+    found += [Resource(AclResourceType.GROUP, name) for name in groups]
+    found += [Resource(AclResourceType.TRANSACTIONAL_ID, name) for name in ids]
+    return [*found, Resource(AclResourceType.CLUSTER, CLUSTER_NAME)] if cluster else found
 
 
-def _wishes(
+def _operations_of(
     resources: list[Resource], operations: list[str], *, producer: bool, consumer: bool, idempotent: bool
-) -> list[tuple[Resource, Operation]]:
+) -> list[tuple[Resource, AclOperation]]:
     """Which operation on which resource."""
     if not (producer or consumer):
         if not resources:
-            raise Trouble("rights to what? Give --topic, --group, --transactional-id or --cluster")
-        named = [_operation(name) for name in operations] or [Operation.ALL]
+            raise CliError("rights to what? Give --topic, --group, --transactional-id or --cluster")
+        named = [_operation(name) for name in operations] or [AclOperation.ALL]
         return [(resource, _fitting(resource, operation)) for resource in resources for operation in named]
     if operations:
-        raise Trouble("--operation does not go with --producer or --consumer, which bring their own")
+        raise CliError("--operation does not go with --producer or --consumer, which bring their own")
     kinds = {resource.kind for resource in resources}
-    if AclResource.TOPIC not in kinds or (consumer and AclResource.GROUP not in kinds):
-        raise Trouble("--producer takes a --topic, --consumer a --topic and a --group")
-    wanted: dict[AclResource, tuple[Operation, ...]] = {}
+    if AclResourceType.TOPIC not in kinds or (consumer and AclResourceType.GROUP not in kinds):
+        raise CliError("--producer takes a --topic, --consumer a --topic and a --group")
+    wanted: dict[AclResourceType, tuple[AclOperation, ...]] = {}
     if producer:
-        wanted[AclResource.TOPIC] = (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
-        wanted[AclResource.TRANSACTIONAL_ID] = (Operation.WRITE, Operation.DESCRIBE)
+        wanted[AclResourceType.TOPIC] = (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE)
+        wanted[AclResourceType.TRANSACTIONAL_ID] = (AclOperation.WRITE, AclOperation.DESCRIBE)
     if consumer:
-        topic = (*wanted.get(AclResource.TOPIC, ()), Operation.READ, Operation.DESCRIBE)
-        wanted |= {AclResource.TOPIC: tuple(dict.fromkeys(topic)), AclResource.GROUP: (Operation.READ,)}
+        topic = (*wanted.get(AclResourceType.TOPIC, ()), AclOperation.READ, AclOperation.DESCRIBE)
+        wanted |= {
+            AclResourceType.TOPIC: tuple(dict.fromkeys(topic)),
+            AclResourceType.GROUP: (AclOperation.READ,),
+        }
     wishes = [(each, operation) for each in resources for operation in wanted.get(each.kind, ())]
     if idempotent and producer:
-        wishes.append((Resource(AclResource.CLUSTER, CLUSTER_NAME), Operation.IDEMPOTENT_WRITE))
+        wishes.append((Resource(AclResourceType.CLUSTER, CLUSTER_NAME), AclOperation.IDEMPOTENT_WRITE))
     return wishes
 
 
-def _operation(name: str) -> Operation:
+def _operation(name: str) -> AclOperation:
     wanted = name.replace("-", "_").upper()
-    usable = [each.name for each in Operation if each > Operation.ANY]
+    usable = [each.name for each in AclOperation if each > AclOperation.ANY]
     if wanted not in usable:
-        raise Trouble(f"{name}: no such operation; there are {', '.join(usable)}")
-    return Operation[wanted]
+        raise CliError(f"{name}: no such operation; there are {', '.join(usable)}")
+    return AclOperation[wanted]
 
 
-def _fitting(resource: Resource, operation: Operation) -> Operation:
+def _fitting(resource: Resource, operation: AclOperation) -> AclOperation:
     known = OPERATIONS_OF[resource.kind]
-    if operation is not Operation.ALL and operation not in known:
+    if operation is not AclOperation.ALL and operation not in known:
         names = ", ".join(each.name for each in known)
-        raise Trouble(f"{operation.name}: a {resource.kind.name} knows {names} and ALL")
+        raise CliError(f"{operation.name}: a {resource.kind.name} knows {names} and ALL")
     return operation
 
 
 def _rules(
-    wishes: list[tuple[Resource, Operation]],
+    wishes: list[tuple[Resource, AclOperation]],
     allowed: list[str],
     allowed_hosts: list[str],
     denied: list[str],
     denied_hosts: list[str],
-) -> Iterator[Rule]:
+) -> Iterator[AclRule]:
     if not (allowed or denied):
-        raise Trouble("whose rights? Give --allow-principal or --deny-principal User:NAME")
+        raise CliError("whose rights? Give --allow-principal or --deny-principal User:NAME")
     for principals, hosts, permission in (
-        (allowed, allowed_hosts, Permission.ALLOW),
-        (denied, denied_hosts, Permission.DENY),
+        (allowed, allowed_hosts, AclPermissionType.ALLOW),
+        (denied, denied_hosts, AclPermissionType.DENY),
     ):
         for principal in principals:
             if ":" not in principal:
-                raise Trouble(f"{principal}: a principal is TYPE:NAME, as User:anna")
+                raise CliError(f"{principal}: a principal is TYPE:NAME, as User:anna")
             for resource, operation in wishes:
                 for host in hosts or [WILDCARD]:
-                    yield Rule(resource, principal, host, operation, permission)
+                    yield AclRule(resource, principal, host, operation, permission)
 
 
-def _pattern(pattern: Pattern, resource: Resource) -> PatternType:
-    if pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
-        raise Trouble(f"{pattern.value}: an entry's pattern is literal or prefixed")
+def _pattern(pattern: ResourcePattern, resource: Resource) -> PatternType:
+    if pattern not in (ResourcePattern.LITERAL, ResourcePattern.PREFIXED):
+        raise CliError(f"{pattern.value}: an entry's pattern is literal or prefixed")
     # Of the cluster there is one: a prefix of its name would mean nothing.
-    return PatternType.LITERAL if resource.kind is AclResource.CLUSTER else PatternType[pattern.name]
+    return PatternType.LITERAL if resource.kind is AclResourceType.CLUSTER else PatternType[pattern.name]
 
 
-def _filter(resource: Resource | None, pattern: Pattern, rule: Rule | None = None) -> dict[str, Any]:
+def _filter(
+    resource: Resource | None, pattern: ResourcePattern, rule: AclRule | None = None
+) -> dict[str, Any]:
     return {
-        "resource_type_filter": int(AclResource.ANY if resource is None else resource.kind),
+        "resource_type_filter": int(AclResourceType.ANY if resource is None else resource.kind),
         "resource_name_filter": None if resource is None else resource.name,
         "pattern_type_filter": int(PatternType[pattern.name]),
         "principal_filter": None if rule is None else rule.principal,
         "host_filter": None if rule is None else rule.host,
-        "operation": int(Operation.ANY if rule is None else rule.operation),
-        "permission_type": int(Permission.ANY if rule is None else rule.permission),
+        "operation": int(AclOperation.ANY if rule is None else rule.operation),
+        "permission_type": int(AclPermissionType.ANY if rule is None else rule.permission),
     }
 
 
@@ -286,9 +293,9 @@ def _rows(found: Message, entries: Iterable[Message]) -> Iterator[tuple[str, ...
         yield (
             each.principal,
             each.host,
-            Permission(each.permission_type).name.lower(),
-            Operation(each.operation).name,
-            AclResource(found.resource_type).name.lower(),
+            AclPermissionType(each.permission_type).name.lower(),
+            AclOperation(each.operation).name,
+            AclResourceType(found.resource_type).name.lower(),
             PatternType(found.pattern_type).name.lower(),
             found.resource_name,
         )

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from kraft.net.connection_security import Way
+    from kraft.net.connection_security import ConnectionSecurity
 
 _BOOTSTRAP: Final = "--bootstrap-server"
 
@@ -38,22 +38,22 @@ in_use: ContextVar[Mapping[str, str]] = ContextVar("client properties", default=
 
 
 def load(path: str) -> dict[str, str]:
-    """Raises `Trouble`."""
+    """Raises `CliError`."""
     from kraft.config.node_config import parse_properties
 
     try:
         with open(path, encoding="utf-8") as file:
             properties = parse_properties(file.read())
     except OSError as error:
-        raise Trouble(f"cannot read {path}: {error.strerror}") from None
+        raise CliError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Trouble(f"cannot read {path}: it is no text") from None
+        raise CliError(f"cannot read {path}: it is no text") from None
     unused = sorted(properties.keys() - _UNDERSTOOD)
     if unused:
         print(f"kraft: {path}: not used: {', '.join(unused)}", file=sys.stderr)
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         if properties.get(name, "PEM") != "PEM":
-            raise Trouble(f"{path}: {name}={properties[name]}: only PEM is read")
+            raise CliError(f"{path}: {name}={properties[name]}: only PEM is read")
     return properties
 
 
@@ -89,13 +89,13 @@ def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
     )
 
 
-def way(given: Mapping[str, str]) -> Way:
-    """How our own client connects. Raises `Trouble`."""
-    from kraft.net.connection_security import MECHANISMS, Login, Tls, Way, tls_context
+def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
+    """How our own client connects. Raises `CliError`."""
+    from kraft.net.connection_security import MECHANISMS, ConnectionSecurity, Login, Tls, tls_context
 
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise Trouble(f"security.protocol={protocol}: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL")
+        raise CliError(f"security.protocol={protocol}: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL")
     tls = login = None
     if protocol.endswith("SSL"):
         try:
@@ -111,25 +111,25 @@ def way(given: Mapping[str, str]) -> Way:
                 )
             )
         except OSError as error:
-            raise Trouble(f"the certificates cannot be read: {error.strerror or error}") from None
+            raise CliError(f"the certificates cannot be read: {error.strerror or error}") from None
     if protocol.startswith("SASL"):
         mechanism = given.get("sasl.mechanism", "")
         username, password = _login(given)
         if mechanism not in MECHANISMS:
-            raise Trouble(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
+            raise CliError(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
         if username is None or password is None:
-            raise Trouble(f"sasl.jaas.config: {mechanism} takes a username and a password")
+            raise CliError(f"sasl.jaas.config: {mechanism} takes a username and a password")
         login = Login(mechanism, username, password)
-    return Way(tls, login)
+    return ConnectionSecurity(tls, login)
 
 
 def _use(ctx: typer.Context, value: str | None) -> str | None:
     if value is not None:
-        from kraft.peers.blocking_client import WAY
+        from kraft.peers.blocking_client import SECURITY
 
         given = load(value)
-        spoken, used = WAY.set(way(given)), in_use.set(given)
-        ctx.call_on_close(functools.partial(WAY.reset, spoken))
+        spoken, used = SECURITY.set(connection_security(given)), in_use.set(given)
+        ctx.call_on_close(functools.partial(SECURITY.reset, spoken))
         ctx.call_on_close(functools.partial(in_use.reset, used))
     return value
 

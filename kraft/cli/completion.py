@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from metadata_quorum.foundation.errors import BrokerError
 
 PATIENCE_S: Final = 1.0
@@ -68,5 +68,5 @@ def _ask(
 
     try:
         return ask(*(address or _address()), api_key, versions, fields, timeout_s=PATIENCE_S)
-    except (OSError, BrokerError, Trouble, UnsupportedVersion, ValueError):
+    except (OSError, BrokerError, CliError, UnsupportedVersion, ValueError):
         return None

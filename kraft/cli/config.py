@@ -15,7 +15,7 @@ from kraft.cli.confluent_client import (
     require_broker,
     require_topic,
 )
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of, source_of
 from kraft.cli.tables import show
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 
-class Kind(StrEnum):
+class EntityType(StrEnum):
     """What a configuration belongs to."""
 
     TOPIC = "topic"
@@ -33,13 +33,13 @@ class Kind(StrEnum):
     GROUP = "group"
 
 
-KindArgument = Annotated[Kind, typer.Argument(metavar="topic|broker|group", show_choices=False)]
+EntityTypeArgument = Annotated[EntityType, typer.Argument(metavar="topic|broker|group", show_choices=False)]
 Name = Annotated[str, typer.Argument(help="A topic's name, a node's id; '' for all brokers.")]
 
 
 @app.command()
 def get(
-    kind: KindArgument,
+    kind: EntityTypeArgument,
     name: Name,
     keys: Annotated[list[str], typer.Argument(metavar="[KEY]...", help="Only these.")] = [],  # noqa: B006
     all_: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
@@ -48,14 +48,14 @@ def get(
     """Show what is set; with --all, or by key, also defaults."""
     admin, metadata = connect_admin(bootstrap)
     _require(kind, name, metadata)
-    if kind is Kind.BROKER and not name:
+    if kind is EntityType.BROKER and not name:
         from kraft.cli import cluster_wide_configs
 
         entries = dict[str, Any](cluster_wide_configs.entries(bootstrap))
     else:
         entries = entries_of(admin, kind.value, name)
     if missing := [key for key in keys if key not in entries]:
-        raise Trouble(f"{', '.join(missing)}: not a configuration of a {kind.value}")
+        raise CliError(f"{', '.join(missing)}: not a configuration of a {kind.value}")
     rows = [
         (key, entry.value, source_of(entry), "yes" if entry.is_read_only else "no")
         for key, entry in sorted(entries.items())
@@ -66,7 +66,7 @@ def get(
 
 @app.command("set")
 def set_(
-    kind: KindArgument,
+    kind: EntityTypeArgument,
     name: Name,
     pairs: Annotated[list[str], typer.Argument(metavar="[KEY=VALUE]...")] = [],  # noqa: B006
     delete: Annotated[list[str], typer.Option(metavar="KEY", help="Back to its default.")] = [],  # noqa: B006
@@ -74,11 +74,11 @@ def set_(
 ) -> None:
     """Change some configurations, leave the others."""
     if not pairs and not delete:
-        raise Trouble("nothing to set: give KEY=VALUE or --delete KEY")
+        raise CliError("nothing to set: give KEY=VALUE or --delete KEY")
     admin, metadata = connect_admin(bootstrap)
     _require(kind, name, metadata)
     values = key_values(pairs, "a configuration")
-    if kind is Kind.BROKER and not name:
+    if kind is EntityType.BROKER and not name:
         from kraft.cli import cluster_wide_configs
 
         cluster_wide_configs.change(bootstrap, values, delete)
@@ -86,9 +86,9 @@ def set_(
         change(admin, kind.value, name, values, delete)
 
 
-def _require(kind: Kind, name: str, metadata: ClusterMetadata) -> None:
+def _require(kind: EntityType, name: str, metadata: ClusterMetadata) -> None:
     """Trouble where there is nothing of that name; a group may be configured before it is there."""
-    if kind is Kind.TOPIC:
+    if kind is EntityType.TOPIC:
         require_topic(metadata, name)
-    elif kind is Kind.BROKER and name:
+    elif kind is EntityType.BROKER and name:
         require_broker(metadata, name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kraft.cli.command_config import librdkafka_settings
-from kraft.cli.errors import Trouble, sentence_of
+from kraft.cli.errors import CliError, sentence_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -50,7 +50,7 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    _knock(bootstrap)
+    _check_reachable(bootstrap)
     heard: list[KafkaError] = []
     admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
     try:
@@ -58,10 +58,10 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     except KafkaException as error:
         admin.poll(0)
         why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
-        raise Trouble(sentence_of(why[0] if why else error, bootstrap)) from None
+        raise CliError(sentence_of(why[0] if why else error, bootstrap)) from None
 
 
-def _knock(bootstrap: str) -> None:
+def _check_reachable(bootstrap: str) -> None:
     """Trouble at once where every address refuses: librdkafka would try again until its time is up."""
     for server in bootstrap.split(","):
         try:
@@ -69,14 +69,14 @@ def _knock(bootstrap: str) -> None:
             return
         except OSError:
             continue
-    raise Trouble(f"{bootstrap}: no broker answers")
+    raise CliError(f"{bootstrap}: no broker answers")
 
 
 def require_topic(metadata: ClusterMetadata, topic: str) -> int:
     """How many partitions a topic has; Trouble where there is none of that name."""
     found = metadata.topics.get(topic)
     if found is None:
-        raise Trouble(f"{topic}: there is no such topic")
+        raise CliError(f"{topic}: there is no such topic")
     return len(found.partitions)
 
 
@@ -84,14 +84,14 @@ def require_partitions(topic: str, count: int, partitions: list[int]) -> None:
     """Trouble where one of them is beyond the topic's: librdkafka would wait for it to come."""
     for partition in partitions:
         if not 0 <= partition < count:
-            raise Trouble(f"{topic}: there is no partition {partition}; it has {count}")
+            raise CliError(f"{topic}: there is no partition {partition}; it has {count}")
 
 
 def require_broker(metadata: ClusterMetadata, broker: str) -> None:
     """Trouble where no broker of that id is up: librdkafka would look for it until its time is up."""
     known = sorted(metadata.brokers)
     if broker not in map(str, known):
-        raise Trouble(
+        raise CliError(
             f"{broker}: there is no such broker; those that are up are {', '.join(map(str, known))}"
         )
 
@@ -103,14 +103,14 @@ def wait(future: Future[Result], context: str) -> Result:
     try:
         return future.result()
     except KafkaException as error:
-        raise Trouble(sentence_of(error, context)) from None
+        raise CliError(sentence_of(error, context)) from None
 
 
 def first_address(bootstrap: str) -> tuple[str, int]:
     """Where our own client goes: the first of the brokers."""
     host, colon, port = bootstrap.split(",")[0].strip().rpartition(":")
     if not (host and colon and port.isdecimal()):
-        raise Trouble(f"{bootstrap}: a bootstrap server is HOST:PORT")
+        raise CliError(f"{bootstrap}: a bootstrap server is HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -120,7 +120,7 @@ def key_values(pairs: list[str], what: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise Trouble(f"{pair}: {what} is given as KEY=VALUE")
+            raise CliError(f"{pair}: {what} is given as KEY=VALUE")
         found[name] = value
     return found
 

@@ -22,7 +22,7 @@ from kraft.cli.confluent_client import (
     require_topic,
     settings,
 )  # fmt: skip
-from kraft.cli.errors import Trouble, sentence_of
+from kraft.cli.errors import CliError, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -95,11 +95,11 @@ def produce(
             break
     left = producer.flush(FLUSH_S)
     if deliveries.failure:
-        raise Trouble(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
+        raise CliError(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
     if left:
-        raise Trouble(f"{left} of {sent} messages were not acknowledged in {FLUSH_S:g} s")
+        raise CliError(f"{left} of {sent} messages were not acknowledged in {FLUSH_S:g} s")
     if bad_line:
-        raise Trouble(f"{bad_line}; the {sent} before it were sent")
+        raise CliError(f"{bad_line}; the {sent} before it were sent")
 
 
 def _split(line: bytes, separator: str) -> tuple[bytes | None, bool, bytes | None]:
@@ -224,7 +224,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
         place = OFFSET_BEGINNING if offset == "beginning" else OFFSET_END
         return [TopicPartition(topic, p, place) for p in partitions]
     if not re.fullmatch(r"[-@]?\d+", offset):
-        raise Trouble(f"--offset {offset}: beginning, end, a number, -N or @MS")
+        raise CliError(f"--offset {offset}: beginning, end, a number, -N or @MS")
     if offset.startswith("@"):
         asked = [TopicPartition(topic, p, int(offset[1:])) for p in partitions]
         found: list[TopicPartition] = consumer.offsets_for_times(asked, timeout=10.0)
@@ -259,7 +259,7 @@ def _messages(consumer: Consumer, timeout_ms: int | None, exit_at_end: bool) -> 
             if exit_at_end and len(at_end) == len(consumer.assignment()):
                 return
         elif not error.retriable():
-            raise Trouble(sentence_of(error, message.topic() or ""))
+            raise CliError(sentence_of(error, message.topic() or ""))
 
 
 def _deadline(timeout_ms: int | None) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 
 
@@ -25,7 +25,7 @@ def elect_leaders(
     from confluent_kafka import ElectionType, TopicPartition
 
     if partition and topic is None:
-        raise Trouble("--partition needs --topic")
+        raise CliError("--partition needs --topic")
     admin, metadata = connect_admin(bootstrap)
     wanted = None
     if topic is not None:

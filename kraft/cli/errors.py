@@ -30,7 +30,7 @@ _SENTENCES = {
 """librdkafka's error names that deserve better words than its own."""
 
 
-class Trouble(Exception):
+class CliError(Exception):
     """What keeps a command from doing its work, as a sentence."""
 
 
@@ -45,12 +45,12 @@ def sentence_of(error: object, context: str = "") -> str:
 
 
 @contextmanager
-def plain_trouble() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Around the whole command line."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
-    except Trouble as trouble:
+    except CliError as trouble:
         _end(str(trouble), 1)
     except FatalError as error:
         _end(error.reason, error.exit_code)

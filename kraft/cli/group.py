@@ -14,10 +14,10 @@ import typer
 
 from kraft.cli import completion, group_offsets
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import Trouble
-from kraft.cli.group_view import LATEST, Group, committed, list_groups, offsets_at, require_group
+from kraft.cli.errors import CliError
+from kraft.cli.group_view import LATEST, GroupView, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, KeyType, at_coordinator, metadata, raise_for, request
+from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -62,7 +62,7 @@ def describe(
 ) -> None:
     """Show how far groups are in each partition: committed offset, end of the log, lag, and who reads it."""
     if members and state:
-        raise Trouble("--members and --state are two views: ask for one")
+        raise CliError("--members and --state are two views: ask for one")
     named = group_ids or [group_id for group_id, *_ in list_groups(bootstrap)]
     groups = [require_group(bootstrap, group_id) for group_id in named]
     if state:
@@ -74,7 +74,7 @@ def describe(
             _show_offsets(bootstrap, group)
 
 
-def _show_offsets(bootstrap: str, group: Group) -> None:
+def _show_offsets(bootstrap: str, group: GroupView) -> None:
     offsets = committed(group.coordinator, group.group_id)
     owners = {place: member for member in group.members for place in member.partitions}
     places = sorted({*offsets, *owners})
@@ -96,7 +96,7 @@ def _show_offsets(bootstrap: str, group: Group) -> None:
     )  # fmt: skip
 
 
-def _show_members(groups: Sequence[Group]) -> None:
+def _show_members(groups: Sequence[GroupView]) -> None:
     rows = [
         (
             group.group_id, each.member_id, each.instance_id, each.host, each.client_id,
@@ -118,7 +118,7 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str:
     return " ".join(f"{topic}({','.join(numbers)})" for topic, numbers in by_topic.items()) or "-"
 
 
-def _show_states(bootstrap: str, groups: Sequence[Group]) -> None:
+def _show_states(bootstrap: str, groups: Sequence[GroupView]) -> None:
     ids = {(broker.host, broker.port): broker.node_id for broker in metadata(bootstrap, []).brokers}
     rows = [
         (
@@ -140,14 +140,14 @@ def delete(
 ) -> None:
     """Delete groups that nobody is in, with all that they have committed."""
     for group_id in group_ids:
-        at_coordinator(bootstrap, group_id, KeyType.GROUP, partial(_delete, group_id))
+        at_coordinator(bootstrap, group_id, CoordinatorKeyType.GROUP, partial(_delete, group_id))
         print(f"Deleted group {group_id}.")
 
 
 def _delete(group_id: str, address: Address) -> None:
     (answer,) = request(address, DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+        raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
-        raise Trouble(f"{group_id}: consumers are in the group; they must be stopped first")
+        raise CliError(f"{group_id}: consumers are in the group; they must be stopped first")
     raise_for(answer.error_code, group_id)

@@ -17,10 +17,10 @@ import typer
 from kraft.cli import completion
 from kraft.cli import group_reset as reset
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, KeyType, at_coordinator, raise_for, request
+from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, raise_for, request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -79,12 +79,16 @@ def reset_offsets(
         None if from_file is None else _from_file(from_file, group_id),
     ]
     rule = _the_one(rules)
-    offsets = at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: committed(address, group_id))
+    offsets = at_coordinator(
+        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: committed(address, group_id)
+    )
     partitions = _selected(bootstrap, rule, topic, offsets if all_topics else None)
     _refuse_active(bootstrap, group_id)
     plan = _plan(bootstrap, rule, partitions, offsets)
     if execute:
-        at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _commit(address, group_id, plan))
+        at_coordinator(
+            bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _commit(address, group_id, plan)
+        )
     if export:
         csv.writer(sys.stdout, lineterminator="\n").writerows((*place, new) for place, new in plan.items())
     else:
@@ -105,7 +109,7 @@ def _from_file(path: Path, group_id: str) -> reset.FromFile:
 def _the_one(rules: Sequence[reset.Rule | None]) -> reset.Rule:
     chosen = [rule for rule in rules if rule is not None]
     if len(chosen) != 1:
-        raise Trouble(
+        raise CliError(
             "where to? Give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
             "--to-datetime, --by-duration, --from-file"
         )
@@ -127,13 +131,13 @@ def _selected(
         return partitions_of(bootstrap, reset.parse_selection(topics))
     if offsets is not None:
         return sorted(offsets)
-    raise Trouble("which topics? Give --topic TOPIC[:0,2] or --all-topics")
+    raise CliError("which topics? Give --topic TOPIC[:0,2] or --all-topics")
 
 
 def _refuse_active(bootstrap: str, group_id: str) -> None:
     group = group_of(bootstrap, group_id)
     if group is not None and group.state != EMPTY:
-        raise Trouble(f"{group_id}: the group is {group.state}; its consumers must be stopped first")
+        raise CliError(f"{group_id}: the group is {group.state}; its consumers must be stopped first")
 
 
 def _plan(
@@ -150,8 +154,10 @@ def _plan(
     plan = {}
     for place in partitions:
         if place not in earliest or place not in latest:
-            raise Trouble(f"{place.topic}-{place.partition}: it has no leader that could be asked")
-        known = reset.Place(place, earliest[place], latest[place], offsets.get(place), at_time.get(place))
+            raise CliError(f"{place.topic}-{place.partition}: it has no leader that could be asked")
+        known = reset.PartitionOffsets(
+            place, earliest[place], latest[place], offsets.get(place), at_time.get(place)
+        )
         plan[place] = reset.new_offset(rule, known)
     return plan
 
@@ -181,7 +187,9 @@ def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int])
 def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Forget what a group has committed for topics that none of its members reads."""
     partitions = partitions_of(bootstrap, reset.parse_selection(topic))
-    at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _delete(address, group_id, partitions))
+    at_coordinator(
+        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _delete(address, group_id, partitions)
+    )
     for place in partitions:
         print(f"Deleted the offset of {group_id} in {place.topic}-{place.partition}.")
 
@@ -193,12 +201,12 @@ def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition
     }
     answer = request(address, OFFSET_DELETE, (0, 0), wanted)
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+        raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     raise_for(answer.error_code, group_id)
     for each_topic in answer.topics:
         for each in each_topic.partitions:
             if each.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
-                raise Trouble(
+                raise CliError(
                     f"{group_id}: the group reads {each_topic.name}; its consumers must be stopped first"
                 )
             raise_for(each.error_code, f"{group_id}: {each_topic.name}-{each.partition_index}")

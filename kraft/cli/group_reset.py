@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from metadata_quorum.foundation.model import TopicPartition
 
 _DURATION: Final = re.compile(
@@ -63,7 +63,7 @@ Rule = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | FromFil
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionOffsets:
     """What a rule has to know of one partition."""
 
     partition: TopicPartition
@@ -77,7 +77,7 @@ class Place:
         return min(max(offset, self.earliest), self.latest)
 
 
-def new_offset(rule: Rule, place: Place) -> int:
+def new_offset(rule: Rule, place: PartitionOffsets) -> int:
     """Never outside of the log. Trouble where the rule has nothing to start from."""
     name = f"{place.partition.topic}-{place.partition.partition}"
     match rule:
@@ -91,7 +91,7 @@ def new_offset(rule: Rule, place: Place) -> int:
             return place.clip(offset)
         case ShiftBy(count):
             if place.committed is None:
-                raise Trouble(f"{name}: nothing is committed that could be shifted")
+                raise CliError(f"{name}: nothing is committed that could be shifted")
             return place.clip(place.committed + count)
         case ToTime():
             return place.latest if place.at_time is None else place.at_time
@@ -104,7 +104,7 @@ def parse_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise Trouble(
+        raise CliError(
             f"{text}: a time is written as 2026-11-21T09:00:00.000, with or without a zone"
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -114,7 +114,7 @@ def parse_duration(text: str) -> int:
     """`P1DT2H3M4S`: ms."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise Trouble(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
+        raise CliError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
     parts = found.groupdict(default="0")
     return int(1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items()))
 
@@ -127,7 +127,7 @@ def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
         try:
             wanted[topic] = [int(number) for number in numbers.split(",")] if colon else []
         except ValueError:
-            raise Trouble(f"{text}: partitions are named as {topic}:0,2") from None
+            raise CliError(f"{text}: partitions are named as {topic}:0,2") from None
     return wanted
 
 
@@ -144,5 +144,5 @@ def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartit
             case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
                 offsets[TopicPartition(topic, int(partition))] = int(offset)
             case _:
-                raise Trouble(f"{name}, line {number}: a line is topic,partition,offset")
+                raise CliError(f"{name}, line {number}: a line is topic,partition,offset")
     return offsets

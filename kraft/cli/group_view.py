@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
 from kraft.cli.confluent_client import require_partitions
-from kraft.cli.errors import Trouble
-from kraft.cli.wire_client import Address, KeyType, at_coordinator, metadata, raise_for, request
+from kraft.cli.errors import CliError
+from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -45,7 +45,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupView:
     group_id: str
     coordinator: Address
     kind: str
@@ -66,12 +66,14 @@ def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
     return sorted(found)
 
 
-def group_of(bootstrap: str, group_id: str) -> Group | None:
+def group_of(bootstrap: str, group_id: str) -> GroupView | None:
     """None where there is no such group."""
-    return at_coordinator(bootstrap, group_id, KeyType.GROUP, lambda address: _group_at(address, group_id))
+    return at_coordinator(
+        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _group_at(address, group_id)
+    )
 
 
-def _group_at(address: Address, group_id: str) -> Group | None:
+def _group_at(address: Address, group_id: str) -> GroupView | None:
     described = _consumer_group(address, group_id)
     if described is not None:
         members = tuple(
@@ -80,7 +82,7 @@ def _group_at(address: Address, group_id: str) -> Group | None:
             )
             for each in described.members
         )
-        return Group(group_id, address, CONSUMER, described.group_state, described.assignor_name, members)
+        return GroupView(group_id, address, CONSUMER, described.group_state, described.assignor_name, members)
     (described,) = request(address, DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead":
         return None
@@ -92,14 +94,14 @@ def _group_at(address: Address, group_id: str) -> Group | None:
         )
         for each in described.members
     )  # fmt: skip
-    return Group(group_id, address, CLASSIC, described.group_state, described.protocol_data, members)
+    return GroupView(group_id, address, CLASSIC, described.group_state, described.protocol_data, members)
 
 
-def require_group(bootstrap: str, group_id: str) -> Group:
+def require_group(bootstrap: str, group_id: str) -> GroupView:
     """Trouble where there is no such group."""
     found = group_of(bootstrap, group_id)
     if found is None:
-        raise Trouble(f"{group_id}: there is no such group; `kraft group list` shows those that are")
+        raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     return found
 
 
@@ -150,7 +152,7 @@ def partitions_of(bootstrap: str, wanted: Mapping[str, Collection[int]]) -> list
     found: list[TopicPartition] = []
     for topic in metadata(bootstrap, list(wanted)).topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Trouble(f"{topic.name}: there is no such topic")
+            raise CliError(f"{topic.name}: there is no such topic")
         raise_for(topic.error_code, topic.name)
         numbers = sorted(wanted[topic.name]) or range(len(topic.partitions))
         require_partitions(topic.name, len(topic.partitions), list(numbers))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -38,12 +38,12 @@ def dump(
     problems: list[str] = []
     for path in files:
         if not path.is_file():
-            raise Trouble(f"{path}: no such file")
+            raise CliError(f"{path}: no such file")
         try:
             for line in dumps.dump(disk, str(path), print_records=records):
                 print(line)
         except ValueError as error:
-            raise Trouble(str(error)) from None
+            raise CliError(str(error)) from None
         problems += dumps.verify(disk, str(path)) if verify else []
     if problems:
-        raise Trouble("\n".join(problems))
+        raise CliError("\n".join(problems))

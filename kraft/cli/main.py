@@ -32,7 +32,7 @@ from kraft.cli import (
     user,
 )
 from kraft.cli.command_config import with_option
-from kraft.cli.errors import plain_trouble
+from kraft.cli.errors import plain_errors
 
 COMMANDS = "kraft.commands"
 
@@ -84,5 +84,5 @@ cli.add_typer(cluster.node, name="node", help="One node of `kraft up`: kill, sto
 
 def app() -> None:
     """Run the command that was asked for; `kraft/__main__.py` calls it."""
-    with plain_trouble():
+    with plain_errors():
         cli()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.peers.blocking_client import metadata_chunks
 from kraft.storage.formatter import uuid_text
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
@@ -28,7 +28,7 @@ def from_files(paths: list[Path]) -> Iterator[str]:
         yield f"Dumping {path}"
         lines = list(_lines(data))
         if data and not lines:
-            raise Trouble(f"{path} is no segment or checkpoint of the metadata log")
+            raise CliError(f"{path} is no segment or checkpoint of the metadata log")
         yield from lines
 
 
@@ -38,7 +38,7 @@ def from_node(host: str, port: int) -> Iterator[str]:
         for chunk in metadata_chunks(host, port):
             yield from _lines(chunk)
     except OSError:
-        raise Trouble(f"{host}:{port}: no broker answers") from None
+        raise CliError(f"{host}:{port}: no broker answers") from None
 
 
 def _expand(files: list[Path]) -> Iterator[Path]:
@@ -46,7 +46,7 @@ def _expand(files: list[Path]) -> Iterator[Path]:
         if path.is_dir():
             found = sorted(p for p in path.iterdir() if p.suffix in (CHECKPOINT, ".log"))
             if not found:
-                raise Trouble(f"{path}: no segment or checkpoint in it")
+                raise CliError(f"{path}: no segment or checkpoint in it")
             yield from found
         else:
             yield path
@@ -63,7 +63,7 @@ def _lines(data: bytes) -> Iterator[str]:
                 else:
                     yield f"{start} {_shown(decode(record.value or b''))}"
     except ValueError as error:
-        raise Trouble(f"what follows is not readable: {error}") from None
+        raise CliError(f"what follows is not readable: {error}") from None
 
 
 def _shown(record: Any) -> str:

@@ -23,7 +23,7 @@ from kraft.cli.confluent_client import (
     wait,
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
-from kraft.cli.errors import Trouble, sentence_of
+from kraft.cli.errors import CliError, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -140,11 +140,11 @@ def produce(
     left = producer.flush(PATIENCE_S)
     took = time.perf_counter() - started
     if sender.failure or left:
-        raise Trouble(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+        raise CliError(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
     # Only samples report back; that the others arrived too is seen at the ends of the partitions.
     grown = _messages_in(admin, metadata, topic) - before
     if acks != "0" and grown < records:
-        raise Trouble(f"only {grown} of {records} messages are in {topic}")
+        raise CliError(f"only {grown} of {records} messages are in {topic}")
     _report("sent", records, records * size, took)
     print(f"latency: {sender.latencies}")
 
@@ -177,7 +177,7 @@ def consume(
                     first = time.perf_counter()  # from the first message on: connecting is not reading
                 for message in messages:
                     if (error := message.error()) is not None:
-                        raise Trouble(sentence_of(error, topic))
+                        raise CliError(sentence_of(error, topic))
                     size += len(message)
                 done += len(messages)
                 last = time.perf_counter()
@@ -186,7 +186,7 @@ def consume(
         consumer.close()
     _report("read", done, size, last - first)
     if done < records:
-        raise Trouble(f"only {done} of {records} messages came")
+        raise CliError(f"only {done} of {records} messages came")
 
 
 @app.command()
@@ -206,10 +206,12 @@ def latency(
     from confluent_kafka import Producer
 
     if rate <= 0:
-        raise Trouble("--rate must be above 0: latency is measured at a steady rate")
+        raise CliError("--rate must be above 0: latency is measured at a steady rate")
     _, metadata = connect_admin(bootstrap)
     more = extra_settings(extra)
-    reader = _Reader(settings(bootstrap, group_id="kraft-perf") | more, topic, require_topic(metadata, topic))
+    reader = _LatencyReader(
+        settings(bootstrap, group_id="kraft-perf") | more, topic, require_topic(metadata, topic)
+    )
     producer = Producer(settings(bootstrap, acks=acks, linger_ms=0) | more)
     sender = _Sender()
     padding = bytes(max(0, size - _DUE.size))
@@ -225,11 +227,11 @@ def latency(
         left = producer.flush(PATIENCE_S)
     reader.finish(records, PATIENCE_S)
     if sender.failure or left:
-        raise Trouble(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+        raise CliError(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
     print(f"acknowledged: {sender.latencies}")
     print(f"end to end:   {reader.latencies}")
     if len(reader.latencies) < records:
-        raise Trouble(f"only {len(reader.latencies)} of {records} messages came back")
+        raise CliError(f"only {len(reader.latencies)} of {records} messages came back")
 
 
 def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> int:
@@ -260,7 +262,7 @@ def _send(
             producer.poll(0.01)  # the queue is full: make room
 
 
-class _Reader(threading.Thread):
+class _LatencyReader(threading.Thread):
     """Reads back what `latency` sends, from the ends that the partitions had before."""
 
     def __init__(self, config: dict[str, Any], topic: str, partitions: int) -> None:

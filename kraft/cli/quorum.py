@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 
 app = typer.Typer(no_args_is_help=True)
@@ -27,7 +27,7 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     try:
         partition = describe_quorum(*first_address(bootstrap)).topics[0].partitions[0]
     except OSError:
-        raise Trouble(f"{bootstrap}: no broker answers") from None
+        raise CliError(f"{bootstrap}: no broker answers") from None
     print(f"LeaderId: {partition.leader_id}")
     print(f"LeaderEpoch: {partition.leader_epoch}")
     print(f"HighWatermark: {partition.high_watermark}")

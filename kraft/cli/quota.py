@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -38,7 +38,7 @@ def list_(
 ) -> None:
     """List quotas: all, or those of the user, client id or address."""
     rows = [
-        (_told(entity), key, f"{value:g}" if value < 1e6 else f"{value:.0f}")
+        (_entity_text(entity), key, f"{value:g}" if value < 1e6 else f"{value:.0f}")
         for entity, values in _described(bootstrap, _entity(user, client_id, ip), strict=False)
         for key, value in values.items()
     ]
@@ -60,7 +60,7 @@ def set_(
         try:
             wanted[key] = float(text)
         except ValueError:
-            raise Trouble(f"{key}={text}: a quota is a number") from None
+            raise CliError(f"{key}={text}: a quota is a number") from None
     _alter(bootstrap, _named(user, client_id, ip), dict(wanted))
 
 
@@ -76,7 +76,7 @@ def delete(
     entity = _named(user, client_id, ip)
     found = {key for _, values in _described(bootstrap, entity, strict=True) for key in values}
     if missing := [key for key in quotas if key not in found] or ([] if found else ["quota"]):
-        raise Trouble(f"{_told(entity)}: there is no {', '.join(missing)}")
+        raise CliError(f"{_entity_text(entity)}: there is no {', '.join(missing)}")
     _alter(bootstrap, entity, dict.fromkeys(quotas or sorted(found)))
 
 
@@ -88,11 +88,11 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> Entity:
 def _named(user: str | None, client_id: str | None, ip: str | None) -> Entity:
     entity = _entity(user, client_id, ip)
     if not entity:
-        raise Trouble("whose quota? Give --user, --client-id, both, or --ip")
+        raise CliError("whose quota? Give --user, --client-id, both, or --ip")
     return entity
 
 
-def _told(entity: Entity) -> str:
+def _entity_text(entity: Entity) -> str:
     """The user first."""
     pairs = sorted(entity.items(), key=lambda pair: pair[0], reverse=True)
     return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in pairs)

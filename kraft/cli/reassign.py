@@ -12,8 +12,8 @@ import typer
 
 from kraft.cli import reassign_requests as requests
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import Trouble
-from kraft.cli.reassignment_plan import Placed, decode, encode, propose
+from kraft.cli.errors import CliError
+from kraft.cli.reassignment_plan import PlacedPartition, decode, encode, propose
 from kraft.cli.tables import show
 
 app = typer.Typer(no_args_is_help=True)
@@ -45,12 +45,12 @@ def plan(
     chosen = {broker: up.get(broker) for broker in _brokers(to)} if to else up
     missing = sorted(chosen.keys() - up.keys())
     if missing:
-        raise Trouble(f"{missing[0]}: there is no such broker; those that are up are {_ids(sorted(up))}")
+        raise CliError(f"{missing[0]}: there is no such broker; those that are up are {_ids(sorted(up))}")
     current = requests.placed(bootstrap, topics)
     try:
         proposal = propose(current, chosen, replication_factor)
     except ValueError as error:
-        raise Trouble(str(error)) from None
+        raise CliError(str(error)) from None
     if save_current is not None:
         save_current.write_text(encode(current) + "\n")
     print(encode(proposal))
@@ -60,7 +60,7 @@ def _brokers(text: str) -> list[int]:
     try:
         return [int(broker) for broker in text.split(",")]
     except ValueError:
-        raise Trouble(f"{text}: brokers are written as 1,2,3") from None
+        raise CliError(f"{text}: brokers are written as 1,2,3") from None
 
 
 @app.command()
@@ -90,18 +90,18 @@ def run(
     requests.lift_throttle(bootstrap, names)
 
 
-def _read(file: Path) -> list[Placed]:
+def _read(file: Path) -> list[PlacedPartition]:
     text = sys.stdin.read() if str(file) == "-" else file.read_text()
     try:
         return decode(text)
     except ValueError as error:
-        raise Trouble(f"{file}: {error}") from None
+        raise CliError(f"{file}: {error}") from None
 
 
 def _wait(bootstrap: str, wanted: set[requests.Place]) -> None:
     told = -1
     while True:
-        left = {(each.topic, each.partition) for each in requests.under_way(bootstrap)} & wanted
+        left = {(each.topic, each.partition) for each in requests.ongoing(bootstrap)} & wanted
         done = len(wanted) - len(left)
         if done != told:
             print(f"{done} of {_count(len(wanted))} moved", flush=True)
@@ -114,7 +114,7 @@ def _wait(bootstrap: str, wanted: set[requests.Place]) -> None:
 @app.command()
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show which partitions are under way, and whom they wait for."""
-    moving = requests.under_way(bootstrap)
+    moving = requests.ongoing(bootstrap)
     in_sync = {
         (topic.name, each.partition_index): set(each.isr_nodes)
         for topic in (requests.topics(bootstrap, sorted({m.topic for m in moving})) if moving else ())
@@ -146,7 +146,7 @@ def cancel(
     """Call reassignments off: partitions stay with the replicas that they had."""
     if topics:
         requests.topics(bootstrap, topics)
-    moving = [each for each in requests.under_way(bootstrap) if not topics or each.topic in topics]
+    moving = [each for each in requests.ongoing(bootstrap) if not topics or each.topic in topics]
     if moving:
         requests.alter(bootstrap, {(each.topic, each.partition): None for each in moving})
         requests.lift_throttle(bootstrap, {each.topic for each in moving})

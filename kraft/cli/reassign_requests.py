@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kraft.cli.confluent_client import first_address
-from kraft.cli.errors import Trouble
-from kraft.cli.reassignment_plan import ANY_DIR, Placed
+from kraft.cli.errors import CliError
+from kraft.cli.reassignment_plan import ANY_DIR, PlacedPartition
 from kraft.cli.wire_client import metadata, raise_for, request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
@@ -34,7 +34,7 @@ _TIMEOUT_MS: Final = 30_000
 Place = tuple[str, int]
 
 
-class Moving(NamedTuple):
+class OngoingReassignment(NamedTuple):
     """A partition that is under way."""
 
     topic: str
@@ -49,14 +49,14 @@ def topics(bootstrap: str, names: Sequence[str]) -> list[Message]:
     found: list[Message] = metadata(bootstrap, list(names)).topics
     for topic in found:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Trouble(f"{topic.name}: there is no such topic")
+            raise CliError(f"{topic.name}: there is no such topic")
         raise_for(topic.error_code, topic.name)
     return found
 
 
-def placed(bootstrap: str, names: Sequence[str]) -> list[Placed]:
+def placed(bootstrap: str, names: Sequence[str]) -> list[PlacedPartition]:
     """Where the partitions of topics lie, or where they are going."""
-    going = {(each.topic, each.partition): each for each in under_way(bootstrap)}
+    going = {(each.topic, each.partition): each for each in ongoing(bootstrap)}
     found = []
     for topic in topics(bootstrap, names):
         for each in topic.partitions:
@@ -64,7 +64,7 @@ def placed(bootstrap: str, names: Sequence[str]) -> list[Placed]:
             replicas = tuple(each.replica_nodes)
             if move is not None:
                 replicas = tuple(r for r in move.replicas if r not in move.removing)
-            found.append(Placed(topic.name, each.partition_index, replicas))
+            found.append(PlacedPartition(topic.name, each.partition_index, replicas))
     return sorted(found)
 
 
@@ -73,13 +73,13 @@ def racks(bootstrap: str) -> dict[int, str | None]:
     return {each.node_id: each.rack for each in metadata(bootstrap, []).brokers}
 
 
-def under_way(bootstrap: str) -> list[Moving]:
+def ongoing(bootstrap: str) -> list[OngoingReassignment]:
     answer = request(
         first_address(bootstrap), LIST_REASSIGNMENTS, (0, 0), {"topics": None, "timeout_ms": _TIMEOUT_MS}
     )
     raise_for(answer.error_code, answer.error_message or "")
     return sorted(
-        Moving(
+        OngoingReassignment(
             topic.name,
             each.partition_index,
             tuple(each.replicas),
@@ -109,7 +109,7 @@ def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None
                 raise BrokerError(ErrorCode(each.error_code), f"{name}: {each.error_message}")
 
 
-def choose_log_dirs(bootstrap: str, plan: Iterable[Placed]) -> None:
+def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
     """Tell brokers which directory a replica belongs in, those that it lies on already and those it is
     still to come to."""
     wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
@@ -121,7 +121,7 @@ def choose_log_dirs(bootstrap: str, plan: Iterable[Placed]) -> None:
     addresses = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
     for broker, paths in wanted.items():
         if broker not in addresses:
-            raise Trouble(f"{broker}: there is no such broker")
+            raise CliError(f"{broker}: there is no such broker")
         dirs = [
             {"path": path, "topics": [{"name": t, "partitions": numbers} for t, numbers in named.items()]}
             for path, named in paths.items()
@@ -132,7 +132,9 @@ def choose_log_dirs(bootstrap: str, plan: Iterable[Placed]) -> None:
                     raise_for(each.error_code, f"{topic.topic_name}-{each.partition_index} on {broker}")
 
 
-def throttle(bootstrap: str, rate: int, before: Iterable[Placed], plan: Iterable[Placed]) -> None:
+def throttle(
+    bootstrap: str, rate: int, before: Iterable[PlacedPartition], plan: Iterable[PlacedPartition]
+) -> None:
     """Limit what the moves from `before` to `plan` copy: who leads or held a replica sends, who is new
     fetches."""
     held = {(each.topic, each.partition): each.replicas for each in before}
@@ -163,7 +165,7 @@ def lift_throttle(bootstrap: str, names: Iterable[str]) -> None:
     """From these topics, and from all brokers if nothing else is under way."""
     replicas = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
     resources = [_resource(ResourceType.TOPIC, topic, replicas) for topic in sorted(set(names))]
-    if not under_way(bootstrap):
+    if not ongoing(bootstrap):
         rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE))
         resources += [
             _resource(ResourceType.BROKER, str(broker), rates) for broker in sorted(racks(bootstrap))

@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Placed:
+class PlacedPartition:
     """A partition and its replicas, the preferred leader first."""
 
     topic: str
@@ -32,7 +32,7 @@ class Placed:
     """Per replica a path, or "any"; none at all stands for that too."""
 
 
-def encode(plan: Iterable[Placed]) -> str:
+def encode(plan: Iterable[PlacedPartition]) -> str:
     """One line, as the tool prints it."""
     partitions = [
         {
@@ -46,7 +46,7 @@ def encode(plan: Iterable[Placed]) -> str:
     return json.dumps({"version": VERSION, "partitions": partitions})
 
 
-def decode(text: str) -> list[Placed]:
+def decode(text: str) -> list[PlacedPartition]:
     """Raises ValueError with a sentence."""
     try:
         data = json.loads(text)
@@ -65,7 +65,7 @@ def decode(text: str) -> list[Placed]:
     return plan
 
 
-def _placed(entry: Mapping[str, Any]) -> Placed:
+def _placed(entry: Mapping[str, Any]) -> PlacedPartition:
     replicas = tuple(int(broker) for broker in entry["replicas"])
     log_dirs = tuple(str(path) for path in entry.get("log_dirs", ()))
     name = f"{entry['topic']}-{entry['partition']}"
@@ -73,12 +73,12 @@ def _placed(entry: Mapping[str, Any]) -> Placed:
         raise ValueError(f"{name}: replicas are some brokers, each named once")
     if log_dirs and len(log_dirs) != len(replicas):
         raise ValueError(f"{name}: {len(log_dirs)} log_dirs for {len(replicas)} replicas")
-    return Placed(str(entry["topic"]), int(entry["partition"]), replicas, log_dirs)
+    return PlacedPartition(str(entry["topic"]), int(entry["partition"]), replicas, log_dirs)
 
 
 def propose(
-    current: Sequence[Placed], racks: Mapping[int, str | None], replication_factor: int | None = None
-) -> list[Placed]:
+    current: Sequence[PlacedPartition], racks: Mapping[int, str | None], replication_factor: int | None = None
+) -> list[PlacedPartition]:
     """The same partitions on the brokers of `racks`, with as many replicas as they have, or as are asked for.
     Raises ValueError where there are too few brokers."""
     wanted = max((replication_factor or len(each.replicas) for each in current), default=0)
@@ -95,7 +95,10 @@ class _Proposal:
     """One on its way: who holds what."""
 
     def __init__(
-        self, current: Sequence[Placed], racks: Mapping[int, str | None], replication_factor: int | None
+        self,
+        current: Sequence[PlacedPartition],
+        racks: Mapping[int, str | None],
+        replication_factor: int | None,
     ) -> None:
         self._current = current
         self._racks = racks
@@ -154,7 +157,7 @@ class _Proposal:
                             return place, giver, taker
         return None
 
-    def ordered(self) -> list[Placed]:
+    def ordered(self) -> list[PlacedPartition]:
         """The first of each: who leads it now, up to an even share, else who leads least."""
         share = -(-len(self._current) // len(self._racks))
         leads = Counter[int]()
@@ -167,7 +170,7 @@ class _Proposal:
             plan.append([first, *(broker for broker in held if broker != first)])
         _spread_leaders(plan, leads)
         return [
-            Placed(each.topic, each.partition, tuple(replicas))
+            PlacedPartition(each.topic, each.partition, tuple(replicas))
             for each, replicas in zip(self._current, plan, strict=True)
         ]
 

@@ -16,7 +16,7 @@ from kraft.cli.confluent_client import (
     require_topic,
     wait,
 )
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import show
 
@@ -70,7 +70,7 @@ def _assignment(text: str) -> list[list[int]]:
     try:
         return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
-        raise Trouble(f"{text}: an assignment is written as 1:2,2:3") from None
+        raise CliError(f"{text}: an assignment is written as 1:2,2:3") from None
 
 
 @app.command("list")
@@ -154,7 +154,7 @@ def alter(
     from confluent_kafka.admin import NewPartitions
 
     if partitions is None and not config and not delete_config:
-        raise Trouble("nothing to alter: give --partitions, --config or --delete-config")
+        raise CliError("nothing to alter: give --partitions, --config or --delete-config")
     admin, metadata = connect_admin(bootstrap)
     require_topic(metadata, name)
     if partitions is not None:

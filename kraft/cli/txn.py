@@ -12,9 +12,17 @@ import typer
 
 from kraft.cli import completion
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, KeyType, at_coordinator, attempts, metadata, raise_for, request
+from kraft.cli.wire_client import (
+    Address,
+    CoordinatorKeyType,
+    at_coordinator,
+    attempts,
+    metadata,
+    raise_for,
+    request,
+)
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ def list_transactions(
         answer = request((broker.host, broker.port), LIST_TRANSACTIONS, (0, 2), wanted)
         raise_for(answer.error_code, f"broker {broker.node_id}")
         if answer.unknown_state_filters:
-            raise Trouble(f"{answer.unknown_state_filters[0]}: there is no such state")
+            raise CliError(f"{answer.unknown_state_filters[0]}: there is no such state")
         rows += [
             (each.transactional_id, broker.node_id, each.producer_id, each.transaction_state)
             for each in answer.transaction_states
@@ -52,7 +60,9 @@ def list_transactions(
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
-    found = at_coordinator(bootstrap, name, KeyType.TRANSACTION, lambda address: _describe(address, name))
+    found = at_coordinator(
+        bootstrap, name, CoordinatorKeyType.TRANSACTION, lambda address: _describe(address, name)
+    )
     open_s = "-"
     if found.transaction_state == "Ongoing":
         open_s = f"{max(0.0, time.time() - found.transaction_start_time_ms / 1000):.1f} s"
@@ -68,7 +78,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 @app.command()
 def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Abort what a transactional id has open, and fence its producer."""
-    at_coordinator(bootstrap, name, KeyType.TRANSACTION, lambda address: _abort(address, name))
+    at_coordinator(bootstrap, name, CoordinatorKeyType.TRANSACTION, lambda address: _abort(address, name))
     print(f"Nothing of {name} is open; its producer is fenced.")
 
 
@@ -88,6 +98,6 @@ def _describe(address: Address, name: str) -> Message:
     found: Message
     (found,) = request(address, DESCRIBE_TRANSACTIONS, (0, 0), wanted).transaction_states
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        raise Trouble(f"{name}: there is no such transactional id")
+        raise CliError(f"{name}: there is no such transactional id")
     raise_for(found.error_code, name)
     return found

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
 from metadata_quorum.security.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
@@ -89,7 +89,7 @@ def delete(
 def _mechanisms(names: list[str]) -> list[ScramMechanism]:
     for name in names:
         if name not in BY_SASL_NAME:
-            raise Trouble(f"{name}: no such mechanism; there are {', '.join(BY_SASL_NAME)}")
+            raise CliError(f"{name}: no such mechanism; there are {', '.join(BY_SASL_NAME)}")
     return [BY_SASL_NAME[name] for name in dict.fromkeys(names)]
 
 
@@ -103,7 +103,7 @@ def _password(user: str, file: str | None) -> str:
             line = source.readline()
     password = line.rstrip("\r\n")
     if not password:
-        raise Trouble(f"{file}: its first line is empty: it should be the password")
+        raise CliError(f"{file}: its first line is empty: it should be the password")
     return password
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraft.cli.confluent_client import PATIENCE_S, first_address
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOA
 _MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
 
 
-class KeyType(IntEnum):
+class CoordinatorKeyType(IntEnum):
     """What is looked for, in FindCoordinator."""
 
     GROUP = 0
@@ -44,7 +44,7 @@ def request(address: Address, api_key: int, versions: tuple[int, int], fields: M
     try:
         return ask(*address, api_key, versions, fields)
     except OSError:
-        raise Trouble(f"{address[0]}:{address[1]}: no broker answers") from None
+        raise CliError(f"{address[0]}:{address[1]}: no broker answers") from None
 
 
 def metadata(bootstrap: str, topics: list[str] | None) -> Message:
@@ -54,7 +54,9 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
     return request(first_address(bootstrap), METADATA, (9, 12), wanted)
 
 
-def at_coordinator(bootstrap: str, name: str, key_type: KeyType, work: Callable[[Address], Result]) -> Result:
+def at_coordinator(
+    bootstrap: str, name: str, key_type: CoordinatorKeyType, work: Callable[[Address], Result]
+) -> Result:
     """Do `work` at the broker that keeps the group or the transactional id; again where that broker is
     not yet, or no longer, its coordinator: then it has done nothing."""
     for _ in attempts(f"{name}: its coordinator was not found in time"):
@@ -67,7 +69,7 @@ def at_coordinator(bootstrap: str, name: str, key_type: KeyType, work: Callable[
     raise AssertionError("attempts end by an error of their own")
 
 
-def _coordinator(bootstrap: str, name: str, key_type: KeyType) -> Address:
+def _coordinator(bootstrap: str, name: str, key_type: CoordinatorKeyType) -> Address:
     wanted = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
         found = request(first_address(bootstrap), FIND_COORDINATOR, (1, 3), wanted)
@@ -83,7 +85,7 @@ def attempts(in_vain: str) -> Iterator[None]:
     while time.monotonic() < deadline:
         yield
         time.sleep(_PAUSE_S)
-    raise Trouble(in_vain)
+    raise CliError(in_vain)
 
 
 def raise_for(code: int, context: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, KeyRule, Required
-from kraft.config.node_config import ROWS, Row, format_value
+from kraft.config.node_config import ROWS, ConfigRow, format_value
 
 
-def markdown(rows: Iterable[Row]) -> str:
+def markdown(rows: Iterable[ConfigRow]) -> str:
     """docs/CONFIG.md."""
     lines = [
         "# Configuration", "",
@@ -34,7 +34,7 @@ def markdown(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def _default(row: Row) -> str:
+def _default(row: ConfigRow) -> str:
     if row.default is Required.TOKEN:
         return "(required)"
     return format_value(row.default).replace("|", "\\|") or "(none)"

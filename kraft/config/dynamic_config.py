@@ -36,7 +36,7 @@ def changes_node(key: str) -> bool:
     return key in ROWS and key not in _OF_TOPICS and ROWS[key].rule.update is not Update.READ_ONLY
 
 
-class LiveConfig:
+class DynamicBrokerConfig:
     """Of one node."""
 
     def __init__(self, static: Config, apply: Callable[[Config], None]) -> None:

@@ -37,7 +37,7 @@ class NodeAddress(NamedTuple):
     port: int
 
 
-class Row(NamedTuple):
+class ConfigRow(NamedTuple):
     """A key as DescribeConfigs and docs/CONFIG.md show it."""
 
     name: str
@@ -254,7 +254,7 @@ def format_value(value: object) -> str:
     return str(value)
 
 
-def parse_value(row: Row, text: str) -> object:
+def parse_value(row: ConfigRow, text: str) -> object:
     """Text to the row's type within its bounds; FatalError(BAD_CONFIG) otherwise."""
     text = text.strip()
     if row.type == "boolean":
@@ -272,7 +272,7 @@ def parse_value(row: Row, text: str) -> object:
     return _number(row, text)
 
 
-def _number(row: Row, text: str) -> float:
+def _number(row: ConfigRow, text: str) -> float:
     number: float
     try:
         if "_" in text:  # Python's own notation, not Kafka's
@@ -288,7 +288,7 @@ def _number(row: Row, text: str) -> float:
     return number
 
 
-def _check_choice(row: Row, text: str) -> None:
+def _check_choice(row: ConfigRow, text: str) -> None:
     if row.rule.choices and text not in row.rule.choices:
         reject(row.name, text, f"must be one of {', '.join(row.rule.choices)}")
 
@@ -451,16 +451,16 @@ def _reason(error: Exception) -> str:
 _TYPE_WORDS: Final[dict[object, str]] = {int: "int", bool: "boolean", float: "double", str: "string"}
 
 
-def _read_rows() -> dict[str, Row]:
+def _read_rows() -> dict[str, ConfigRow]:
     hints = typing.get_type_hints(ConfigKeys)
-    rows: dict[str, Row] = {}
+    rows: dict[str, ConfigRow] = {}
     for field in dataclasses.fields(ConfigKeys):
         hint = hints[field.name]
         if isinstance(hint, types.UnionType):
             hint = next(t for t in typing.get_args(hint) if t is not type(None))
         word = "list" if typing.get_origin(hint) is tuple else _TYPE_WORDS[hint]
         name = field.name.replace("_", ".")
-        rows[name] = Row(name, field.name, word, field.default, field.metadata["rule"])
+        rows[name] = ConfigRow(name, field.name, word, field.default, field.metadata["rule"])
     return rows
 
 

@@ -33,7 +33,7 @@ class HttpPort:
         self._socket: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
-        self._socket = await self._loop.create_server(lambda: _Door(self), HOST, port)
+        self._socket = await self._loop.create_server(lambda: _PendingConnection(self), HOST, port)
 
     def server(self) -> asyncio.Future[web.Server]:
         """aiohttp's server, made when it is first asked for."""
@@ -48,7 +48,7 @@ class HttpPort:
             await (await self._made).shutdown(timeout=0.1)
 
 
-class _Door(asyncio.Protocol):
+class _PendingConnection(asyncio.Protocol):
     """One connection, until it is handed over."""
 
     def __init__(self, port: HttpPort) -> None:

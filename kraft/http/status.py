@@ -35,7 +35,7 @@ def status(node: NodeContext) -> dict[str, Any]:
     return {
         "cluster_id": node.cluster_id,
         "node_id": node.node_id,
-        "broker": None if node.partitions is None else _broker(node),
+        "broker": None if node.replica_manager is None else _broker(node),
         "controller": None if node.raft is None else _controller(node),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
         "loop": asdict(node.loop_health),
@@ -44,7 +44,7 @@ def status(node: NodeContext) -> dict[str, Any]:
 
 
 def _broker(node: NodeContext) -> dict[str, Any]:
-    partitions = node.partitions
+    partitions = node.replica_manager
     assert partitions is not None
     registration = node.image.brokers.get(node.node_id)
     return {

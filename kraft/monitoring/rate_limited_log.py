@@ -19,7 +19,7 @@ LONGEST_LINE: Final = 300
 """Characters."""
 
 
-class _Pace(logging.Filter):
+class _RateLimit(logging.Filter):
     """Of one logger. The time is that of the records themselves."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class _Pace(logging.Filter):
         self._written = 0
         self._left_out = 0
 
-    def asks_for(self, level: int) -> bool:
+    def lets_through(self, level: int) -> bool:
         """Whether a line is to be made at all: what is left out costs next to nothing."""
         if level >= logging.ERROR or self._written < LINES or abs(time.time() - self._since) >= PERIOD_S:
             return True
@@ -55,14 +55,14 @@ class _Pace(logging.Filter):
         return True
 
 
-def paced(log: logging.Logger) -> logging.Logger:
+def rate_limited(log: logging.Logger) -> logging.Logger:
     """The same logger, from now on at that pace."""
-    pace = _Pace()
-    log.addFilter(pace)
+    limit = _RateLimit()
+    log.addFilter(limit)
     is_enabled = log.isEnabledFor
 
     def is_enabled_for(level: int) -> bool:
-        return is_enabled(level) and pace.asks_for(level)
+        return is_enabled(level) and limit.lets_through(level)
 
     log.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
     return log

@@ -91,7 +91,7 @@ class StallWatch:
         self._waited_s = _waiting_time()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
-        self._asked: _Look | None = None
+        self._asked: _LoopSample | None = None
         self._noted_s = 0.0
         self._noting: asyncio.TimerHandle | None = None
 
@@ -122,9 +122,9 @@ class StallWatch:
                 self._ask(look.waited_s, in_turn_s if stacks else 0.0, stacks)
             last = look
 
-    def _look(self) -> _Look:
+    def _look(self) -> _LoopSample:
         waited_s = self._waited_s()  # first: for a moment it lets go of the lock
-        return _Look(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
+        return _LoopSample(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
 
     def _in_turn_s(self) -> float:
         """For so long, at least, the turn goes on that goes on now."""
@@ -133,7 +133,7 @@ class StallWatch:
 
     def _ask(self, waited_s: float, known_s: float, stacks: list[str]) -> None:
         """`known_s`: so much a turn has taken up to now, even if it has just ended."""
-        asked = self._asked = _Look(_NOT_YET, time.perf_counter(), waited_s, stacks)
+        asked = self._asked = _LoopSample(_NOT_YET, time.perf_counter(), waited_s, stacks)
         try:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
@@ -166,7 +166,7 @@ class StallWatch:
 
 
 @dataclass(slots=True)
-class _Look:
+class _LoopSample:
     """How far the loop's thread was: CPU time, time by the clock, time for which it waited for a CPU."""
 
     cpu_s: float
@@ -206,8 +206,8 @@ class StallLog:
         self._limit_ms = limit_ms
         self._now = now
         self._record = record if record is not None else os.environ.get(RECORD_ENVIRONMENT)
-        self._told_at = float("-inf")
-        self._untold = 0
+        self._logged_at = float("-inf")
+        self._unlogged = 0
 
     def __call__(self, stall: Stall) -> None:
         if self._record and stall.cpu_ms > self._limit_ms:
@@ -215,15 +215,15 @@ class StallLog:
             with open(self._record, "a", encoding="utf-8") as file:  # short, and never on a user's node
                 file.write(line + "\n")
         now = self._now()
-        if now - self._told_at < LOG_AGAIN_S:
-            self._untold += 1
+        if now - self._logged_at < LOG_AGAIN_S:
+            self._unlogged += 1
             return
-        self._told_at = now
+        self._logged_at = now
         log.warning(
             "the loop stood still: %g ms of CPU, %g ms in blocking calls (%d more since the last line)\n%s",
             stall.cpu_ms,
             stall.blocked_ms,
-            self._untold,
+            self._unlogged,
             "\n".join(f"  at {stack}" for stack in stall.stacks) or "  where is not known",
         )
-        self._untold = 0
+        self._unlogged = 0

@@ -15,10 +15,10 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
-from kraft.monitoring.rate_limited_log import paced
+from kraft.monitoring.rate_limited_log import rate_limited
 from metadata_quorum.foundation.supervision import supervised
 
-log = paced(logging.getLogger(__name__))
+log = rate_limited(logging.getLogger(__name__))
 
 TLS_HANDSHAKE_S: Final = 10.0
 

@@ -30,7 +30,7 @@ from kraft.net.connection import (
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import API_VERSIONS, request_header, response_body
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.supervision import tell
+from metadata_quorum.foundation.supervision import report_fault
 
 _INT32: Final = struct.Struct(">i")
 
@@ -55,7 +55,7 @@ class Address:
         return f"{self.host}:{self.port}"
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request whose answer is not here yet."""
 
     correlation_id: int
@@ -92,7 +92,7 @@ class PeerClient(asyncio.BufferedProtocol):
             allocate=allocate,
         )
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._next_correlation_id = 0
         self._watch: asyncio.TimerHandle | None = None
         self._watched_until = FOREVER
@@ -157,7 +157,7 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def send(self, api_key: int, version: int, body: Buffers) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""
-        return self.ask(api_key, version, body, _as_it_came, FOREVER)
+        return self.ask(api_key, version, body, _raw_body, FOREVER)
 
     def ask(
         self,
@@ -172,7 +172,7 @@ class PeerClient(asyncio.BufferedProtocol):
         correlation_id = self._write(api_key, version, body)
         answer: asyncio.Future[Answer] = self._loop.create_future()
         due = self._loop.time() + timeout_s
-        self._waiting.append(_Waiting(correlation_id, api_key, version, read, due, answer))
+        self._waiting.append(_PendingRequest(correlation_id, api_key, version, read, due, answer))
         if due < self._watched_until:
             self._watch_until(due)
         return answer
@@ -254,7 +254,7 @@ class PeerClient(asyncio.BufferedProtocol):
             self._fail(error)
         except Exception as error:  # noqa: BLE001
             self._fail(error)
-            tell(self._loop, "reading an answer", error)
+            report_fault(self._loop, "reading an answer", error)
 
     def eof_received(self) -> bool:
         return False
@@ -282,5 +282,5 @@ class PeerClient(asyncio.BufferedProtocol):
                 each.answer.exception()  # seen: whoever sent it may have gone
 
 
-def _as_it_came(body: memoryview) -> memoryview:
+def _raw_body(body: memoryview) -> memoryview:
     return body

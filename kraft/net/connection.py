@@ -62,7 +62,7 @@ class Budget:
     def exhausted(self) -> bool:
         return self.used_bytes >= self.max_bytes
 
-    def lets_go_on(self, account: Account) -> bool:
+    def may_continue(self, account: Account) -> bool:
         """Whether that connection, which is inside a frame, may take more for it."""
         if self.exhausted and self._beyond is None:
             self._beyond = account
@@ -110,7 +110,7 @@ class Account:
         self.take(held)
 
 
-class Progress(NamedTuple):
+class FrameProgress(NamedTuple):
     """How far the frame has come that is under way."""
 
     frame: int
@@ -157,9 +157,9 @@ class FrameReader:
         """A frame has no room to go on: read on after `resume` said yes."""
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> FrameProgress | None:
         """None between frames."""
-        return None if self._frame is None else Progress(self._begun, self._filled, len(self._frame))
+        return None if self._frame is None else FrameProgress(self._begun, self._filled, len(self._frame))
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received."""
@@ -180,7 +180,7 @@ class FrameReader:
             self.needs_budget = False
             return (memoryview(frame),)
         if self._filled == len(self._frame):
-            self.needs_budget = not self._account.budget.lets_go_on(self._account)
+            self.needs_budget = not self._account.budget.may_continue(self._account)
         return ()
 
     def cut_on(self) -> Sequence[memoryview]:
@@ -194,7 +194,7 @@ class FrameReader:
         if self.needs_budget:
             budget = self._account.budget
             self.needs_budget = not (
-                budget.lets_go_on(self._account) if self._is_fed else not budget.exhausted
+                budget.may_continue(self._account) if self._is_fed else not budget.exhausted
             )
             self._is_fed = not self.needs_budget
         return not self.needs_budget
@@ -266,7 +266,7 @@ class FrameReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What one connection may make us hold."""
 
     max_frame_bytes: int = 100 * 1024 * 1024
@@ -301,7 +301,7 @@ class Pipeline:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ConnectionLimits,
         account: Account,
         is_exclusive: Callable[[memoryview], bool],
         is_in_turn: Callable[[memoryview], bool] = lambda frame: False,

@@ -19,7 +19,7 @@ RESERVED_HANDLES: Final = 1024
 _ANY: Final = 2**31 - 1
 
 
-class Standing(Enum):
+class ListenerKind(Enum):
     """Of a listener."""
 
     SHARED = "shared"
@@ -31,7 +31,7 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class MaxConnections:
     """How many connections there may be."""
 
     connections: int = _ANY
@@ -47,23 +47,25 @@ def handles_for_clients() -> int:
     return _ANY if soft == resource.RLIM_INFINITY else soft - min(soft // 8, RESERVED_HANDLES)
 
 
-class ConnectionCounts:
+class ConnectionQuotas:
     """Of the listeners that count together."""
 
     def __init__(self) -> None:
         self.total = 0
         self._of_host: Counter[str] = Counter()
 
-    def arrived(self, host: str, handle: int, most: Most, standing: Standing) -> str | None:
+    def arrived(
+        self, host: str, handle: int, max_connections: MaxConnections, listener_kind: ListenerKind
+    ) -> str | None:
         """It is counted until it has left, in any case."""
         self.total += 1
         self._of_host[host] += 1
-        if self.total > most.connections and standing is not Standing.BROKERS:
-            return f"max.connections={most.connections}"
-        if self._of_host[host] > most.of_one_host:
-            return f"max.connections.per.ip={most.of_one_host}"
-        if handle >= most.handles and standing is Standing.SHARED:
-            return f"the process has {most.handles} files and connections open"
+        if self.total > max_connections.connections and listener_kind is not ListenerKind.BROKERS:
+            return f"max.connections={max_connections.connections}"
+        if self._of_host[host] > max_connections.of_one_host:
+            return f"max.connections.per.ip={max_connections.of_one_host}"
+        if handle >= max_connections.handles and listener_kind is ListenerKind.SHARED:
+            return f"the process has {max_connections.handles} files and connections open"
         return None
 
     def left(self, host: str) -> None:

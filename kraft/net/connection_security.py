@@ -53,37 +53,37 @@ class AuthenticationFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ConnectionSecurity:
     """How a connection is made: under TLS or not, with a login or without."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
 
 
-PLAINTEXT: Final = Way()
+PLAINTEXT: Final = ConnectionSecurity()
 
 
 async def dial(
     loop: asyncio.AbstractEventLoop,
     address: Address,
     client_id: str,
-    way: Way,
+    security: ConnectionSecurity,
     *,
     timeout_s: float,
     on_lost: OnLost | None = None,
 ) -> PeerClient:
     """A connection that may be spoken on. Raises `OSError`; a refused login is one, `ConnectionAbortedError`.
     What has to be agreed on is given `_AGREEMENT_S` instead, where that is longer."""
-    if way is not PLAINTEXT:
+    if security is not PLAINTEXT:
         timeout_s = max(timeout_s, _AGREEMENT_S)
     client = await PeerClient.connect(
-        loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=way.tls
+        loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=security.tls
     )
-    if way.login is None:
+    if security.login is None:
         return client
     try:
         await client.negotiate(timeout_s=timeout_s)
-        await authenticate(client, way.login, timeout_s=timeout_s)
+        await authenticate(client, security.login, timeout_s=timeout_s)
     except (AuthenticationFailed, UnsupportedVersion, MalformedMessage) as error:
         client.close()
         log.warning("%s does not let us in: %s", address, error)
@@ -176,12 +176,12 @@ async def authenticate(client: PeerClient, login: Login, *, timeout_s: float = 1
     if login.mechanism == PLAIN:
         await exchange(b"\0".join((b"", login.username.encode(), login.password.encode())))
         return
-    scram = Scram(login, nonce=base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode())
+    scram = ScramClient(login, nonce=base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode())
     challenge = await exchange(scram.first_message())
     scram.check(await exchange(scram.answer(challenge)))
 
 
-class Scram:
+class ScramClient:
     """One authentication: `first_message`, then `answer` to the server's, then `check` its last."""
 
     def __init__(self, login: Login, *, nonce: str) -> None:

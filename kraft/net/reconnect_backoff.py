@@ -14,7 +14,7 @@ FIRST_S: Final = 0.02
 LAST_S: Final = 0.5
 
 
-class Redial:
+class ReconnectBackoff:
     """The pauses of one connection."""
 
     def __init__(self, random: random.Random) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
 
-from kraft.monitoring.rate_limited_log import paced
+from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import (
     SCRATCH_BYTES,
@@ -28,19 +28,19 @@ from kraft.net.connection import (
     Account,
     Budget,
     Buffers,
+    ConnectionLimits,
+    FrameProgress,
     FrameReader,
-    Limits,
     Pipeline,
-    Progress,
     ProtocolError,
     Slot,
 )
-from kraft.net.connection_quotas import ConnectionCounts, Most, Standing
-from kraft.net.turn_budget import Turns
+from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind, MaxConnections
+from kraft.net.turn_budget import TurnBudget
 from kraft.net.unread import Unread
-from metadata_quorum.foundation.supervision import tell
+from metadata_quorum.foundation.supervision import report_fault
 
-log = paced(logging.getLogger(__name__))
+log = rate_limited(logging.getLogger(__name__))
 
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""
@@ -53,11 +53,11 @@ CONTENDED_BYTES_PER_S: Final = 1024 * 1024
 """The least rate of a large frame while others wait for room."""
 
 
-def _deaf(pause_s: float) -> None:
+def _no_mute(pause_s: float) -> None:
     """For a peer without a connection."""
 
 
-class Begun:
+class StartedRequest:
     """A request that has been started, for who finds out what it takes."""
 
     __slots__ = ("_connection", "_slot")
@@ -72,12 +72,12 @@ class Begun:
         if self._connection is not None and self._slot is not None:
             self._connection.charge(self._slot, size)
 
-    def hold_back_others(self) -> None:
-        """Nothing that comes behind it on its connection is started before `let_others`."""
+    def pause_others(self) -> None:
+        """Nothing that comes behind it on its connection is started before `resume_others`."""
         if self._connection is not None:
             self._connection.hold(True)
 
-    def let_others(self) -> None:
+    def resume_others(self) -> None:
         if self._connection is not None:
             self._connection.hold(False)
 
@@ -96,9 +96,9 @@ class Peer:
     """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
     parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
-    mute: Callable[[float], None] = _deaf
+    mute: Callable[[float], None] = _no_mute
     """Start nothing more that it asks for so many seconds. What has been started goes on."""
-    begun: Callable[[], Begun] = Begun
+    started: Callable[[], StartedRequest] = StartedRequest
     """The request that is just being started."""
 
 
@@ -107,7 +107,7 @@ Certificate = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ListenerSecurity:
     """What a listener asks of its connections."""
 
     tls: ssl.SSLContext | None = None
@@ -115,10 +115,10 @@ class Door:
     """Of the other end's certificate; `ValueError` where that is nobody's. None: it does not count."""
     asks_login: bool = False
     """Nobody is let in before `Peer.authenticated` is set."""
-    standing: Standing = Standing.SHARED
+    listener_kind: ListenerKind = ListenerKind.SHARED
 
 
-OPEN: Final = Door()
+OPEN: Final = ListenerSecurity()
 
 Reply = Buffers | asyncio.Future[Buffers]
 Serve = Callable[[Peer, memoryview], Reply]
@@ -138,9 +138,9 @@ let it in."""
 class ServerLimits:
     """What a node bears."""
 
-    connection: Limits = field(default_factory=Limits)
-    most: Most = field(default_factory=Most)
-    most_of_controllers: Most = field(default_factory=Most)
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    max_connections: MaxConnections = field(default_factory=MaxConnections)
+    max_controller_connections: MaxConnections = field(default_factory=MaxConnections)
     """At controllers' listeners; the one above is for all others together."""
     max_idle_s: float = 600.0
     """connections.max.idle.ms"""
@@ -178,34 +178,36 @@ class Server:
         self.budgets: dict[str, Budget] = {}
         """By listener."""
         self.unread = Unread(self.limits.max_unread_bytes, self.budgets)
-        self.turns = Turns(loop)
-        self.strangers = Budget(self.limits.max_queued_bytes_before_login)
+        self.turn_budget = TurnBudget(loop)
+        self.unauthenticated = Budget(self.limits.max_queued_bytes_before_login)
         """Of connections that have not logged in, where they must."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
-        shared = ConnectionCounts()
-        self.counts = dict.fromkeys(Standing, shared) | {Standing.CONTROLLERS: ConnectionCounts()}
+        shared = ConnectionQuotas()
+        self.counts = dict.fromkeys(ListenerKind, shared) | {ListenerKind.CONTROLLERS: ConnectionQuotas()}
         self._servers: list[asyncio.Server] = []
         self._acceptors: list[TlsAcceptor] = []
         self._sweep: asyncio.TimerHandle | None = None
 
-    async def listen(self, listener: str, host: str | None, port: int, door: Door = OPEN) -> int:
+    async def listen(
+        self, listener: str, host: str | None, port: int, security: ListenerSecurity = OPEN
+    ) -> int:
         """Serve a listener; returns its port (of interest where 0 was asked for)."""
         self.budgets.setdefault(listener, Budget(self.limits.max_queued_bytes))
         if self._sweep is None:
             self._schedule_sweep()
-        if door.tls is not None:
+        if security.tls is not None:
             acceptor = TlsAcceptor(
                 self.loop,
-                door.tls,
-                lambda: ServerConnection(self, listener, door),
-                partial(self.arrived, door),
-                self.counts[door.standing].left,
+                security.tls,
+                lambda: ServerConnection(self, listener, security),
+                partial(self.arrived, security),
+                self.counts[security.listener_kind].left,
             )
             self._acceptors.append(acceptor)
             return await acceptor.listen(host, port)
         server = await self.loop.create_server(
-            lambda: ServerConnection(self, listener, door), host, port, backlog=BACKLOG
+            lambda: ServerConnection(self, listener, security), host, port, backlog=BACKLOG
         )
         self._servers.append(server)
         return cast(int, server.sockets[0].getsockname()[1])
@@ -226,22 +228,28 @@ class Server:
             await server.wait_closed()
         self._servers.clear()
 
-    def arrived(self, door: Door, host: str, handle: int) -> float | None:
+    def arrived(self, security: ListenerSecurity, host: str, handle: int) -> float | None:
         """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
-        counts, limits = self.counts[door.standing], self.limits
-        most = limits.most_of_controllers if door.standing is Standing.CONTROLLERS else limits.most
-        if (refusal := counts.arrived(host, handle, most, door.standing)) is not None:
+        counts, limits = self.counts[security.listener_kind], self.limits
+        max_connections = (
+            limits.max_controller_connections
+            if security.listener_kind is ListenerKind.CONTROLLERS
+            else limits.max_connections
+        )
+        if (refusal := counts.arrived(host, handle, max_connections, security.listener_kind)) is not None:
             log.warning("refusing %s: %s", host, refusal)
             return 0.0
-        if counts.total > most.connections:
+        if counts.total > max_connections.connections:
             self._make_room()
         return self.admit(host) or None
 
     def _make_room(self) -> None:
         """A broker came on top: the client that has been silent for longest goes, as in Kafka."""
-        shared = (each for each in self.connections if each.standing is Standing.SHARED)
+        shared = (each for each in self.connections if each.listener_kind is ListenerKind.SHARED)
         if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
-            log.warning("closing %s: max.connections=%d", idlest.name, self.limits.most.connections)
+            log.warning(
+                "closing %s: max.connections=%d", idlest.name, self.limits.max_connections.connections
+            )
             idlest.abort()
 
     def _schedule_sweep(self) -> None:
@@ -264,20 +272,22 @@ class Server:
 class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Server, listener: str, door: Door) -> None:
+    def __init__(self, server: Server, listener: str, security: ListenerSecurity) -> None:
         self._server = server
         self._listener = listener
-        self._door = door
+        self._security = security
         limits = server.limits.connection
-        self.standing = door.standing
-        self._is_stranger = door.asks_login
-        self._account = Account(server.strangers if door.asks_login else server.budgets[listener])
-        max_frame_bytes = limits.max_frame_bytes_before_login if door.asks_login else limits.max_frame_bytes
+        self.listener_kind = security.listener_kind
+        self._is_unauthenticated = security.asks_login
+        self._account = Account(server.unauthenticated if security.asks_login else server.budgets[listener])
+        max_frame_bytes = (
+            limits.max_frame_bytes_before_login if security.asks_login else limits.max_frame_bytes
+        )
         self._reader = FrameReader(max_frame_bytes, server.scratch, self._account)
         may_start = server.is_exclusive, server.is_in_turn
         self._pipeline = Pipeline(limits, self._account, *may_start, more=self._reader.cut_on)
         self._starting: Slot | None = None
-        self._looked_at: tuple[float, Progress] | None = None
+        self._looked_at: tuple[float, FrameProgress] | None = None
         """When, and how far its frame had come."""
         self.reading = True
         self._closed_by_us = False
@@ -298,7 +308,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._pipeline.idle
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> FrameProgress | None:
         return self._reader.progress
 
     def too_slow(self, now: float) -> int | None:
@@ -337,20 +347,24 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self.peer = Peer(self._listener, host, port, authenticated=not self._door.asks_login)
+        self.peer = Peer(self._listener, host, port, authenticated=not self._security.asks_login)
         self.peer.mute = self._mute
-        self.peer.begun = self._begun
+        self.peer.started = self._started_request
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         # With TLS it has been counted when it was accepted.
         handle: int = transport.get_extra_info("socket").fileno()
-        pause_s = None if self._door.tls is not None else self._server.arrived(self._door, host, handle)
+        pause_s = (
+            None if self._security.tls is not None else self._server.arrived(self._security, host, handle)
+        )
         self._server.connections[self] = None
         if pause_s is not None:
             self._pipeline.muted = True  # for as long as it lasts
             self._server.loop.call_later(pause_s, self.abort)
-        elif self._door.principal_of is not None and (certificate := transport.get_extra_info("peercert")):
+        elif self._security.principal_of is not None and (
+            certificate := transport.get_extra_info("peercert")
+        ):
             try:
-                self.peer.principal = self._door.principal_of(certificate)
+                self.peer.principal = self._security.principal_of(certificate)
             except ValueError as error:
                 log.warning("refusing %s: %s", self.name, error)
                 self.abort()
@@ -360,16 +374,16 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del self._server.connections[self]
         self._count_unread(0)
-        self._server.counts[self.standing].left(self.peer.client_host)
+        self._server.counts[self.listener_kind].left(self.peer.client_host)
         self._pipeline.close()
         self._reader.close()
         for call_off in list(self.peer.parked.values()):
             try:
                 call_off()
             except Exception as error:  # noqa: BLE001 - the others are to be called off too
-                tell(self._server.loop, f"what waited for {self.name}", error)
+                report_fault(self._server.loop, f"what waited for {self.name}", error)
         self.peer.parked.clear()
-        self.peer.mute, self.peer.begun = _deaf, Begun
+        self.peer.mute, self.peer.started = _no_mute, StartedRequest
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
         if self._server.on_closed is not None:
@@ -380,7 +394,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._server.loop.time()
-        if self._is_stranger and self.peer.authenticated:
+        if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
         try:
             self._pipeline.enqueue(self._reader.received(nbytes))
@@ -390,7 +404,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _let_in(self) -> None:
-        self._is_stranger = False
+        self._is_unauthenticated = False
         self._reader.max_frame_bytes = self._server.limits.connection.max_frame_bytes
         self._account.move_to(self._server.budgets[self._listener])
 
@@ -417,7 +431,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             while (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
-                if self._pipeline.queued and not self._server.turns.lets_go_on(self._take_turn):
+                if self._pipeline.queued and not self._server.turn_budget.may_continue(self._take_turn):
                     self._waits_for_turn = True
                     break
         except Exception as error:  # noqa: BLE001
@@ -439,21 +453,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
                 if isinstance(reply, asyncio.Task):
-                    self._server.turns.begun()
+                    self._server.turn_budget.started()
                 return False
             reply = reply.result()
         self._pipeline.fill(slot, reply)
         return True
 
-    def _begun(self) -> Begun:
-        return Begun(self, self._starting)
+    def _started_request(self) -> StartedRequest:
+        return StartedRequest(self, self._starting)
 
     def charge(self, slot: Slot, size: int) -> None:
-        """See `Begun`."""
+        """See `StartedRequest`."""
         self._pipeline.charge(slot, size)
 
     def hold(self, held: bool) -> None:
-        """See `Begun`."""
+        """See `StartedRequest`."""
         self._pipeline.held = held
         if not held:
             self._pump()
@@ -497,7 +511,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if isinstance(error, ProtocolError):
             log.warning("closing %s: %s", self.name, error)
         else:
-            tell(self._server.loop, f"the connection of {self.name}", error)
+            report_fault(self._server.loop, f"the connection of {self.name}", error)
 
     # ---- back-pressure
 

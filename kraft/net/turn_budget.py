@@ -21,7 +21,7 @@ SHARE: Final = 64
 SHARE_S: Final = 0.005
 
 
-class Turns:
+class TurnBudget:
     """Of one server."""
 
     def __init__(
@@ -36,17 +36,17 @@ class Turns:
         self._left = 0
         self._ends = 0.0
 
-    def lets_go_on(self, go_on: Callable[[], None]) -> bool:
-        """Whether this turn has time for one more request; else `go_on` is called in a later one."""
+    def may_continue(self, resume: Callable[[], None]) -> bool:
+        """Whether this turn has time for one more request; else `resume` is called in a later one."""
         if not self._is_open:
             self._open()
         elif self._is_over():
-            self._waiting[go_on] = None
+            self._waiting[resume] = None
             return False
         return True
 
-    def begun(self) -> None:
-        """A request was begun, and goes on in a task."""
+    def started(self) -> None:
+        """A request was started, and continues in a task."""
         self._left -= 1
 
     def _is_over(self) -> bool:
@@ -67,6 +67,6 @@ class Turns:
         for _ in range(len(self._waiting)):
             if self._is_over():
                 return
-            go_on = next(iter(self._waiting))
-            del self._waiting[go_on]
-            go_on()
+            resume = next(iter(self._waiting))
+            del self._waiting[resume]
+            resume()

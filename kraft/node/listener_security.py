@@ -17,9 +17,17 @@ from functools import partial
 from typing import Final, NoReturn
 
 from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config, format_value, parse_value, reject
-from kraft.net.connection_security import MECHANISMS, PLAIN, PLAINTEXT, Login, Tls, Way, tls_context
+from kraft.net.connection_security import (
+    MECHANISMS,
+    PLAIN,
+    PLAINTEXT,
+    ConnectionSecurity,
+    Login,
+    Tls,
+    tls_context,
+)
 from kraft.net.sasl import LoginRules
-from kraft.net.server import Certificate, Door
+from kraft.net.server import Certificate, ListenerSecurity
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import SecurityProtocol
 
@@ -52,33 +60,33 @@ class NodeSecurity:
     """Of one node. Raises `FatalError` (BAD_CONFIG)."""
 
     def __init__(self, config: Config) -> None:
-        self.doors: dict[str, Door] = {}
+        self.listeners: dict[str, ListenerSecurity] = {}
         self.logins: dict[str, LoginRules] = {}
         for endpoint in config.bound_listeners:
-            keys = _Keys(config, endpoint.name)
-            self.doors[endpoint.name] = keys.door()
+            keys = _ListenerKeys(config, endpoint.name)
+            self.listeners[endpoint.name] = keys.listener_security()
             if keys.protocol in _SASL:
                 self.logins[endpoint.name] = keys.login_rules()
-        self.to_controllers = _Keys(config, config.controller_listener_names[0]).way(
+        self.to_controllers = _ListenerKeys(config, config.controller_listener_names[0]).connection_security(
             "sasl.mechanism.controller.protocol"
         )
         self.to_brokers = PLAINTEXT
         if config.is_broker:
-            self.to_brokers = _Keys(config, config.inter_broker_listener).way(
+            self.to_brokers = _ListenerKeys(config, config.inter_broker_listener).connection_security(
                 "sasl.mechanism.inter.broker.protocol"
             )
 
     def renew(self, config: Config) -> None:
         """Keys, certificates and authorities are read anew, for connections from now on; blocks. Where
         something cannot be read, its listener goes on with what it has."""
-        for name, door in self.doors.items():
+        for name, listener_security in self.listeners.items():
             try:
-                _Keys(config, name).renew(door)
+                _ListenerKeys(config, name).renew(listener_security)
             except FatalError as error:
                 log.error("the certificate of %s is not renewed: %s", name, error)
 
 
-class _Keys:
+class _ListenerKeys:
     """The keys as they hold for one listener."""
 
     def __init__(self, config: Config, listener: str) -> None:
@@ -94,10 +102,10 @@ class _Keys:
             return self._config.value_text(name)
         return format_value(parse_value(ROWS[name], own))
 
-    def door(self) -> Door:
+    def listener_security(self) -> ListenerSecurity:
         asks_login = self.protocol in _SASL
         if self.protocol not in _TLS:
-            return Door(asks_login=asks_login)
+            return ListenerSecurity(asks_login=asks_login)
         if not self.text("ssl.keystore.location"):
             self._reject(
                 "ssl.keystore.location", f"{self.listener} speaks TLS: it needs a key and a certificate"
@@ -110,24 +118,25 @@ class _Keys:
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
         context.verify_mode = mode
         if mode is ssl.CERT_NONE:
-            return Door(context, asks_login=asks_login)
+            return ListenerSecurity(context, asks_login=asks_login)
         if not self.text("ssl.truststore.location"):
             self._reject(
                 "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
             )
         self._read(context.load_verify_locations, "ssl.truststore.location")
         rules = parse_rules(self.text("ssl.principal.mapping.rules"))
-        return Door(context, lambda certificate: principal_of(certificate, rules))
+        return ListenerSecurity(context, lambda certificate: principal_of(certificate, rules))
 
-    def renew(self, door: Door) -> None:
+    def renew(self, listener_security: ListenerSecurity) -> None:
         """Tried on a context of its own first: a file that is no good must not spoil the one in use."""
-        if door.tls is None or self.door().tls is None:
+        if listener_security.tls is None or self.listener_security().tls is None:
             return
         self._read(
-            partial(door.tls.load_cert_chain, password=self.text("ssl.key.password")), "ssl.keystore.location"
+            partial(listener_security.tls.load_cert_chain, password=self.text("ssl.key.password")),
+            "ssl.keystore.location",
         )
-        if door.tls.verify_mode is not ssl.CERT_NONE:
-            self._read(door.tls.load_verify_locations, "ssl.truststore.location")
+        if listener_security.tls.verify_mode is not ssl.CERT_NONE:
+            self._read(listener_security.tls.load_verify_locations, "ssl.truststore.location")
 
     def login_rules(self) -> LoginRules:
         name = "sasl.enabled.mechanisms"
@@ -142,11 +151,11 @@ class _Keys:
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
         return LoginRules(mechanisms, users, delay_s, int(self.text("connections.max.reauth.ms")))
 
-    def way(self, mechanism_key: str) -> Way:
+    def connection_security(self, mechanism_key: str) -> ConnectionSecurity:
         """How this node speaks to that listener of other nodes."""
         if self.protocol is SecurityProtocol.PLAINTEXT:
             return PLAINTEXT
-        return Way(
+        return ConnectionSecurity(
             self._client_tls() if self.protocol in _TLS else None,
             self._login(mechanism_key) if self.protocol in _SASL else None,
         )

@@ -31,16 +31,16 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import MadeLogs, Partitions
-from fetch.fetcher_manager import Fetchers
+from data_plane.replication.replica_manager import CreatedLogs, ReplicaManager
+from fetch.fetcher_manager import ReplicaFetcherManager
 from kraft.api.context import NodeContext
-from kraft.broker.failover_metadata import Departures
+from kraft.broker.failover_metadata import FailoverMetadata
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.supervision import bounded, supervised, tell
+from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 
 AGAIN_S: Final = 1.0
@@ -63,17 +63,17 @@ class Step(NamedTuple):
     """Partitions of topics that a later step calls deleted."""
 
 
-class Publisher:
+class BrokerMetadataPublisher:
     """See the module."""
 
     def __init__(
         self,
         node: NodeContext,
-        partitions: Partitions,
-        fetchers: Fetchers,
-        groups: GroupService,
-        transactions: TransactionService,
-        departures: Departures,
+        partitions: ReplicaManager,
+        fetchers: ReplicaFetcherManager,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        departures: FailoverMetadata,
         *,
         incarnation_id: UUID,
         broker_epoch: Callable[[], int],
@@ -85,7 +85,7 @@ class Publisher:
         self._partitions = partitions
         self._fetchers = fetchers
         self._groups = groups
-        self._coordinators: dict[str, GroupService | TransactionService] = {
+        self._coordinators: dict[str, GroupCoordinator | TransactionCoordinator] = {
             OFFSETS_TOPIC: groups,
             TRANSACTIONS_TOPIC: transactions,
         }
@@ -122,7 +122,7 @@ class Publisher:
             reason = f"another process has registered as node {self._node.node_id}, so this one stops"
             self._on_fatal(FatalError(ExitCode.BAD_CONFIG, reason))
             return
-        self._put_into_action(delta, image)
+        self._apply(delta, image)
 
     def begin(self) -> None:
         """Start with everything known so far, if our registration is in it. Called again once the
@@ -132,7 +132,7 @@ class Publisher:
         if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
             return
         self.begun = True
-        self._put_into_action(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        self._apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
 
     def close(self) -> None:
         """The broker stops: what it would act with is being closed."""
@@ -142,7 +142,7 @@ class Publisher:
         if self._again is not None:
             self._again.cancel()
 
-    def _put_into_action(self, delta: MetadataDelta, image: MetadataImage) -> None:
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """At once, unless it is long or many logs have to be made for it first; in order in any case."""
         self._waiting.extend(steps_of(delta, image))
         if self._making is None:
@@ -165,19 +165,19 @@ class Publisher:
         self._making = None
         self._act_on_waiting()
 
-    def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> MadeLogs | None:
+    def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
         try:
-            return self._partitions.many_to_make(delta, image)
+            return self._partitions.logs_to_create(delta, image)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            tell(self._node.loop, "the judgement of what is to be made", error)
+            report_fault(self._node.loop, "the judgement of what is to be made", error)
             return None
 
-    async def _make(self, made: MadeLogs) -> None:
+    async def _make(self, made: CreatedLogs) -> None:
         try:
             await self._blocking(made.run)
-            self._partitions.take_made(made)
+            self._partitions.add_created(made)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            tell(self._node.loop, "making logs", error)
+            report_fault(self._node.loop, "making logs", error)
         self._making = None
         self._act_on_next()
         self._act_on_waiting()
@@ -208,7 +208,7 @@ class Publisher:
             return
         bounded(loop, "departures", self._departures.take, whole, image)
         if self.published_offset < 0:
-            bounded(loop, "strays", self._partitions.drop_strays, image)
+            bounded(loop, "strays", self._partitions.remove_stray_replicas, image)
         self._make_again_later()
         self.published_offset = image.offset
         self.started.set()
@@ -235,9 +235,9 @@ class Publisher:
         self._again = None
         image = self._newest
         try:
-            self._put_into_action(self._partitions.make_again(image), image)
+            self._apply(self._partitions.make_again(image), image)
         except Exception as error:  # noqa: BLE001
-            tell(self._node.loop, "the making of partitions that could have no files", error)
+            report_fault(self._node.loop, "the making of partitions that could have no files", error)
 
     def _remove(self, partition: Partition) -> None:
         self._fetchers.unfollow(partition)

@@ -25,21 +25,21 @@ from kraft.api.context import NodeContext, Role
 from kraft.api.dispatch import Dispatcher
 from kraft.api.fetch import FETCH_SESSION
 from kraft.api.table import ROWS
-from kraft.api.throttling import QuotaWatch, admitted
+from kraft.api.throttling import QuotaUpdates, charge_connection
 from kraft.broker.metadata_follower import MetadataFollower
 from kraft.broker.scram_users import ScramUsers
-from kraft.config.dynamic_config import LiveConfig
+from kraft.config.dynamic_config import DynamicBrokerConfig
 from kraft.config.node_config import Config
 from kraft.http.listener import HOST as HTTP_HOST
 from kraft.http.listener import HttpPort
 from kraft.http.status import make_server
 from kraft.net.client import Address
-from kraft.net.connection_quotas import Standing
+from kraft.net.connection_quotas import ListenerKind
 from kraft.net.server import Peer, Server
 from kraft.node import settings
 from kraft.node.listener_security import NodeSecurity
 from kraft.node.roles import BrokerRole, ControllerRole
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import Storage
 from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
@@ -91,7 +91,7 @@ class Node:
         users = read_users(disk, config) if config.is_controller else ()
         self.context.authorizer = authorizer_of(config)
         self.context.scram_users = ScramUsers(users)
-        self.controller_links = ControllerLinks(
+        self.controller_channel = ControllerChannel(
             loop,
             {v.node_id: Address(v.host, v.port) for v in config.voters},
             random,
@@ -99,12 +99,12 @@ class Node:
             request_timeout_s=config.request_timeout_ms * settings.MS,
             attempt_timeout_s=config.controller_quorum_request_timeout_ms * settings.MS,
             retry_backoff_s=config.controller_quorum_retry_backoff_ms * settings.MS,
-            way=self.security.to_controllers,
+            security=self.security.to_controllers,
         )
         self.controller_role = ControllerRole(self) if config.is_controller else None
         self.broker_role = BrokerRole(self, storage.directories) if config.is_broker else None
         self.follower = (
-            MetadataFollower(loop, config.node_id, self.controller_links)
+            MetadataFollower(loop, config.node_id, self.controller_channel)
             if self.controller_role is None and self.broker_role is not None
             else None
         )
@@ -118,25 +118,25 @@ class Node:
             self.dispatcher.is_in_turn,
             limits=settings.server_limits(config, config),
             on_closed=self._connection_closed,
-            admit=lambda host: admitted(self.context, host),
+            admit=lambda host: charge_connection(self.context, host),
         )
         self._fill_context()
         self.http = HttpPort(loop, lambda: make_server(self.context))
 
     def _fill_context(self) -> None:
         context, broker, quorum = self.context, self.broker_role, self.controller_role
-        context.controller_client = self.controller_links
+        context.controller_client = self.controller_channel
         context.fetch_room = self.server.unread.room
         if broker is not None:
-            context.partitions = broker.partitions
+            context.replica_manager = broker.partitions
             context.fetches = broker.fetches
             context.groups = broker.groups
             context.producer_ids = broker.producer_ids
             context.transactions = broker.transactions
             context.markers = broker.markers
-            context.admission = broker.admission
+            context.transaction_verifier = broker.transaction_verifier
             context.timer = broker.timer
-            context.departures = broker.departures
+            context.failover_metadata = broker.failover_metadata
             context.broker_epoch = lambda: broker.lifecycle.broker_epoch
         if quorum is not None:
             context.controller = quorum.controller
@@ -153,20 +153,20 @@ class Node:
             listen(broker.publisher.publish)
         else:
             listen(lambda _, image: setattr(context, "image", image))
-        listen(QuotaWatch(context, settings.client_quotas(self.config)).take)
-        listen(LiveConfig(self.config, self._reconfigure).take)
+        listen(QuotaUpdates(context, settings.client_quotas(self.config)).take)
+        listen(DynamicBrokerConfig(self.config, self._reconfigure).take)
 
     def _reconfigure(self, config: Config) -> None:
         """Some keys have other values now."""
         self.server.limits = settings.server_limits(config, self.config)
-        if any(door.tls is not None for door in self.security.doors.values()):
+        if any(security.tls is not None for security in self.security.listeners.values()):
             renewal = self.blocking(lambda _: self.security.renew(config))
             supervised(self.loop, renewal, "certificates")
         broker = self.broker_role
         if broker is not None:
-            broker.partitions.configure(settings.partitions_settings(config))
+            broker.partitions.configure(settings.replica_manager_config(config))
             broker.fetchers.resize(config.num_replica_fetchers)
-            broker.admission.verifies = config.transaction_partition_verification_enable
+            broker.transaction_verifier.verifies = config.transaction_partition_verification_enable
 
     async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
         """Run what blocks outside the loop."""
@@ -184,10 +184,10 @@ class Node:
         if self.broker_role is not None:
             self.broker_role.load(NOT_SERVING)
         for endpoint in self.config.controller_listeners:
-            await self._listen(endpoint, Standing.CONTROLLERS)
+            await self._listen(endpoint, ListenerKind.CONTROLLERS)
         if self.controller_role is not None:
             self.controller_role.start(self.loop)
-        self.controller_links.start()
+        self.controller_channel.start()
         if self.follower is not None:
             self.follower.start()
         broker = self.broker_role
@@ -199,12 +199,12 @@ class Node:
         listeners = self.config.broker_listeners
         for endpoint in listeners:
             between_brokers = endpoint.name == self.config.inter_broker_listener and len(listeners) > 1
-            await self._listen(endpoint, Standing.BROKERS if between_brokers else Standing.SHARED)
+            await self._listen(endpoint, ListenerKind.BROKERS if between_brokers else ListenerKind.SHARED)
         await broker.lifecycle.running.wait()
 
-    async def _listen(self, endpoint: Endpoint, standing: Standing) -> None:
-        door = replace(self.security.doors[endpoint.name], standing=standing)
-        await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, door)
+    async def _listen(self, endpoint: Endpoint, listener_kind: ListenerKind) -> None:
+        security = replace(self.security.listeners[endpoint.name], listener_kind=listener_kind)
+        await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, security)
 
     async def stop(self) -> None:
         """Controlled shutdown, then everything in the order in which data flows."""
@@ -218,7 +218,7 @@ class Node:
             await broker.stop()
         if self.follower is not None:
             await self.follower.close()
-        await self.controller_links.close()
+        await self.controller_channel.close()
         if self.controller_role is not None:
             await self.controller_role.stop()
 
@@ -232,9 +232,9 @@ class Node:
         controller = self.controller_role.controller
         if broken:
             controller.connection_broken(broker_id)
-            self.controller_role.last_calls.call(broker_id)
+            self.controller_role.liveness_probe.probe(broker_id)
             if self.broker_role is not None:
-                self.broker_role.departures.lost(broker_id)
+                self.broker_role.failover_metadata.broker_lost(broker_id)
         else:
             controller.connection_closed(broker_id)
 

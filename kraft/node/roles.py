@@ -16,49 +16,49 @@ from random import Random
 from typing import Final, Protocol
 from uuid import UUID
 
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
 from data_plane.coordinator.internal_topic import InternalTopic
-from data_plane.coordinator.transactions.marker_writer import Guards, MarkerWriter
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionService
+from data_plane.coordinator.transactions.marker_writer import MarkerWriter, VerificationGuards
+from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
-from data_plane.replication.replica_manager import Partitions
+from data_plane.replication.replica_manager import ReplicaManager
 from fetch.delayed_fetch import FetchService
 from fetch.fetcher import FetcherContext
-from fetch.fetcher_manager import Fetchers
+from fetch.fetcher_manager import ReplicaFetcherManager
 from fetch.sessions import SessionCache
 from kraft.api.context import NodeContext
 from kraft.api.metadata_fetch import MetadataReader
-from kraft.api.partition_lookup import most_named
+from kraft.api.partition_lookup import max_request_partitions
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker.directory_channel import BrokerDirectoryChannel
-from kraft.broker.failover_metadata import Departures
+from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.broker.isr_channel import BrokerIsrChannel
 from kraft.broker.lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.broker.producer_ids import ProducerIds
-from kraft.broker.txn_verification import Admission, Repetition
+from kraft.broker.txn_verification import RetryPolicy, TransactionVerifier
 from kraft.config.keys import RACK_AWARE
 from kraft.config.node_config import Config
 from kraft.net.client import Address
 from kraft.node import settings
 from kraft.node.listener_security import NodeSecurity
-from kraft.node.metadata_publisher import Publisher
-from kraft.peers.broker_channels import BrokerLinks
-from kraft.peers.controller_channel import ControllerLinks
-from kraft.peers.leader_endpoint import SocketLeader
-from kraft.peers.liveness_probe import LastCalls
-from kraft.peers.raft_driver import BesideLoop, RaftDriver
-from kraft.peers.raft_transport import RaftLinks
-from kraft.peers.txn_markers import MarkerChannel
+from kraft.node.metadata_publisher import BrokerMetadataPublisher
+from kraft.peers.broker_channels import BrokerChannels
+from kraft.peers.controller_channel import ControllerChannel
+from kraft.peers.leader_endpoint import SocketLeaderEndpoint
+from kraft.peers.liveness_probe import LivenessProbe
+from kraft.peers.raft_driver import BackgroundThreads, RaftDriver
+from kraft.peers.raft_transport import RaftTransport
+from kraft.peers.txn_markers import BrokerMarkerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import random_uuid
-from metadata_quorum.controller.controller import Controller
+from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import FeatureRange
-from metadata_quorum.foundation.supervision import tell
+from metadata_quorum.foundation.supervision import report_fault
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.raft.voter import SyncObjRaft
@@ -75,7 +75,7 @@ class RoleHost(Protocol):
 
     config: Config
     context: NodeContext
-    controller_links: ControllerLinks
+    controller_channel: ControllerChannel
     security: NodeSecurity
     disk: Disk
     loop: asyncio.AbstractEventLoop
@@ -107,15 +107,15 @@ class ControllerRole:
             f"{config.metadata_dir}/__cluster_metadata-0",
             segment_bytes=config.metadata_log_segment_bytes,
         )
-        self.state_machine = MetadataStateMachine(self.metadata_log, partial(tell, node.loop))
-        self.links = RaftLinks(
+        self.state_machine = MetadataStateMachine(self.metadata_log, partial(report_fault, node.loop))
+        self.links = RaftTransport(
             cluster_id=context.cluster_id,
             node_id=config.node_id,
             addresses={v.node_id: (v.host, v.port) for v in config.voters},
             random=node.random,
-            way=node.security.to_controllers,
+            security=node.security.to_controllers,
         )
-        self._beside = BesideLoop(node.loop)
+        self._beside = BackgroundThreads(node.loop)
         voter = SyncObjRaft(
             config.node_id,
             [v.node_id for v in config.voters],
@@ -130,7 +130,7 @@ class ControllerRole:
             self._beside,
         )
         self.raft = self._beside.driver = RaftDriver(voter, node.loop, node.fatal)
-        self.controller = Controller(
+        self.controller = QuorumController(
             config.node_id,
             self.raft,
             self.state_machine,
@@ -143,7 +143,7 @@ class ControllerRole:
             now_ms=node.now_ms,
             blocking=node.blocking,
         )
-        self.last_calls = LastCalls(
+        self.liveness_probe = LivenessProbe(
             node.loop,
             lambda broker_id: address_of(config, self.controller.image, broker_id),
             self.controller.process_gone,
@@ -158,7 +158,7 @@ class ControllerRole:
 
     async def stop(self) -> None:
         self.controller.close()
-        await self.last_calls.close()
+        await self.liveness_probe.close()
         self.raft.close()
         await self._beside.close()
         await self.links.close()
@@ -175,7 +175,7 @@ class BrokerRole:
         identity = self._identity(log_dirs)
         self.lifecycle = BrokerLifecycle(
             loop,
-            node.controller_links,
+            node.controller_channel,
             identity,
             lambda: self.publisher.published_offset,
             lambda: self.partitions.whole_epoch,
@@ -183,17 +183,17 @@ class BrokerRole:
             session_timeout_s=config.broker_session_timeout_ms * settings.MS,
         )
         self.replication_quotas = settings.replication_quotas(config)
-        self.partitions = Partitions(
-            settings.partitions_settings(config),
+        self.partitions = ReplicaManager(
+            settings.replica_manager_config(config),
             [LogDir(node.disk, path, uuid, node.boot_id) for path, uuid in log_dirs.items()],
-            BrokerIsrChannel(config.node_id, self.lifecycle, node.controller_links),
+            BrokerIsrChannel(config.node_id, self.lifecycle, node.controller_channel),
             loop=loop,
             timer=self.timer,
             rng=node.random,
             now_ms=node.now_ms,
             blocking=node.blocking,
             on_log_dir_failed=self._log_dir_failed,
-            directory_channel=BrokerDirectoryChannel(config.node_id, self.lifecycle, node.controller_links),
+            directory_channel=BrokerDirectoryChannel(config.node_id, self.lifecycle, node.controller_channel),
             moves_quota=self.replication_quotas.moves,
         )
         self.fetches = FetchService(
@@ -202,14 +202,14 @@ class BrokerRole:
                 config.max_incremental_fetch_session_cache_slots,
                 node.random,
                 prompt=config.replica_selector_class == RACK_AWARE,
-                most_named=partial(most_named, node.context),
+                max_request_partitions=partial(max_request_partitions, node.context),
             ),
             self.timer,
             loop,
             max_response_bytes=config.fetch_max_bytes,
             quota=self.replication_quotas.leader,
         )
-        self.fetchers = Fetchers(
+        self.fetchers = ReplicaFetcherManager(
             FetcherContext(
                 config.node_id,
                 lambda: self.lifecycle.broker_epoch,
@@ -224,27 +224,27 @@ class BrokerRole:
             self._leader,
             fetchers_per_leader=config.num_replica_fetchers,
         )
-        self.groups = GroupService(
+        self.groups = GroupCoordinator(
             settings.group_settings(config),
             InternalTopic(OFFSETS_TOPIC, self.partitions, loop, node.now_ms, node.blocking),
             loop,
             node.random,
             node.now_ms,
         )
-        self.departures = Departures(loop, config.broker_session_timeout_ms * settings.MS)
+        self.failover_metadata = FailoverMetadata(loop, config.broker_session_timeout_ms * settings.MS)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
-        self._broker_links = BrokerLinks(
+        self._broker_links = BrokerChannels(
             loop,
             lambda broker_id: address_of(config, context.image, broker_id),
             client_id=f"broker-{config.node_id}",
-            way=node.security.to_brokers,
+            security=node.security.to_brokers,
         )
-        guards = Guards()
+        guards = VerificationGuards()
         request_timeout_s = config.request_timeout_ms * settings.MS
         self.markers = MarkerWriter(
             self.partitions, self.groups, guards, self.timer, loop, node.now_ms, request_timeout_s
         )
-        self._marker_channel = MarkerChannel(
+        self._marker_channel = BrokerMarkerChannel(
             config.node_id,
             lambda: context.image,
             self.markers,
@@ -252,7 +252,7 @@ class BrokerRole:
             loop,
             request_timeout_s + _ANSWER_GRACE_S,
         )
-        self.transactions = TransactionService(
+        self.transactions = TransactionCoordinator(
             settings.transaction_settings(config),
             InternalTopic(TRANSACTIONS_TOPIC, self.partitions, loop, node.now_ms, node.blocking),
             self._marker_channel,
@@ -260,7 +260,7 @@ class BrokerRole:
             loop,
             node.now_ms,
         )
-        self.admission = Admission(
+        self.transaction_verifier = TransactionVerifier(
             config.node_id,
             lambda: context.image,
             self.transactions,
@@ -268,18 +268,18 @@ class BrokerRole:
             guards,
             verifies=config.transaction_partition_verification_enable,
             timeout_s=request_timeout_s,
-            repetition=Repetition(
+            retry=RetryPolicy(
                 every_s=config.add_partitions_to_txn_retry_backoff_ms / 1000,
                 for_s=config.add_partitions_to_txn_retry_backoff_max_ms / 1000,
             ),
         )
-        self.publisher = Publisher(
+        self.publisher = BrokerMetadataPublisher(
             context,
             self.partitions,
             self.fetchers,
             self.groups,
             self.transactions,
-            self.departures,
+            self.failover_metadata,
             incarnation_id=identity.incarnation_id,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             on_published=self.lifecycle.metadata_published,
@@ -334,24 +334,24 @@ class BrokerRole:
             "broker_id": self._node.config.node_id,
             "broker_epoch": self.lifecycle.broker_epoch,
         }
-        answer = await self._node.controller_links.request(
+        answer = await self._node.controller_channel.request(
             ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
         )
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
         return answer.producer_id_start, answer.producer_id_len
 
-    def _leader(self, leader_id: int, fetcher_id: int) -> SocketLeader:
+    def _leader(self, leader_id: int, fetcher_id: int) -> SocketLeaderEndpoint:
         config, context = self._node.config, self._node.context
 
-        return SocketLeader(
+        return SocketLeaderEndpoint(
             self._node.loop,
             config.node_id,
             lambda: address_of(config, context.image, leader_id),
             client_id=f"broker-{config.node_id}-fetcher-{fetcher_id}",
             timeout_s=config.replica_socket_timeout_ms * settings.MS,
-            on_lost=lambda: self.departures.lost(leader_id),
-            way=self._node.security.to_brokers,
+            on_lost=lambda: self.failover_metadata.broker_lost(leader_id),
+            security=self._node.security.to_brokers,
         )
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:

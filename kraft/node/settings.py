@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from data_plane.coordinator.groups.classic.states import GroupRules
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules, MigrationPolicy
-from data_plane.coordinator.groups.service import GroupServiceConfig
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig, MigrationPolicy
+from data_plane.coordinator.groups.service import GroupCoordinatorConfig
 from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.runtime import ShardLimits
-from data_plane.coordinator.transactions.service import TransactionServiceConfig
+from data_plane.coordinator.transactions.service import TransactionCoordinatorConfig
 from data_plane.coordinator.transactions.state_machine import TransactionLimits
 from data_plane.log.config import LogConfig
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
 from data_plane.quotas.replication import ReplicationQuotas
-from data_plane.replication.replica_manager import PartitionsSettings
+from data_plane.replication.replica_manager import ReplicaManagerConfig
 from fetch.follower_session import FetchLimits
 from kraft.config.node_config import Config
-from kraft.net.connection import Limits
-from kraft.net.connection_quotas import Most, handles_for_clients
+from kraft.net.connection import ConnectionLimits
+from kraft.net.connection_quotas import MaxConnections, handles_for_clients
 from kraft.net.server import ServerLimits
 from metadata_quorum.controller.controller import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
@@ -66,8 +66,8 @@ def controller_settings(config: Config, cluster_id: str) -> ControllerConfig:
     )
 
 
-def partitions_settings(config: Config) -> PartitionsSettings:
-    return PartitionsSettings(
+def replica_manager_config(config: Config) -> ReplicaManagerConfig:
+    return ReplicaManagerConfig(
         broker_id=config.node_id,
         lag_time_max=config.replica_lag_time_max_ms * MS,
         high_watermark_checkpoint_interval=config.replica_high_watermark_checkpoint_interval_ms * MS,
@@ -89,14 +89,14 @@ def fetch_limits(config: Config) -> FetchLimits:
     )
 
 
-def group_settings(config: Config) -> GroupServiceConfig:
-    return GroupServiceConfig(
+def group_settings(config: Config) -> GroupCoordinatorConfig:
+    return GroupCoordinatorConfig(
         groups=GroupLimits(
-            rules=GroupRules(
+            rules=ClassicGroupConfig(
                 initial_rebalance_delay=config.group_initial_rebalance_delay_ms * MS,
                 max_size=config.group_max_size,
             ),
-            consumer=ConsumerGroupRules(
+            consumer=ConsumerGroupConfig(
                 session_timeout_ms=config.group_consumer_session_timeout_ms,
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
                 max_size=config.group_consumer_max_size,
@@ -118,8 +118,8 @@ def group_settings(config: Config) -> GroupServiceConfig:
     )
 
 
-def transaction_settings(config: Config) -> TransactionServiceConfig:
-    return TransactionServiceConfig(
+def transaction_settings(config: Config) -> TransactionCoordinatorConfig:
+    return TransactionCoordinatorConfig(
         transactions=TransactionLimits(
             max_timeout_ms=config.transaction_max_timeout_ms,
             id_expiration_ms=config.transactional_id_expiration_ms,
@@ -157,13 +157,15 @@ def server_limits(config: Config, static: Config) -> ServerLimits:
     change the configuration always gets in to change it back."""
     queued = config.queued_max_request_bytes
     return ServerLimits(
-        connection=Limits(
+        connection=ConnectionLimits(
             max_frame_bytes=config.socket_request_max_bytes,
             max_frame_bytes_before_login=config.sasl_server_max_receive_size,
             max_in_flight_requests=config.queued_max_requests,
         ),
-        most=Most(config.max_connections, config.max_connections_per_ip, handles_for_clients()),
-        most_of_controllers=Most(static.max_connections, static.max_connections_per_ip),
+        max_connections=MaxConnections(
+            config.max_connections, config.max_connections_per_ip, handles_for_clients()
+        ),
+        max_controller_connections=MaxConnections(static.max_connections, static.max_connections_per_ip),
         max_idle_s=config.connections_max_idle_ms * MS,
         max_queued_bytes=queued if queued > 0 else 2**63 - 1,
         min_bytes_per_s=config.kraft_request_min_bytes_per_second,

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from kraft.net.client import Address
-from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -27,7 +27,7 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
 
-WAY: Final[ContextVar[Way]] = ContextVar("way", default=PLAINTEXT)
+SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("way", default=PLAINTEXT)
 """How the nodes are spoken to: as the command line was told."""
 
 
@@ -35,7 +35,7 @@ async def _ask(
     address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
 ) -> Message:
     loop = asyncio.get_running_loop()
-    client = await dial(loop, address, CLIENT_ID, WAY.get(), timeout_s=timeout_s)
+    client = await dial(loop, address, CLIENT_ID, SECURITY.get(), timeout_s=timeout_s)
     try:
         await client.negotiate(timeout_s=timeout_s)
         version = client.version_of(api_key, *versions)

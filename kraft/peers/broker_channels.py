@@ -1,6 +1,6 @@
 """From a broker to the other brokers, for questions of its own (followers' fetches have connections apart).
 
-    txn_markers, txn_verification -> BrokerLinks.ask -> one connection per broker, requests side by side
+    txn_markers, txn_verification -> BrokerChannels.ask -> one connection per broker, requests side by side
 
 A connection is made when it is needed and its address looked up each time, so a broker that came back
 elsewhere is found there.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.supervision import awaited
 
@@ -23,16 +23,20 @@ FindBroker = Callable[[int], Address | None]
 """Where a broker is now; None where the metadata does not know it."""
 
 
-class BrokerLinks:
+class BrokerChannels:
     """See the module."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, find: FindBroker, client_id: str, way: Way = PLAINTEXT
+        self,
+        loop: asyncio.AbstractEventLoop,
+        find: FindBroker,
+        client_id: str,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         self._loop = loop
         self._find = find
         self._client_id = client_id
-        self._way = way
+        self._security = security
         self._clients: dict[int, PeerClient] = {}
         self._connecting: dict[int, asyncio.Task[PeerClient]] = {}
 
@@ -70,7 +74,9 @@ class BrokerLinks:
             address = self._find(broker_id)
             if address is None:
                 raise ConnectionRefusedError(f"the address of broker {broker_id} is not known")
-            client = await dial(self._loop, address, self._client_id, self._way, timeout_s=CONNECT_TIMEOUT_S)
+            client = await dial(
+                self._loop, address, self._client_id, self._security, timeout_s=CONNECT_TIMEOUT_S
+            )
             self._clients[broker_id] = client
             return client
         finally:

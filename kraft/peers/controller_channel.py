@@ -18,11 +18,11 @@ from typing import Final
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import PLAINTEXT, Way, dial
-from kraft.net.reconnect_backoff import Redial
+from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.net.reconnect_backoff import ReconnectBackoff
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import kept_up
+from metadata_quorum.foundation.supervision import restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
 
@@ -33,7 +33,7 @@ ALTER_PARTITION_VERSION: Final = 3
 OnConnected = Callable[[int], None]
 
 
-class ControllerLinks:
+class ControllerChannel:
     """Connections to the voters; a `ControllerClient` for handlers, an `IsrChannel` for partitions."""
 
     def __init__(
@@ -46,7 +46,7 @@ class ControllerLinks:
         request_timeout_s: float,
         attempt_timeout_s: float,
         retry_backoff_s: float,
-        way: Way = PLAINTEXT,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         """`attempt_timeout_s` is the patience with one controller's answer to a request of our own (it
         may be paused, and another one active); a client's request in an envelope is given all the time."""
@@ -57,7 +57,7 @@ class ControllerLinks:
         self._request_timeout_s = request_timeout_s
         self._attempt_timeout_s = attempt_timeout_s
         self._retry_backoff_s = retry_backoff_s
-        self._way = way
+        self._security = security
         self._clients: dict[int, PeerClient] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.active: int = -1
@@ -72,7 +72,7 @@ class ControllerLinks:
     def start(self) -> None:
         for voter, address in self._voters.items():
             work = partial(self._keep_connected, voter, address)
-            self._tasks.append(kept_up(self._loop, work, f"controller-link-{voter}"))
+            self._tasks.append(restarted(self._loop, work, f"controller-link-{voter}"))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -105,7 +105,7 @@ class ControllerLinks:
 
     async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> PeerClient:
         """A connection to a voter for its caller alone. Raises `OSError`."""
-        return await dial(self._loop, self._voters[voter], client_id, self._way, timeout_s=timeout_s)
+        return await dial(self._loop, self._voters[voter], client_id, self._security, timeout_s=timeout_s)
 
     async def request(self, api_key: int, version: int, fields: Fields) -> Message:
         """Ask the active controller, looking for it where it has moved. A request whose connection
@@ -164,7 +164,7 @@ class ControllerLinks:
         return [voter for voter in self._voters if self.connected(voter)]
 
     async def _keep_connected(self, voter: int, address: Address) -> None:
-        redial = Redial(self._random)
+        redial = ReconnectBackoff(self._random)
         while True:
             lost = asyncio.Event()
             began = self._loop.time()
@@ -173,7 +173,7 @@ class ControllerLinks:
                     self._loop,
                     address,
                     self._client_id,
-                    self._way,
+                    self._security,
                     timeout_s=CONNECT_TIMEOUT_S,
                     on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
                 )

@@ -1,6 +1,6 @@
 """Leaders as their followers reach them: the `LeaderEndpoint` port over a socket.
 
-    fetch/fetcher -> SocketLeader.fetch -> Fetch v17 on one connection -> the leader's api/fetch
+    fetch/fetcher -> SocketLeaderEndpoint.fetch -> Fetch v17 on one connection -> the leader's api/fetch
     fetch/fetcher <- records as slices of the frame they came in <------- its answer
 
 The leader's address is looked up at every new connection, so a leader that came back elsewhere is
@@ -17,7 +17,7 @@ from typing import Final
 
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import PLAINTEXT, Way, dial
+from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -38,7 +38,7 @@ FindLeader = Callable[[], Address | None]
 _read_answer: Final = partial(read_fetch_response, FETCH_VERSION)
 
 
-class SocketLeader:
+class SocketLeaderEndpoint:
     """A leader, as one fetcher of broker `replica_id` sees it."""
 
     def __init__(
@@ -50,7 +50,7 @@ class SocketLeader:
         client_id: str,
         timeout_s: float,
         on_lost: Callable[[], None],
-        way: Way = PLAINTEXT,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
         (replica.socket.timeout.ms). `on_lost` is told when the leader's end breaks a connection off."""
@@ -60,7 +60,7 @@ class SocketLeader:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._on_lost = on_lost
-        self._way = way
+        self._security = security
         self._client: PeerClient | None = None
         self._connecting: asyncio.Task[PeerClient] | None = None
         self._closed = False
@@ -135,7 +135,7 @@ class SocketLeader:
                 self._loop,
                 address,
                 self._client_id,
-                self._way,
+                self._security,
                 timeout_s=CONNECT_TIMEOUT_S,
                 on_lost=self._lost,
             )

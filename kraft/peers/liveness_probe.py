@@ -1,6 +1,6 @@
 """Is a broker whose connection broke dead? A call at its door tells more than silence does.
 
-    server: heartbeat connection broken -> LastCalls -> Controller.process_gone -> fenced at once
+    server: heartbeat connection broken -> LivenessProbe -> Controller.process_gone -> fenced at once
 
 A host refuses a connection to a port where no process listens; so whoever is refused at a broker's
 own listener, after its connection broke, knows that the process has ended. Anything else
@@ -20,7 +20,7 @@ PAUSE_S: Final = 0.01
 """A process that is being killed closes its sockets one by one: it may accept the first call."""
 
 
-class LastCalls:
+class LivenessProbe:
     """Calls under way, one per broker."""
 
     def __init__(
@@ -34,23 +34,23 @@ class LastCalls:
         self._find = find
         self._on_gone = on_gone
         self._patience_s = patience_s
-        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._probes: dict[int, asyncio.Task[None]] = {}
 
-    def call(self, broker_id: int) -> None:
+    def probe(self, broker_id: int) -> None:
         """Its connection broke."""
         address = self._find(broker_id)
-        if address is not None and broker_id not in self._calls:
-            task = supervised(self._loop, self._call(broker_id, address), f"last-call-{broker_id}")
-            self._calls[broker_id] = task
-            task.add_done_callback(lambda _: self._calls.pop(broker_id, None))
+        if address is not None and broker_id not in self._probes:
+            task = supervised(self._loop, self._probe(broker_id, address), f"last-call-{broker_id}")
+            self._probes[broker_id] = task
+            task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
 
     async def close(self) -> None:
-        calls = list(self._calls.values())
+        calls = list(self._probes.values())
         for task in calls:
             task.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _call(self, broker_id: int, address: Address) -> None:
+    async def _probe(self, broker_id: int, address: Address) -> None:
         if await is_gone(self._loop, address, self._patience_s):
             self._on_gone(broker_id)
 

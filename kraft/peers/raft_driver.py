@@ -22,7 +22,7 @@ from metadata_quorum.raft.port import Applied, QuorumState, Raft
 T = TypeVar("T")
 
 
-class BesideLoop:
+class BackgroundThreads:
     """Raft's `Background`: a thread, and back. Threads of its own, so that a fence never waits for what cold
     reads or the cleaner do to the others: for a snapshot that is written, one that is read, and a command."""
 
@@ -101,13 +101,13 @@ class RaftDriver:
         self.wake()
 
     def connected(self, peer: int) -> None:
-        self._tell(lambda: self._raft.connected(peer))
+        self._notify(lambda: self._raft.connected(peer))
 
     def disconnected(self, peer: int, *, broken: bool) -> None:
-        self._tell(lambda: self._raft.disconnected(peer, broken=broken))
+        self._notify(lambda: self._raft.disconnected(peer, broken=broken))
 
     def refused(self, peer: int) -> None:
-        self._tell(lambda: self._raft.refused(peer))
+        self._notify(lambda: self._raft.refused(peer))
 
     def wake(self) -> None:
         """Tick at the end of this turn of the loop."""
@@ -147,7 +147,7 @@ class RaftDriver:
             self._timer.cancel()
         self._raft.close()
 
-    def _tell(self, news: Callable[[], None]) -> None:
+    def _notify(self, news: Callable[[], None]) -> None:
         if self._closed:
             return
         try:

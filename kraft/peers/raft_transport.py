@@ -5,7 +5,7 @@ listener; what j says comes in on a connection that j opened. So a one-way cut i
 and the order of frames is the order of one connection. A frame for a voter that is not connected
 is lost: Raft sends again what matters.
 
-    Raft -> RaftLinks.send -> connection to j -> j's server -> api/raft.py -> RaftDriver.receive
+    Raft -> RaftTransport.send -> connection to j -> j's server -> api/raft.py -> RaftDriver.receive
 
 A connection that ends although we did not close it is `broken`: the process behind it has most
 likely died, and Raft looks for a new leader early. A peer that has merely fallen silent is given
@@ -24,11 +24,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import PLAINTEXT, Way, dial
-from kraft.net.reconnect_backoff import Redial
+from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.net.reconnect_backoff import ReconnectBackoff
 from kraft.wire import header
 from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
-from metadata_quorum.foundation.supervision import kept_up
+from metadata_quorum.foundation.supervision import restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
@@ -48,7 +48,7 @@ class RaftEvents(Protocol):
     def refused(self, peer: int) -> None: ...
 
 
-class RaftLinks:
+class RaftTransport:
     """A `RaftLink` over TCP. `start` dials every voter and keeps dialling."""
 
     def __init__(
@@ -58,10 +58,12 @@ class RaftLinks:
         node_id: int,
         addresses: Mapping[int, tuple[str, int]],
         random: random.Random,
-        way: Way = PLAINTEXT,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         self._links = {
-            peer: _Link(peer, Address(*address), random, self._frame_encoder(cluster_id, node_id, peer), way)
+            peer: _PeerConnection(
+                peer, Address(*address), random, self._frame_encoder(cluster_id, node_id, peer), security
+            )
             for peer, address in addresses.items()
             if peer != node_id
         }
@@ -88,7 +90,7 @@ class RaftLinks:
             await link.close()
 
 
-class _Link:
+class _PeerConnection:
     """One voter: dialled for ever, at most one connection at a time."""
 
     def __init__(
@@ -97,13 +99,13 @@ class _Link:
         address: Address,
         random: random.Random,
         encoded: Callable[[bytes], bytes],
-        way: Way,
+        security: ConnectionSecurity,
     ) -> None:
         self.peer = peer
         self._address = address
         self._random = random
         self._encoded = encoded
-        self._way = way
+        self._security = security
         self._transport: asyncio.Transport | None = None
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -111,10 +113,10 @@ class _Link:
 
     def start(self, loop: asyncio.AbstractEventLoop, events: RaftEvents) -> None:
         self._events = events
-        self._task = kept_up(loop, partial(self._keep_connected, loop), f"raft-link-{self.peer}")
+        self._task = restarted(loop, partial(self._keep_connected, loop), f"raft-link-{self.peer}")
 
     async def _keep_connected(self, loop: asyncio.AbstractEventLoop) -> None:
-        redial = Redial(self._random)
+        redial = ReconnectBackoff(self._random)
         while True:
             lost = asyncio.Event()
             began = loop.time()
@@ -123,7 +125,7 @@ class _Link:
                     loop,
                     self._address,
                     CLIENT_ID,
-                    self._way,
+                    self._security,
                     timeout_s=CONNECT_TIMEOUT_S,
                     on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
                 )

@@ -1,6 +1,7 @@
-"""The transactions coordinator's way to the leaders of a transaction's partitions: the `MarkerChannel` port.
+"""The transactions coordinator's way to the leaders of a transaction's partitions: the `BrokerMarkerChannel`
+port.
 
-    TransactionService -> MarkerChannel.write --> MarkerWriter                     partitions led here
+    TransactionCoordinator -> BrokerMarkerChannel.write --> MarkerWriter           partitions led here
                                               `-> outbox of a broker -> WriteTxnMarkers -> its MarkerWriter
 
 A marker is brought to a partition until its leader has it replicated, whoever that is by then; a partition
@@ -16,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
-from data_plane.coordinator.transactions.service import Marker
-from kraft.peers.broker_channels import BrokerLinks
+from data_plane.coordinator.transactions.service import TransactionMarker
+from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
-from metadata_quorum.foundation.supervision import supervised, tell
+from metadata_quorum.foundation.supervision import report_fault, supervised
 from metadata_quorum.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ _DONE: Final = frozenset(
 )
 
 
-class MarkerChannel:
+class BrokerMarkerChannel:
     """One per broker."""
 
     def __init__(
@@ -51,7 +52,7 @@ class MarkerChannel:
         node_id: int,
         image: Callable[[], MetadataImage],
         here: MarkerWriter,
-        links: BrokerLinks,
+        links: BrokerChannels,
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
     ) -> None:
@@ -64,7 +65,7 @@ class MarkerChannel:
         self._timeout_s = timeout_s
         self._outboxes: dict[int, _Outbox] = {}
 
-    async def write(self, marker: Marker) -> None:
+    async def write(self, marker: TransactionMarker) -> None:
         """See the port. A task that is cancelled leaves what is under way to the next coordinator."""
         left = set(marker.partitions)
         pause_s = FIRST_PAUSE_S
@@ -101,7 +102,9 @@ class MarkerChannel:
         topic = self._image().topic(tp.topic)
         return topic is not None and tp.partition in topic.partitions
 
-    async def _send(self, leader: int, marker: Marker, partitions: list[TopicPartition]) -> Outcomes:
+    async def _send(
+        self, leader: int, marker: TransactionMarker, partitions: list[TopicPartition]
+    ) -> Outcomes:
         if leader == self._node_id:
             return await self._here.write(
                 marker.producer, marker.coordinator_epoch, partitions, commit=marker.commit
@@ -112,8 +115,8 @@ class MarkerChannel:
         return await outbox.send(marker, partitions)
 
 
-class _Waiting(NamedTuple):
-    marker: Marker
+class _PendingMarker(NamedTuple):
+    marker: TransactionMarker
     partitions: list[TopicPartition]
     answer: asyncio.Future[Outcomes]
 
@@ -122,18 +125,18 @@ class _Outbox:
     """What one broker is to be told."""
 
     def __init__(
-        self, broker_id: int, links: BrokerLinks, loop: asyncio.AbstractEventLoop, timeout_s: float
+        self, broker_id: int, links: BrokerChannels, loop: asyncio.AbstractEventLoop, timeout_s: float
     ) -> None:
         self._broker_id = broker_id
         self._links = links
         self._loop = loop
         self._timeout_s = timeout_s
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingMarker] = []
         self._sending: asyncio.Task[None] | None = None
 
-    async def send(self, marker: Marker, partitions: list[TopicPartition]) -> Outcomes:
+    async def send(self, marker: TransactionMarker, partitions: list[TopicPartition]) -> Outcomes:
         """The leader's answer for each; nothing for those that it did not answer."""
-        waiting = _Waiting(marker, partitions, self._loop.create_future())
+        waiting = _PendingMarker(marker, partitions, self._loop.create_future())
         self._waiting.append(waiting)
         if self._sending is None:
             self._sending = supervised(self._loop, self._send_all(), f"markers-to-{self._broker_id}")
@@ -154,7 +157,7 @@ class _Outbox:
         finally:
             self._sending = None
 
-    async def _ask(self, batch: list[_Waiting]) -> dict[int, Outcomes]:
+    async def _ask(self, batch: list[_PendingMarker]) -> dict[int, Outcomes]:
         """By producer id: a producer ends one transaction at a time."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         try:
@@ -165,11 +168,11 @@ class _Outbox:
         except OSError as error:
             log.info("markers for broker %d: %s", self._broker_id, error)
         except Exception as error:  # noqa: BLE001 - those who wait bring their markers again
-            tell(self._loop, f"markers for broker {self._broker_id}", error)
+            report_fault(self._loop, f"markers for broker {self._broker_id}", error)
         return {}
 
 
-def _marker_fields(marker: Marker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

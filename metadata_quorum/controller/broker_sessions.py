@@ -25,7 +25,7 @@ CLAIM_SHARE: Final = 1 / 3
 
 
 @dataclass(slots=True)
-class _Broker:
+class _BrokerSession:
     links: int = 0
     beat_at: float | None = None
     """Its last heartbeat, on a standby too."""
@@ -44,7 +44,7 @@ class BrokerSessions:
     def __init__(self, timeout_s: float, link_grace_s: float) -> None:
         self.timeout_s = timeout_s
         self.link_grace_s = link_grace_s
-        self._brokers: dict[int, _Broker] = {}
+        self._brokers: dict[int, _BrokerSession] = {}
 
     # -- links, also on standbys ------------------------------------------------
 
@@ -169,8 +169,8 @@ class BrokerSessions:
         wanted = self._broker(broker_id).shutdown_offset
         return all(self._broker(other).metadata_offset >= wanted for other in active_ids)
 
-    def _broker(self, broker_id: int) -> _Broker:
+    def _broker(self, broker_id: int) -> _BrokerSession:
         broker = self._brokers.get(broker_id)
         if broker is None:
-            broker = self._brokers[broker_id] = _Broker()
+            broker = self._brokers[broker_id] = _BrokerSession()
         return broker

@@ -41,11 +41,11 @@ from metadata_quorum.metadata.records import (
 )
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.replies import (
+    BrokerHeartbeatReply,
     BrokerRegistered,
     ConfigResult,
     DirectoryResult,
     ElectionResult,
-    HeartbeatReply,
     IsrResult,
     ProducerIdBlock,
     QuotaResult,
@@ -54,12 +54,12 @@ from metadata_quorum.protocol.replies import (
     TopicResult,
 )
 from metadata_quorum.protocol.requests import (
+    BrokerHeartbeatRequest,
     CreatablePartitions,
     CreatableTopic,
-    HeartbeatRequest,
     RegisterBrokerRequest,
 )
-from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome, Raft
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome, Raft
 from metadata_quorum.security.scram import DECOY_SECRET_BYTES
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class ControllerConfig:
     """Users that a new cluster begins with."""
 
 
-class Controller:
+class QuorumController:
     """One per controller node. All calls on the node's event loop."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Controller:
             decoy_secret=self._random.randbytes(DECOY_SECRET_BYTES).hex(),
         )
         # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
-        self._raft.propose(c.encode(c.Proposal(term, self._now_ms(), claim)), lambda applied: None)
+        self._raft.propose(c.encode(c.StampedCommand(term, self._now_ms(), claim)), lambda applied: None)
 
     def claimed(self, leader_id: int, term: int) -> None:
         """The claim has been applied: ours, in the term that we still lead, makes us active."""
@@ -263,7 +263,7 @@ class Controller:
         self._liveness.sessions.register(request.broker_id, self._loop.time())
         return cast(BrokerRegistered, reply).broker_epoch
 
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:
         """Keep the session; unfence, fence or shut down as the broker asks and the rules allow."""
         self._liveness.sessions.heartbeat_came(request.broker_id, self._loop.time())
         self._check_active()
@@ -290,14 +290,14 @@ class Controller:
         now = self.image.brokers.get(broker.broker_id)
         if now is None or now.broker_epoch != request.broker_epoch:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "the broker was registered anew meanwhile")
-        return HeartbeatReply(
+        return BrokerHeartbeatReply(
             is_caught_up=caught_up,
             is_fenced=now.fenced,
             should_shut_down=request.want_shut_down and now.fenced,
         )
 
     def _wanted(
-        self, broker: BrokerRegistration, request: HeartbeatRequest, caught_up: bool
+        self, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
     ) -> c.Command | None:
         """The step that the broker's state and wishes call for, if any."""
         this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}
@@ -538,7 +538,7 @@ class Controller:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"This is not the active controller; {where}.")
 
     def _stamped(self, command: c.Command) -> bytes:
-        return c.encode(c.Proposal(self._term, self._now_ms(), command))
+        return c.encode(c.StampedCommand(self._term, self._now_ms(), command))
 
     async def propose(self, command: c.Command) -> Any:
         """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""
@@ -563,12 +563,12 @@ class Controller:
         def settle(applied: Applied) -> None:
             if future.done():
                 return
-            if applied.outcome is Outcome.COMMITTED:
+            if applied.outcome is ProposalOutcome.COMMITTED:
                 if isinstance(applied.result, Refused):
                     future.set_exception(BrokerError(applied.result.error, applied.result.message))
                 else:
                     future.set_result(applied.result)
-            elif applied.outcome is Outcome.REFUSED:
+            elif applied.outcome is ProposalOutcome.REFUSED:
                 future.set_exception(
                     BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller.")
                 )

@@ -93,7 +93,7 @@ _BYTES_OF_ONE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _DecidedCommand:
     """A command, and what comes of it."""
 
     index: int
@@ -155,7 +155,7 @@ class MetadataStateMachine:
 
     def apply(self, index: int, term: int, command: bytes) -> object:
         """Take one committed command; the reply is one of protocol/replies.py, or a tuple of them."""
-        return self._adopt(self._judged(index, term, command))
+        return self._adopt(self._decided(index, term, command))
 
     def weight(self, command: bytes) -> int:
         """Of what the command makes of the image as it is. Long ones are not even read for that."""
@@ -168,19 +168,19 @@ class MetadataStateMachine:
 
     def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
         """Beside the loop: the image that it is judged by does not change meanwhile."""
-        return partial(self._adopt, self._judged(index, term, command))
+        return partial(self._adopt, self._decided(index, term, command))
 
-    def _adopt(self, judged: _Judged) -> object:
+    def _adopt(self, decided: _DecidedCommand) -> object:
         """It comes true; the reply."""
         self._rewind_once()
-        for batch in judged.batches:
+        for batch in decided.batches:
             self.log.append(batch)
-        self.applied_index, self.applied_term = judged.index, judged.term
-        self.rolling_hash = judged.rolling_hash
-        decision, term = judged.decision, judged.term
-        if judged.batches:
-            self.image = judged.image
-            self._tell(judged.delta)
+        self.applied_index, self.applied_term = decided.index, decided.term
+        self.rolling_hash = decided.rolling_hash
+        decision, term = decided.decision, decided.term
+        if decided.batches:
+            self.image = decided.image
+            self._notify(decided.delta)
         if isinstance(decision.reply, Claimed) and self.leadership is not None:
             self.leadership.claimed(decision.reply.leader_id, term)
         return decision.reply
@@ -216,7 +216,7 @@ class MetadataStateMachine:
             self.applied_index, self.applied_term, self.rolling_hash = index, term, rolling_hash
             changes = delta if self.image is before else MetadataDelta.between(self.image, image)
             self.image = image
-            self._tell(changes)
+            self._notify(changes)
 
         return adopt
 
@@ -230,18 +230,18 @@ class MetadataStateMachine:
 
     # -- inside -------------------------------------------------------------------
 
-    def _judged(self, index: int, term: int, command: bytes) -> _Judged:
+    def _decided(self, index: int, term: int, command: bytes) -> _DecidedCommand:
         """All that follows from a command, and nothing of it done."""
-        delta, decision, batches = self._judge(term, command)
+        delta, decision, batches = self._decide(term, command)
         digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
         digest.update(_POSITION.pack(index, term))
         digest.update(command)
         for batch in batches:
             digest.update(batch)
         image = delta.apply() if batches else self.image
-        return _Judged(index, term, delta, image, decision, batches, digest.digest())
+        return _DecidedCommand(index, term, delta, image, decision, batches, digest.digest())
 
-    def _judge(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
+    def _decide(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
         """What the command leads to, with nothing changed yet."""
         try:
             proposal = c.decode(command)
@@ -298,7 +298,7 @@ class MetadataStateMachine:
                 before = None if topic is None else topic.partitions.get(partition_id)
                 check_partition((topic_id, partition_id), before, after)
 
-    def _tell(self, delta: MetadataDelta) -> None:
+    def _notify(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:
             try:
                 listener(delta, self.image)

@@ -50,7 +50,7 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Dec
     for key, (alteration, *others) in named.items():
         try:
             if others:
-                raise _invalid(f"Ignoring duplicate entity {_told(key)}")
+                raise _invalid(f"Ignoring duplicate entity {_entity_text(key)}")
             decision.records += _altered(image, alteration)
             results.append(QuotaResult(key))
         except BrokerError as e:
@@ -122,7 +122,7 @@ def _check_value(allowed: frozenset[str], key: str, value: float) -> None:
         raise _invalid(f"{key} cannot be a fractional value.")
 
 
-def _told(key: QuotaEntityKey) -> str:
+def _entity_text(key: QuotaEntityKey) -> str:
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in key)
     return f"ClientQuotaEntity(entries={{{names}}})"
 

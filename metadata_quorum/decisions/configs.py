@@ -41,13 +41,13 @@ from metadata_quorum.protocol.commands import (
 from metadata_quorum.protocol.replies import ConfigResult
 
 Resource = tuple[int, str]
-Wish = tuple[Resource, frozenset[str], Mapping[str, str] | BrokerError]
+RequestedChange = tuple[Resource, frozenset[str], Mapping[str, str] | BrokerError]
 """A resource, the keys that the request names, and all values as they would be."""
 
 
 def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterConfigs) -> Decision:
     """Set, delete, append and subtract single values."""
-    wanted: list[Wish] = []
+    wanted: list[RequestedChange] = []
     for change in command.changes:
         resource = (change.resource_type, change.resource_name)
         named = frozenset(operation.name for operation in change.operations)
@@ -65,7 +65,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
 
 def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
     """Replace all values of a resource."""
-    wanted: list[Wish] = []
+    wanted: list[RequestedChange] = []
     for replacement in command.resources:
         resource = (replacement.resource_type, replacement.resource_name)
         named = frozenset(entry.name for entry in replacement.configs)
@@ -83,7 +83,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
     return _decide(image, wanted)
 
 
-def _decide(image: MetadataImage, wanted: list[Wish]) -> Decision:
+def _decide(image: MetadataImage, wanted: list[RequestedChange]) -> Decision:
     decision = Decision()
     results = []
     seen: set[Resource] = set()

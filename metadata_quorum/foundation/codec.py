@@ -83,7 +83,7 @@ def write_varint(out: bytearray, value: int) -> None:
     write_uvarint(out, (value << 1) ^ (value >> 63))
 
 
-class Codec(Protocol):
+class FieldCodec(Protocol):
     """How one kind of value is written and read. `version` is that of the whole record."""
 
     def write(self, out: bytearray, value: Any, version: int) -> None: ...
@@ -143,7 +143,7 @@ class _CompactString:
 class _NotNull:
     """Refuses the null that the encoding has room for but the field has not."""
 
-    def __init__(self, inner: Codec) -> None:
+    def __init__(self, inner: FieldCodec) -> None:
         self.inner = inner
 
     def write(self, out: bytearray, value: Any, version: int) -> None:
@@ -161,7 +161,7 @@ class _NotNull:
 class _Array:
     """Number of elements + 1, then the elements; 0 is null."""
 
-    def __init__(self, element: Codec) -> None:
+    def __init__(self, element: FieldCodec) -> None:
         self._element = element
 
     def write(self, out: bytearray, value: tuple[Any, ...] | None, version: int) -> None:
@@ -223,7 +223,7 @@ class _Field:
     """One row of a schema."""
 
     name: str
-    codec: Codec
+    codec: FieldCodec
     since: int
     tag: int | None
     default: Any
@@ -292,7 +292,7 @@ _SCHEMAS: Final[dict[type[Any], Schema[Any]]] = {}
 
 
 def _field(cls: type[Any], field: dataclasses.Field[Any], hint: Any) -> _Field:
-    codec: Codec | None = None
+    codec: FieldCodec | None = None
     since, tag = 0, None
     base = hint
     if typing.get_origin(hint) is Annotated:
@@ -310,11 +310,11 @@ def _field(cls: type[Any], field: dataclasses.Field[Any], hint: Any) -> _Field:
     return _Field(field.name, codec, since, tag, field.default)
 
 
-def _struct_codec(hint: Any) -> Codec | None:
+def _struct_codec(hint: Any) -> FieldCodec | None:
     """Codec of a nested struct or of a tuple of structs (or of annotated items)."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return Schema.of(hint)
-    inner: Codec | None
+    inner: FieldCodec | None
     args = typing.get_args(hint)
     if typing.get_origin(hint) is types.UnionType:
         inner = _struct_codec(args[0])

@@ -26,7 +26,7 @@ _LARGEST_GUESS_BYTES: Final = 64 * 1024
 _OUTPUT_FULL: Final = "failed to write whole buffer"  # what cramjam says when its output does not fit
 
 
-class Codec(IntEnum):
+class CompressionType(IntEnum):
     """The low three bits of a batch's attributes."""
 
     NONE = 0
@@ -73,15 +73,15 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     Raises ValueError for a codec that Kafka does not know.
     """
     match codec:
-        case Codec.NONE:
+        case CompressionType.NONE:
             return bytes(data)
-        case Codec.GZIP:
+        case CompressionType.GZIP:
             return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
-        case Codec.SNAPPY:
+        case CompressionType.SNAPPY:
             return _xerial_compress(data)
-        case Codec.LZ4:
+        case CompressionType.LZ4:
             return _lz4_compress(data)
-        case Codec.ZSTD:
+        case CompressionType.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
@@ -90,24 +90,24 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
     """The records that were compressed. Raises ValueError on damage, TooLargeError beyond `max_bytes`.
 
     Asks for no `MayBlock`: it waits for nobody, and a small batch of a client is opened on the loop. How much
-    is opened there is bounded by whoever calls (`max_bytes`; for Produce validation.py's `Effort`).
+    is opened there is bounded by whoever calls (`max_bytes`; for Produce validation.py's `WorkBudget`).
     """
     try:
         match codec:
-            case Codec.NONE:
+            case CompressionType.NONE:
                 return memoryview(data)
-            case Codec.GZIP:
+            case CompressionType.GZIP:
                 return _grow(cramjam.gzip.decompress_into, data, max_bytes)
-            case Codec.SNAPPY:
+            case CompressionType.SNAPPY:
                 return _snappy_decompress(data, max_bytes)
-            case Codec.LZ4:
+            case CompressionType.LZ4:
                 if len(data) > _LZ4_FLAGS and not data[_LZ4_FLAGS] & _LZ4_INDEPENDENT:
                     raise ValueError("lz4 blocks depend on each other, which Kafka cannot read")
                 return _grow(cramjam.lz4.decompress_into, data, max_bytes)
-            case Codec.ZSTD:
+            case CompressionType.ZSTD:
                 return _grow(cramjam.zstd.decompress_into, data, max_bytes)
     except (cramjam.DecompressionError, OSError) as e:
-        raise ValueError(f"{Codec(codec).name.lower()} data is damaged: {e}") from e
+        raise ValueError(f"{CompressionType(codec).name.lower()} data is damaged: {e}") from e
     raise ValueError(f"unknown compression codec {codec}")
 
 

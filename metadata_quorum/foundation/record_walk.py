@@ -53,7 +53,7 @@ class Survey(NamedTuple):
     """Every record's offset delta is its place in the batch."""
 
 
-class _Shape(NamedTuple):
+class _RecordLayout(NamedTuple):
     """Where the fields of a record begin, from its beginning."""
 
     size: int
@@ -63,7 +63,7 @@ class _Shape(NamedTuple):
     value: int
 
 
-class Place(NamedTuple):
+class RecordDeltas(NamedTuple):
     """One record, as far as it can be wrong."""
 
     timestamp_delta: int
@@ -116,7 +116,7 @@ def _many(records: Records, count: int, spend: Spend) -> tuple[int, Survey]:
 
 def _some(  # noqa: C901, PLR0915 one loop: it is hot
     records: Records, pos: int, place: int, stop: int, runs_from: int, spend: Spend
-) -> tuple[int, int, Survey, _Shape | None]:
+) -> tuple[int, int, Survey, _RecordLayout | None]:
     """One by one up to `stop`, or, from `runs_from` on, to where a run is likely: then its shape comes, too.
     Varints of one and two bytes are read right here, longer ones by a call."""
     least, greatest = _NO_RUN[1:]
@@ -189,7 +189,7 @@ def _some(  # noqa: C901, PLR0915 one loop: it is hot
         else:
             alike += 1
             if alike >= _ALIKE_BEFORE and place >= runs_from:
-                shape = _Shape(
+                shape = _RecordLayout(
                     size, timestamp_at - begin, offset_at - begin, key_at - begin, value_at - begin
                 )
                 return pos, place, Survey(least, greatest, all_keyed, in_order), shape
@@ -225,7 +225,7 @@ def _skip_headers(records: Records, pos: int, spend: Spend) -> int:
     return pos
 
 
-def places(records: Records, count: int) -> Iterator[Place]:
+def record_deltas(records: Records, count: int) -> Iterator[RecordDeltas]:
     """Of records that have been surveyed."""
     pos = 0
     for _ in range(count):
@@ -234,7 +234,7 @@ def places(records: Records, count: int) -> Iterator[Place]:
         delta, pos = _long_varint(records, pos + 1, _VARLONG_BYTES)
         offset, pos = _long_varint(records, pos)
         key, _ = _long_varint(records, pos)
-        yield Place(_signed(delta), _signed(offset), not key & 1)
+        yield RecordDeltas(_signed(delta), _signed(offset), not key & 1)
         pos = end
 
 
@@ -263,7 +263,7 @@ _HIGH: Final = bytes(n >> 6 for n in range(_TWO_BYTES_END))
 _MIDDLE: Final = bytes(0x80 | byte for byte in _HIGH)
 
 
-def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> tuple[int, int, int]:
+def _run(records: Records, begin: int, rows: int, place: int, shape: _RecordLayout) -> tuple[int, int, int]:
     """How many records from `begin` on, up to `rows`, are like the one before it; the least and the greatest
     of their timestamp deltas, none of which is negative."""
     rows = min(rows, _same_width(place))
@@ -290,7 +290,7 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _Shape) -> 
     return rows, least, greatest
 
 
-def _alike(records: Records, before: int, shape: _Shape) -> list[int]:
+def _alike(records: Records, before: int, shape: _RecordLayout) -> list[int]:
     """Where bytes lie that are the same in all of a run: the lengths, and that there are no headers."""
     same = [*range(shape.timestamp - 1), shape.size - 1]
     for at in (shape.key, shape.value):

@@ -2,14 +2,14 @@
 
     timer, callback ----------.
     supervised task ----------+--> the loop's exception handler --> ErrorBoundary --> the node ends, or:
-    `tell`: request, cleaning, '                                                      one line, one counter
+    `report_fault`: request, cleaning, '                                              one line, one counter
     load, move, change of metadata
 
 A broken invariant ends the node, and so does an environment that does not let it go on (`FatalError`: a disk
 that failed with nowhere to go). Anything else is a bug in serving one request, in cleaning one
 partition, in one turn of a timer: it ends that, and nothing more. What that means (an error for the
 client, a closed connection, a partition that is offline) is settled where the work was begun, beside the call
-of `tell`; work that must go on for as long as the node does is begun anew (`kept_up`).
+of `report_fault`; work that must go on for as long as the node does is begun anew (`restarted`).
 
 The way to the boundary is the event loop, which is injected everywhere and hands over by itself what escapes
 from its callbacks. kraft/node/serve.py installs the boundary; simulators and tests install what they like.
@@ -47,23 +47,23 @@ def ends_node(error: BaseException) -> bool:
     return isinstance(error, InvariantViolation | FatalError)
 
 
-class FaultLoop(Protocol):
+class ExceptionHandlerLoop(Protocol):
     """What of an event loop a fault needs to be told."""
 
     def call_exception_handler(self, context: dict[str, Any], /) -> None: ...
 
 
-def tell(loop: FaultLoop, work: str, error: BaseException) -> None:
+def report_fault(loop: ExceptionHandlerLoop, work: str, error: BaseException) -> None:
     """`error` has ended `work`, which its caller has given up. Does not return where it ends the node."""
     loop.call_exception_handler({"message": f"{work} has failed", "exception": error})
 
 
-def bounded(loop: FaultLoop, work: str, action: Callable[..., object], *args: object) -> None:
+def bounded(loop: ExceptionHandlerLoop, work: str, action: Callable[..., object], *args: object) -> None:
     """Do one piece of work among several: a fault in it is told, and the others are done all the same."""
     try:
         action(*args)
     except Exception as error:  # noqa: BLE001
-        tell(loop, work, error)
+        report_fault(loop, work, error)
 
 
 class ErrorBoundary:
@@ -125,7 +125,7 @@ def supervised(
 ) -> asyncio.Task[Result]:
     """Run `work`, which comes to an end of its own, in a task; an error that escapes from it is told."""
     task = loop.create_task(work, name=name)
-    task.add_done_callback(_tell_error)
+    task.add_done_callback(_report_task_error)
     return task
 
 
@@ -134,18 +134,18 @@ def awaited(
 ) -> asyncio.Task[Result]:
     """Run `work` in a task whose errors are those of whoever asked for it, if they still wait."""
     task = loop.create_task(work, name=name)
-    task.add_done_callback(_look_at_error)
+    task.add_done_callback(_retrieve_task_error)
     return task
 
 
-def kept_up(
+def restarted(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]], name: str
 ) -> asyncio.Task[None]:
     """Run work that must go on for as long as the node does: after an error it is begun anew."""
-    return supervised(loop, _begun_anew(loop, work, name), name)
+    return supervised(loop, _restarting(loop, work, name), name)
 
 
-async def _begun_anew(
+async def _restarting(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]], name: str
 ) -> None:
     pause_s = RESTART_FIRST_S
@@ -157,7 +157,7 @@ async def _begun_anew(
         except Exception as error:
             if ends_node(error):
                 raise
-            tell(loop, name, error)
+            report_fault(loop, name, error)
         held = loop.time() - began > RESTART_LAST_S
         pause_s = RESTART_FIRST_S if held else min(pause_s * 2, RESTART_LAST_S)
         await asyncio.sleep(pause_s)
@@ -175,16 +175,16 @@ def settle(answer: asyncio.Future[Result], make: Callable[[], Result]) -> None:
         answer.set_result(result)
 
 
-def _tell_error(task: asyncio.Task[Any]) -> None:
+def _report_task_error(task: asyncio.Task[Any]) -> None:
     if task.cancelled():
         return
     error = task.exception()
     if error is not None:
-        tell(task.get_loop(), task.get_name(), error)
+        report_fault(task.get_loop(), task.get_name(), error)
 
 
-def _look_at_error(task: asyncio.Task[Any]) -> None:
+def _retrieve_task_error(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         error = task.exception()
         if error is not None and ends_node(error):
-            tell(task.get_loop(), task.get_name(), error)
+            report_fault(task.get_loop(), task.get_name(), error)

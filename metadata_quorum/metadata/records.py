@@ -54,14 +54,14 @@ NO_LEADER_CHANGE: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RecordRow:
     key: int
     version: int
     schema: Schema[Any]
 
 
-_BY_TYPE: Final[dict[type[Any], _Row]] = {}
-_BY_KEY: Final[dict[int, _Row]] = {}
+_BY_TYPE: Final[dict[type[Any], _RecordRow]] = {}
+_BY_KEY: Final[dict[int, _RecordRow]] = {}
 
 C = TypeVar("C", bound=type[Any])
 
@@ -70,7 +70,7 @@ def _row(key: int, version: int = 0) -> Callable[[C], C]:
     """Enter a record into the table: its api key and the version that is written."""
 
     def enter(cls: C) -> C:
-        row = _Row(key, version, Schema.of(cls))
+        row = _RecordRow(key, version, Schema.of(cls))
         _BY_TYPE[cls] = row
         _BY_KEY[key] = row
         return cls

@@ -54,14 +54,14 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _CommandRow:
     key: int
     version: int
     schema: Schema[Any]
 
 
-_BY_TYPE: Final[dict[type[Any], _Row]] = {}
-_BY_KEY: Final[dict[int, _Row]] = {}
+_BY_TYPE: Final[dict[type[Any], _CommandRow]] = {}
+_BY_KEY: Final[dict[int, _CommandRow]] = {}
 
 C = TypeVar("C", bound=type[Any])
 
@@ -70,7 +70,7 @@ def _row(key: int, version: int = 0) -> Callable[[C], C]:
     """Enter a command into the table. Numbers are never reused: they lie in journals."""
 
     def enter(cls: C) -> C:
-        row = _Row(key, version, Schema.of(cls))
+        row = _CommandRow(key, version, Schema.of(cls))
         _BY_TYPE[cls] = row
         _BY_KEY[key] = row
         return cls
@@ -502,7 +502,7 @@ class AlterClientQuotas(Command):
 # -- bytes ------------------------------------------------------------------------------
 
 
-class Proposal(NamedTuple):
+class StampedCommand(NamedTuple):
     """A command with the proposer's stamps."""
 
     controller_epoch: int
@@ -510,7 +510,7 @@ class Proposal(NamedTuple):
     command: Command
 
 
-def encode(proposal: Proposal) -> bytes:
+def encode(proposal: StampedCommand) -> bytes:
     """The bytes that go into Raft's log."""
     row = _BY_TYPE[type(proposal.command)]
     out = bytearray()
@@ -522,12 +522,12 @@ def encode(proposal: Proposal) -> bytes:
     return bytes(out)
 
 
-def decode(data: Buffer) -> Proposal:
+def decode(data: Buffer) -> StampedCommand:
     """The inverse of `encode`; `ValueError` for anything it could not have come from."""
     return decode_with(_read, data)
 
 
-def _read(reader: Reader) -> Proposal:
+def _read(reader: Reader) -> StampedCommand:
     key, version = reader.uvarint(), reader.uvarint()
     row = _BY_KEY.get(key)
     if row is None:
@@ -535,4 +535,4 @@ def _read(reader: Reader) -> Proposal:
     if version > row.version:
         raise ValueError(f"{row.schema.cls.__name__} version {version} is newer than {row.version}")
     epoch, now_ms = reader.varint(), reader.varint()
-    return Proposal(epoch, now_ms, cast(Command, row.schema.read(reader, version)))
+    return StampedCommand(epoch, now_ms, cast(Command, row.schema.read(reader, version)))

@@ -42,7 +42,7 @@ class BrokerRegistered:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class BrokerHeartbeatReply:
     """What the broker should know about itself."""
 
     is_caught_up: bool

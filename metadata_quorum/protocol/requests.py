@@ -27,7 +27,7 @@ class RegisterBrokerRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class BrokerHeartbeatRequest:
     """BrokerHeartbeat."""
 
     broker_id: int

@@ -11,7 +11,7 @@ sending, never the commit index. Two ways lead out:
   lost, so no vote the voter forgot is still good for an election, and each of them holds
   everything that its lost acknowledgements ever helped to commit.
 
-`Admission` is the voter's own side, `Rejoins` the leader's. No I/O, no clock.
+`VoterAdmission` is the voter's own side, `Rejoins` the leader's. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def nonce_entry(voter: int, nonce: int) -> bytes:
     return _NONCE.pack(EntryKind.NONCE, voter, nonce)
 
 
-class Admission:
+class VoterAdmission:
     """Whether this voter counts."""
 
     def __init__(self, others: Iterable[int], nonce: int, admitted: Mapping[int, UUID] | None) -> None:

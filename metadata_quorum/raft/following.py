@@ -6,7 +6,7 @@ receive -> judge_append (pure) -> journal -> answer in the outbox -> (fsync) -> 
 from __future__ import annotations
 
 from metadata_quorum.foundation.invariants import invariant
-from metadata_quorum.raft.admission import Admission
+from metadata_quorum.raft.admission import VoterAdmission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import RaftJournal
@@ -35,7 +35,7 @@ class Following:
         core: Core,
         journal: RaftJournal,
         applier: Applier,
-        admission: Admission,
+        admission: VoterAdmission,
         outbox: Outbox,
     ) -> None:
         self._config = config

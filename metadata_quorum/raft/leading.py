@@ -26,7 +26,7 @@ from metadata_quorum.raft.messages import (
     SnapshotReply,
 )
 from metadata_quorum.raft.outbox import Outbox
-from metadata_quorum.raft.replication import Follower
+from metadata_quorum.raft.replication import FollowerProgress
 from metadata_quorum.raft.snapshots import OutgoingSnapshot, Snapshot
 from metadata_quorum.raft.syncobj import Core
 
@@ -53,14 +53,14 @@ class Leading:
         self._applier = applier
         self._outbox = outbox
         self._is_connected = is_connected
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, FollowerProgress] = {}
         self._rejoins = Rejoins()
         self.heartbeat_at = 0.0
 
     def won(self, others: list[int]) -> None:
         """A new leadership starts with no knowledge of the others' logs. Its first entry, PySyncObj's
         no-op, is the last of the log: the first message to all brings it."""
-        self._followers = {peer: Follower(self._journal.last_index) for peer in others}
+        self._followers = {peer: FollowerProgress(self._journal.last_index) for peer in others}
         self._rejoins.clear()
         self.heartbeat_at = float("-inf")
 
@@ -74,7 +74,7 @@ class Leading:
         """That voter lost its disk, and what it acknowledged with it."""
         if self._core.is_leader:
             self._core.matches_nothing(peer)
-            self._followers[peer] = Follower(self._journal.last_index + 1)
+            self._followers[peer] = FollowerProgress(self._journal.last_index + 1)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Leading:
             else:
                 self._send_entries(peer, follower, beat=beat)
 
-    def _send_entries(self, peer: int, follower: Follower, *, beat: bool) -> None:
+    def _send_entries(self, peer: int, follower: FollowerProgress, *, beat: bool) -> None:
         last = self._journal.last_index
         sent = False
         while follower.next_index <= last and follower.in_flight < self._config.appends_in_flight:
@@ -109,7 +109,7 @@ class Leading:
             self._send_append(peer, follower, follower.next_index - 1, ())
 
     def _send_append(
-        self, peer: int, follower: Follower, prev_index: int, entries: tuple[LogEntry, ...]
+        self, peer: int, follower: FollowerProgress, prev_index: int, entries: tuple[LogEntry, ...]
     ) -> None:
         prev_term = self._journal.term_at(prev_index)
         assert prev_term is not None
@@ -125,11 +125,11 @@ class Leading:
         )
         self._outbox.put(peer, message)
 
-    def _needs_snapshot(self, follower: Follower) -> bool:
+    def _needs_snapshot(self, follower: FollowerProgress) -> bool:
         """The log no longer holds what comes next, and nothing is on its way."""
         return follower.transfer is None and follower.next_index <= self._journal.base_index
 
-    def _start_transfer(self, peer: int, follower: Follower) -> None:
+    def _start_transfer(self, peer: int, follower: FollowerProgress) -> None:
         """The snapshot is read beside the loop; meanwhile heartbeats ask for the log's beginning."""
 
         def read(snapshot: Snapshot) -> None:
@@ -142,7 +142,7 @@ class Leading:
         follower.reading = True
         self._applier.read_snapshot(read)
 
-    def _send_chunk(self, peer: int, follower: Follower, transfer: OutgoingSnapshot) -> None:
+    def _send_chunk(self, peer: int, follower: FollowerProgress, transfer: OutgoingSnapshot) -> None:
         chunk = transfer.chunk(self._core.term, follower.next_seq(), self._config.snapshot_chunk_bytes)
         self._outbox.put(peer, chunk)
 
@@ -208,7 +208,7 @@ class Leading:
         mute_index = self._followers[peer].mute_index
         return max(self._core.match_index[peer] if mute_index is None else mute_index, GENESIS[1])
 
-    def _heard(self, peer: int, term: int, seq: int, now: float | None) -> Follower | None:
+    def _heard(self, peer: int, term: int, seq: int, now: float | None) -> FollowerProgress | None:
         """The follower, if the answer belongs to this leadership: one from an earlier term speaks of
         a log that may have been overwritten since."""
         if term > self._core.term:

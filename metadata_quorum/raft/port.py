@@ -19,7 +19,7 @@ QUICK_WEIGHT: Final = 500
 """So much is applied in some 15 ms."""
 
 
-class Outcome(Enum):
+class ProposalOutcome(Enum):
     """What became of a proposal."""
 
     COMMITTED = "committed"
@@ -34,7 +34,7 @@ class Outcome(Enum):
 class Applied:
     """The end of a proposal, given to its `on_done`."""
 
-    outcome: Outcome
+    outcome: ProposalOutcome
     index: int = -1
     term: int = -1
     result: object = None

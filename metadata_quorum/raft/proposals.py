@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.port import Applied, ProposalOutcome
 
 OnDone = Callable[[Applied], None]
 
@@ -56,7 +56,7 @@ class Proposals:
 
     def refuse(self, on_done: OnDone) -> None:
         """Not for this voter."""
-        self._ended.append((on_done, Applied(Outcome.REFUSED)))
+        self._ended.append((on_done, Applied(ProposalOutcome.REFUSED)))
 
     def take(self, term: int) -> Iterator[Proposal]:
         """The queued proposals made in `term`, to be appended now; older ones are refused."""
@@ -67,7 +67,7 @@ class Proposals:
             if proposal.term == term:
                 yield proposal
             else:
-                self._end(proposal, Applied(Outcome.REFUSED))
+                self._end(proposal, Applied(ProposalOutcome.REFUSED))
 
     def appended(self, index: int, proposal: Proposal) -> None:
         self._appended[index] = proposal
@@ -78,23 +78,23 @@ class Proposals:
         if proposal is None:
             return
         if proposal.term == term:
-            self._end(proposal, Applied(Outcome.COMMITTED, index, term, result))
+            self._end(proposal, Applied(ProposalOutcome.COMMITTED, index, term, result))
         else:
-            self._end(proposal, Applied(Outcome.UNKNOWN))
+            self._end(proposal, Applied(ProposalOutcome.UNKNOWN))
 
     def leadership_lost(self) -> None:
         """What is in the log may or may not commit; what is not in it never will."""
         for proposal in self.take(term=-1):
             del proposal
         for index in sorted(self._appended):
-            self._end(self._appended[index], Applied(Outcome.UNKNOWN))
+            self._end(self._appended[index], Applied(ProposalOutcome.UNKNOWN))
         self._appended.clear()
 
     def expire(self, now: float) -> None:
         """End what waited too long. A queued one could still be appended, unless it is dropped:
         `take` passes over it, so it is surely never committed, but UNKNOWN is what callers expect."""
         while self._by_age and (self._by_age[0].on_done is None or self._by_age[0].deadline <= now):
-            self._end(self._by_age.popleft(), Applied(Outcome.UNKNOWN))
+            self._end(self._by_age.popleft(), Applied(ProposalOutcome.UNKNOWN))
 
     def deliver(self) -> None:
         """Tell those who wait. Each is told once, even if telling one of them raises."""

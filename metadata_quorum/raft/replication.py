@@ -18,7 +18,7 @@ _FIRST: Final = 1
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerProgress:
     """One follower, as its leader knows it in this term."""
 
     next_index: int

@@ -24,7 +24,7 @@ from uuid import UUID
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.invariants import InvariantViolation
-from metadata_quorum.raft.admission import Admission
+from metadata_quorum.raft.admission import VoterAdmission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.election import Elections, Votes
@@ -112,7 +112,7 @@ class SyncObjRaft(Raft):
         self._proposals = Proposals()
         self._outbox = Outbox(link, identity.incarnation, self._journal)
         self._core = Core(node_id, self._others, self._journal, self, config, now())
-        self._admission = Admission(self._others, random.getrandbits(63) + 1, self._journal.admitted)
+        self._admission = VoterAdmission(self._others, random.getrandbits(63) + 1, self._journal.admitted)
         self._elections = Elections(config, random, now(), alone=not self._others)
         self._votes = Votes()
         self._following = Following(

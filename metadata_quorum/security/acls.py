@@ -22,7 +22,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """There is one resource of the type CLUSTER."""
 
 
-class AclResource(IntEnum):
+class AclResourceType(IntEnum):
     """What an entry protects; not to be confused with the resources of configurations."""
 
     UNKNOWN = 0
@@ -44,7 +44,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -63,7 +63,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class AclPermissionType(IntEnum):
     UNKNOWN = 0
     ANY = 1
     DENY = 2
@@ -71,33 +71,37 @@ class Permission(IntEnum):
 
 
 OPERATIONS_OF: Final = {
-    AclResource.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DESCRIBE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    AclResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    AclResource.GROUP: (
-        Operation.READ,
-        Operation.DESCRIBE,
-        Operation.DELETE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    AclResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    AclResource.CLUSTER: (
-        Operation.CREATE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
+    AclResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
     ),
-    AclResource.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
+    AclResourceType.TRANSACTIONAL_ID: (
+        AclOperation.DESCRIBE,
+        AclOperation.WRITE,
+        AclOperation.TWO_PHASE_COMMIT,
+    ),
 }
 """What may be done to a resource (AclEntry.supportedOperations)."""
 
@@ -118,13 +122,13 @@ def rule_of(acl: AccessControlEntryRecord) -> tuple[int, str, int, str, str, int
 def matches(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
     """Whether the filter means this entry."""
     return (
-        wanted.resource_type in (AclResource.ANY, acl.resource_type)
+        wanted.resource_type in (AclResourceType.ANY, acl.resource_type)
         and wanted.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
         and _names(wanted, acl)
         and wanted.principal in (None, acl.principal)
         and wanted.host in (None, acl.host)
-        and wanted.operation in (Operation.ANY, acl.operation)
-        and wanted.permission_type in (Permission.ANY, acl.permission_type)
+        and wanted.operation in (AclOperation.ANY, acl.operation)
+        and wanted.permission_type in (AclPermissionType.ANY, acl.permission_type)
     )
 
 
@@ -141,9 +145,9 @@ def _names(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
 
 def filter_problem(wanted: AclFilter) -> str | None:
     """What is wrong with a filter, in Kafka's words."""
-    if not (_known(AclResource, wanted.resource_type) and _known(PatternType, wanted.pattern_type)):
+    if not (_known(AclResourceType, wanted.resource_type) and _known(PatternType, wanted.pattern_type)):
         return "Unknown patternFilter."
-    if not (_known(Operation, wanted.operation) and _known(Permission, wanted.permission_type)):
+    if not (_known(AclOperation, wanted.operation) and _known(AclPermissionType, wanted.permission_type)):
         return "Unknown entryFilter."
     return None
 
@@ -151,16 +155,16 @@ def filter_problem(wanted: AclFilter) -> str | None:
 def entry_problem(acl: AccessControlEntryRecord) -> str | None:
     """What is wrong with a new entry, in Kafka's words."""
     for kind, word, value in (
-        (AclResource, "resourceType", acl.resource_type),
+        (AclResourceType, "resourceType", acl.resource_type),
         (PatternType, "patternType", acl.pattern_type),
-        (Operation, "operation", acl.operation),
-        (Permission, "permissionType", acl.permission_type),
+        (AclOperation, "operation", acl.operation),
+        (AclPermissionType, "permissionType", acl.permission_type),
     ):
         if not _known(kind, value) or value == 1 or (kind is PatternType and value == PatternType.MATCH):
             return f"Invalid {word} {_word(kind, value)}"
     if not acl.resource_name:
         return "Invalid empty resource name"
-    if acl.resource_type == AclResource.CLUSTER and acl.resource_name != CLUSTER_NAME:
+    if acl.resource_type == AclResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if ":" not in acl.principal:
         return (

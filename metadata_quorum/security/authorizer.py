@@ -22,17 +22,23 @@ from metadata_quorum.security.acls import (
     EVERYONE,
     OPERATIONS_OF,
     WILDCARD,
-    AclResource,
-    Operation,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
     PatternType,
-    Permission,
 )
 
 IMPLYING: Final[Mapping[int, frozenset[int]]] = {
-    Operation.DESCRIBE: frozenset(
-        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    AclOperation.DESCRIBE: frozenset(
+        {
+            AclOperation.DESCRIBE,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+        }
     ),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}),
 }
 """What allows an operation besides itself. Only ALLOW implies; to DENY is to deny what is said."""
 
@@ -41,7 +47,7 @@ REMEMBERED: Final = 65_536
 LONGEST_REMEMBERED: Final = 256
 """Characters of a name: strangers choose them. None that exists but of a group is longer than 249."""
 
-Question = tuple[str, str, int, int, str]
+AuthorizationKey = tuple[str, str, int, int, str]
 Acls = tuple[AccessControlEntryRecord, ...]
 
 
@@ -96,7 +102,7 @@ class Authorizer:
     allow_if_no_acl: bool = False
     index: AclIndex | None = None
     """None while the entries are not known yet: then nobody but super users may do anything."""
-    _remembered: dict[Question, bool] = field(default_factory=dict, repr=False, compare=False)
+    _remembered: dict[AuthorizationKey, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def with_acls(self, acls: Iterable[AccessControlEntryRecord]) -> Authorizer:
         """The next one."""
@@ -124,10 +130,10 @@ class Authorizer:
             any_acl = True
             if not _concerns(acl, principal, host):
                 continue
-            if acl.permission_type == Permission.DENY:
-                if acl.operation in (Operation.ALL, operation):
+            if acl.permission_type == AclPermissionType.DENY:
+                if acl.operation in (AclOperation.ALL, operation):
                     return False
-            elif acl.operation == Operation.ALL or acl.operation in IMPLYING.get(operation, (operation,)):
+            elif acl.operation == AclOperation.ALL or acl.operation in IMPLYING.get(operation, (operation,)):
                 allowed = True
         return allowed if any_acl else self.allow_if_no_acl
 
@@ -141,9 +147,9 @@ class Authorizer:
         allowed: list[AccessControlEntryRecord] = []
         denied: set[tuple[int, str]] = set()
         for acl in self.index.of_type(resource_type):
-            if acl.operation not in (Operation.ALL, operation) or not _concerns(acl, principal, host):
+            if acl.operation not in (AclOperation.ALL, operation) or not _concerns(acl, principal, host):
                 continue
-            if acl.permission_type == Permission.DENY:
+            if acl.permission_type == AclPermissionType.DENY:
                 denied.add((acl.pattern_type, acl.resource_name))
             else:
                 allowed.append(acl)
@@ -151,7 +157,7 @@ class Authorizer:
             return False
         return any(not _dominated(acl, denied) for acl in allowed)
 
-    def operations(self, principal: str, host: str, resource_type: AclResource, name: str) -> int:
+    def operations(self, principal: str, host: str, resource_type: AclResourceType, name: str) -> int:
         """All that is allowed on a resource; bit n stands for operation n."""
         return sum(
             1 << operation
@@ -160,7 +166,7 @@ class Authorizer:
         )
 
 
-def all_operations(resource_type: AclResource) -> int:
+def all_operations(resource_type: AclResourceType) -> int:
     """What everybody may do where nobody asks."""
     return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
 

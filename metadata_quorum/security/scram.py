@@ -88,7 +88,7 @@ def decoy_secret_of(image: MetadataImage) -> bytes:
     return image.config(*_SECRET_OF).get(_SECRET_KEY, "").encode()
 
 
-class _Shape(NamedTuple):
+class _CredentialShape(NamedTuple):
     """What is seen of a credential besides the salt itself. Java's clients make salts of base 36."""
 
     iterations: int
@@ -96,7 +96,7 @@ class _Shape(NamedTuple):
     is_text: bool
 
 
-_USUAL: Final = _Shape(MIN_ITERATIONS, SALT_BYTES, is_text=False)
+_USUAL: Final = _CredentialShape(MIN_ITERATIONS, SALT_BYTES, is_text=False)
 
 
 class Decoys:
@@ -132,9 +132,11 @@ class Decoys:
         return hashlib.shake_256(hmac.digest(self._secret, of, "sha512")).digest(count)
 
 
-def _shape(credential: UserScramCredentialRecord) -> _Shape:
+def _shape(credential: UserScramCredentialRecord) -> _CredentialShape:
     salt = credential.salt
-    return _Shape(credential.iterations, len(salt), bool(salt) and all(each in _BASE_36 for each in salt))
+    return _CredentialShape(
+        credential.iterations, len(salt), bool(salt) and all(each in _BASE_36 for each in salt)
+    )
 
 
 def iterations_problem(iterations: int) -> str | None:

@@ -15,7 +15,7 @@ import pytest
 
 from chaos import events, seeds
 from chaos.run_files import EVENTS, HISTORY, SCHEDULE, VERDICT
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.local.local_cluster import LocalCluster
 from tests.support.chaos.scenario_runs import OTHERS, chaos, parameters, run_and_judge
 from tests.support.waiting import wait_until
@@ -94,14 +94,14 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(words: list[str], sentence: str) -> None:
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(CliError) as refused:
         chaos(*words)
     assert sentence in str(refused.value)
 
 
 def test_a_directory_that_holds_something_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(Trouble, match="not the directory of a run"):
+    with pytest.raises(CliError, match="not the directory of a run"):
         chaos("run", "isr-shrink", "--report", tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
@@ -116,7 +116,7 @@ def test_a_directory_that_holds_something_else_is_not_touched(tmp_path: Path) ->
 )
 def test_a_schedule_that_cannot_be_played_is_refused_first(line: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "steps").write_text(line + "\n")
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(CliError) as refused:
         chaos("run", "everything", "--schedule", tmp_path / "steps", "--report", tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run").exists()
@@ -124,5 +124,5 @@ def test_a_schedule_that_cannot_be_played_is_refused_first(line: str, sentence: 
 
 def test_a_history_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text("{}\n")
-    with pytest.raises(Trouble, match="version"):
+    with pytest.raises(CliError, match="version"):
         chaos("check", tmp_path)

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner, Result
 
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.cli.main import cli
 from kraft.local.local_cluster import LocalCluster
 from tests.cli.test_tools import Shell
@@ -39,7 +39,7 @@ class Prompt:
     def refused(self, *arguments: str) -> str:
         """The sentence it refused with."""
         done = self.run(*arguments)
-        assert isinstance(done.exception, Trouble)
+        assert isinstance(done.exception, CliError)
         assert done.stdout == ""
         return str(done.exception)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from kraft.cli import reassign_requests as requests
 from kraft.cli.main import cli
-from kraft.cli.reassignment_plan import Placed, encode
+from kraft.cli.reassignment_plan import PlacedPartition, encode
 from kraft.cli.resource_configs import overrides_of
 from kraft.local.local_cluster import LocalCluster
 from tests.support.clients.rdkafka import read, send
@@ -74,7 +74,7 @@ def test_planned_run_and_taken_back(bootstrap: str, admin: AdminClient, topic: s
 @pytest.mark.row("R12")
 def test_throttled_looked_at_and_called_off(bootstrap: str, admin: AdminClient, topic: str) -> None:
     send(bootstrap, topic, [{"value": b"x" * 100_000, "partition": 0} for _ in range(30)])
-    plan = encode([Placed(topic, 0, (2, 3))])
+    plan = encode([PlacedPartition(topic, 0, (2, 3))])
     assert (
         run(bootstrap, "run", "-", "--throttle", "1000", "--no-wait", stdin=plan)
         == "1 partition on the way.\n"
@@ -90,7 +90,7 @@ def test_throttled_looked_at_and_called_off(bootstrap: str, admin: AdminClient, 
     assert columns[0] == "topic"
     assert row == [topic, "0", "2,3", "2,3", "1", "2,3"], "3 MB at 1 KB/s are not there yet"
     assert run(bootstrap, "cancel", topic) == "1 partition called off.\n"
-    assert requests.under_way(bootstrap) == []
+    assert requests.ongoing(bootstrap) == []
     assert run(bootstrap, "cancel") == "0 partitions called off.\n"
     wait_until(lambda: not overrides_of(admin, "topic", topic), "the throttle is gone")
     wait_until(
@@ -106,8 +106,8 @@ def test_what_cannot_be_is_one_sentence(bootstrap: str, topic: str) -> None:
     few = run(bootstrap, "plan", topic, "--to", "1", "--replication-factor", "2")
     assert few == "2 replicas cannot be placed on 1 brokers"
     assert run(bootstrap, "run", "-", stdin="{").startswith("-: not JSON")
-    refused = run(bootstrap, "run", "-", stdin=encode([Placed(topic, 0, (9,))]))
+    refused = run(bootstrap, "run", "-", stdin=encode([PlacedPartition(topic, 0, (9,))]))
     assert "no such broker is registered" in refused
     assert run(bootstrap, "cancel", "nowhere") == "nowhere: there is no such topic"
-    refused = run(bootstrap, "run", "-", stdin=encode([Placed(topic, 0, (1,), ("/no/such/dir",))]))
+    refused = run(bootstrap, "run", "-", stdin=encode([PlacedPartition(topic, 0, (1,), ("/no/such/dir",))]))
     assert "LOG_DIR_NOT_FOUND" in refused

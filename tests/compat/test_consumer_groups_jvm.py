@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.consumer_records import Kind
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecordType
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.batch import Record, encode_batch
 from tests.compat.conftest import MakeTopic
@@ -76,25 +76,31 @@ def test_kafkas_dump_tool_reads_the_records(kafka_jars: Path, tmp_path: Path) ->
     records = [line.split(" key: ")[1].split(" payload: ") for line in told.splitlines() if " key: " in line]
     assert len(records) == len(driver.log)
     kinds = Counter(int(json.loads(key)["type"]) for key, _ in records)
-    assert set(kinds) == {2, *Kind}
+    assert set(kinds) == {2, *ConsumerGroupRecordType}
     buried = Counter(int(json.loads(key)["type"]) for key, value in records if value == "<DELETE>")
-    assert buried == {2: 1, Kind.MEMBER: 3, Kind.TARGET: 3, Kind.CURRENT: 3, Kind.REGEX: 1}
+    assert buried == {
+        2: 1,
+        ConsumerGroupRecordType.MEMBER: 3,
+        ConsumerGroupRecordType.TARGET: 3,
+        ConsumerGroupRecordType.CURRENT: 3,
+        ConsumerGroupRecordType.REGEX: 1,
+    }
     kept = {key: json.loads(value)["data"] for key, value in records if value != "<DELETE>"}
 
-    def last(kind: Kind, **names: str) -> dict[str, Any]:
+    def last(kind: ConsumerGroupRecordType, **names: str) -> dict[str, Any]:
         return kept[json.dumps({"type": str(int(kind)), "data": names}, separators=(",", ":"))]
 
-    assert last(Kind.MEMBER, groupId=GROUP, memberId="c1")["classicMemberMetadata"] == {
+    assert last(ConsumerGroupRecordType.MEMBER, groupId=GROUP, memberId="c1")["classicMemberMetadata"] == {
         "sessionTimeoutMs": 45_000,
         "supportedProtocols": [{"name": "range", "metadata": "AAEAAAABAAFh/////wAAAAA="}],
     }
-    found = last(Kind.MEMBER, groupId=GROUP, memberId="s1")
+    found = last(ConsumerGroupRecordType.MEMBER, groupId=GROUP, memberId="s1")
     assert (found["instanceId"], found["serverAssignor"], found["rebalanceTimeoutMs"]) == (
         "i",
         "range",
         60_000,
     )
-    (assigned,) = last(Kind.CURRENT, groupId=GROUP, memberId="s1")["assignedPartitions"]
+    (assigned,) = last(ConsumerGroupRecordType.CURRENT, groupId=GROUP, memberId="s1")["assignedPartitions"]
     assert assigned == {"topicId": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": [0]}
-    assert last(Kind.CURRENT, groupId=GROUP, memberId="s1")["memberEpoch"] == -2
-    assert last(Kind.REGEX, groupId=GROUP, regularExpression="a.*")["topics"] == ["a"]
+    assert last(ConsumerGroupRecordType.CURRENT, groupId=GROUP, memberId="s1")["memberEpoch"] == -2
+    assert last(ConsumerGroupRecordType.REGEX, groupId=GROUP, regularExpression="a.*")["topics"] == ["a"]

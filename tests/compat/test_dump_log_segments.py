@@ -12,8 +12,8 @@ import pytest
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump, verify
-from data_plane.log.log import Log
-from data_plane.log.validation import Origin
+from data_plane.log.log import UnifiedLog
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, open_log
@@ -33,7 +33,7 @@ def run_tool(jars: Path, directory: Path, *command: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def fill(log: Log) -> None:
+def fill(log: UnifiedLog) -> None:
     """Every codec, keys, headers, nulls, idempotent and transactional producers, several epochs."""
     sequence = 0
     for i in range(60):
@@ -56,7 +56,9 @@ def fill(log: Log) -> None:
             marker = encode_end_txn_marker(
                 commit=True, coordinator_epoch=4, producer_id=8, producer_epoch=0, timestamp=NOW_MS + 950
             )
-            log.append_as_leader(bytearray(marker), leader_epoch=5, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+            log.append_as_leader(
+                bytearray(marker), leader_epoch=5, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+            )
 
 
 @pytest.fixture

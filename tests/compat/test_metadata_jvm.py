@@ -25,7 +25,7 @@ from metadata_quorum.metadata.records import (
 from metadata_quorum.protocol import commands as c
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.may_block import MAY_BLOCK
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("Q3")]
@@ -56,9 +56,9 @@ OTHERS: tuple[MetadataRecord, ...] = (
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> MetadataMachine:
     """A little history with every kind of record that our decisions write."""
-    machine = Machine(OsDisk(), str(tmp_path / "__cluster_metadata-0"))
+    machine = MetadataMachine(OsDisk(), str(tmp_path / "__cluster_metadata-0"))
     machine.claim()
     machine.run(c.RegisterController(controller_id=1, incarnation_id=UUID(int=9)))
     machine.brokers(1, 2, 3)
@@ -87,7 +87,7 @@ def payloads(output: str) -> list[dict]:
     return [json.loads(line.partition("payload: ")[2]) for line in output.splitlines() if "payload: " in line]
 
 
-def test_dump_log_reads_our_metadata_log(machine: Machine, kafka_jars: Path) -> None:
+def test_dump_log_reads_our_metadata_log(machine: MetadataMachine, kafka_jars: Path) -> None:
     output = dump(kafka_jars, Path(machine.directory) / "00000000000000000000.log")
     assert "isvalid: false" not in output
     assert '"leaderId":2' in output
@@ -126,7 +126,7 @@ def test_dump_log_reads_the_other_records(tmp_path: Path, kafka_jars: Path) -> N
     assert found[3]["data"]["principal"] == "User:alice"
 
 
-def test_metadata_shell_reads_our_snapshot(machine: Machine, kafka_jars: Path) -> None:
+def test_metadata_shell_reads_our_snapshot(machine: MetadataMachine, kafka_jars: Path) -> None:
     machine.machine.snapshot()()
     (name,) = [f for f in machine.disk.list(machine.directory, MAY_BLOCK) if f.endswith(".checkpoint")]
     snapshot = Path(machine.directory) / name

@@ -22,13 +22,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kraft.api.authz.table import RIGHTS
+from kraft.api.authz.table import AUTHORIZATIONS
 from kraft.api.context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import Login, Way, dial
+from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.secured import secured
@@ -107,7 +107,7 @@ class Asking:
 
     def __init__(self, cluster: LocalCluster, user: str) -> None:
         self._loop = asyncio.new_event_loop()
-        way = Way(login=Login("PLAIN", user, f"of {user}"))
+        way = ConnectionSecurity(login=Login("PLAIN", user, f"of {user}"))
         node = cluster.nodes[1]
 
         def connected(port: int) -> PeerClient:
@@ -158,7 +158,7 @@ def codes_in(message: Any) -> Iterator[ErrorCode]:
 
 
 def test_every_api_says_what_it_asks_for() -> None:
-    assert {row.key for row in ROWS.values() if not row.internal} <= RIGHTS.keys()
+    assert {row.key for row in ROWS.values() if not row.internal} <= AUTHORIZATIONS.keys()
 
 
 @pytest.mark.parametrize("row", [row for row in ASKED if row.name not in OPEN], ids=lambda row: row.name)

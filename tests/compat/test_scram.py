@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 )
 
 from kraft.local.local_cluster import LocalCluster
-from kraft.net.connection_security import Login, Way
-from kraft.peers.blocking_client import WAY
+from kraft.net.connection_security import ConnectionSecurity, Login
+from kraft.peers.blocking_client import SECURITY
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, role_nodes
@@ -173,10 +173,10 @@ def test_brokers_that_are_no_controllers(tmp_path: Path, free_ports: Callable[[i
     """They have no users of their own to begin with: those come with the metadata, as the rights do."""
     roles = {1: CONTROLLER, 11: BROKER, 12: BROKER}
     rights = {"authorizer.class.name": "standard", "super.users": "User:node;User:anna"}
-    before = WAY.set(Way(login=Login("SCRAM-SHA-256", "anna", "right")))
+    before = SECURITY.set(ConnectionSecurity(login=Login("SCRAM-SHA-256", "anna", "right")))
     try:
         with role_nodes(tmp_path, free_ports(6), roles, {**SETTINGS, **rights}, USERS) as nodes:
             send(nodes.bootstrap, "apart", [{"value": b"x"}], acks="all", **ANNA)
             assert [each.value() for each in read(nodes.bootstrap, "apart", 1, **ANNA)] == [b"x"]
     finally:
-        WAY.reset(before)
+        SECURITY.reset(before)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address
-from kraft.net.connection_security import Tls, Way, dial, tls_context
+from kraft.net.connection_security import ConnectionSecurity, Tls, dial, tls_context
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
 from tests.support.nodes.certificates import Authority
@@ -116,7 +116,7 @@ def test_who_may_not_in_is_told_so(
 def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority: Authority) -> None:
     async def describe_cluster() -> None:
         node = sasl_cluster.nodes[2]
-        way = Way(tls_context(Tls(ca_path=str(authority.certificate))))
+        way = ConnectionSecurity(tls_context(Tls(ca_path=str(authority.certificate))))
         loop = asyncio.get_running_loop()
         for port in (node.client_port, node.controller_port):
             client = await dial(loop, Address(HOST, port), "test", way, timeout_s=10)

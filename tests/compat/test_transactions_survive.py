@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.broker.failover_metadata import FIRST_MOMENT_S
+from kraft.broker.failover_metadata import AFTER_FENCE_S
 from kraft.local.local_cluster import LocalCluster
 from tests.compat.test_transactions import committed, transactional, write
 from tests.support.clients.rdkafka import QUIET, send
@@ -151,7 +151,7 @@ def test_a_producer_finds_another_group_coordinator_though_its_metadata_is_fresh
         copy(1)
         cluster.kill(coordinator(wire, cluster, name, GROUP))
         wait_until(refreshed, "metadata of another broker")
-        beyond = time.monotonic() + 4 * FIRST_MOMENT_S
+        beyond = time.monotonic() + 4 * AFTER_FENCE_S
         wait_until(lambda: refreshed() and time.monotonic() > beyond, "metadata from after its fence")
         copy(2)
         (place,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)

@@ -288,24 +288,24 @@ def test_incremental_sessions(place: MakePlaced) -> None:
     assert session != 0
     assert [each.partition_index for each in full.responses[0].partitions] == [0, 1]
 
-    def go_on(epoch: int, *changed: dict[str, Any], **fields: Any) -> Message:
+    def resume(epoch: int, *changed: dict[str, Any], **fields: Any) -> Message:
         return topic.fetch_all(list(changed), session_id=session, session_epoch=epoch, **fields)
 
-    assert go_on(1).responses == []  # nothing is new
+    assert resume(1).responses == []  # nothing is new
     topic.produce(b"v", partition=1)
-    news = go_on(2)
+    news = resume(2)
     (partition,) = news.responses[0].partitions
     assert (news.session_id, partition.partition_index, values_of(partition)) == (session, 1, [b"v"])
-    assert go_on(3, topic.wanted(1, fetch_offset=1)).responses == []
-    assert error(go_on(3)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert resume(3, topic.wanted(1, fetch_offset=1)).responses == []
+    assert error(resume(3)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
     forget = [{"topic_id": topic.id, "partitions": [1]}]
-    assert error(go_on(4, forgotten_topics_data=forget)) is ErrorCode.NONE
+    assert error(resume(4, forgotten_topics_data=forget)) is ErrorCode.NONE
     topic.produce(b"unheard", partition=1)
     topic.produce(b"heard", partition=0)
-    (partition,) = go_on(5).responses[0].partitions
+    (partition,) = resume(5).responses[0].partitions
     assert (partition.partition_index, values_of(partition)) == (0, [b"heard"])
-    assert error(go_on(-1)) is ErrorCode.NONE  # ends the session
-    assert error(go_on(6)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert error(resume(-1)) is ErrorCode.NONE  # ends the session
+    assert error(resume(6)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.row("R7")

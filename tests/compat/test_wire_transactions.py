@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from kraft.local.local_cluster import LocalCluster
 from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 PRODUCE, METADATA, OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 3, 9, 10, 22
 ADD_PARTITIONS, END_TXN, WRITE_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_PRODUCERS = 24, 26, 27, 28, 61
 OF_GROUP, OF_TRANSACTION = 0, 1
-NOBODY = Producer(-1, -1)
+NOBODY = ProducerIdAndEpoch(-1, -1)
 LATER = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -37,7 +37,7 @@ class Client:
     wire: Wire
     topic: str
     name: str
-    producer: Producer = NOBODY
+    producer: ProducerIdAndEpoch = NOBODY
     sequence: int = 0
 
     def leader(self) -> int:
@@ -65,13 +65,13 @@ class Client:
             answer = self.wire.ask(
                 port, INIT_PRODUCER_ID, 5, transactional_id=self.name, transaction_timeout_ms=60_000
             )
-            self.producer, self.sequence = Producer(answer.producer_id, answer.producer_epoch), 0
+            self.producer, self.sequence = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), 0
             assert not answer.error_code or ErrorCode(answer.error_code) in LATER
             return not answer.error_code
 
         wait_until(ask, "a producer id")
 
-    def batch(self, value: str, *, who: Producer | None = None) -> bytes:
+    def batch(self, value: str, *, who: ProducerIdAndEpoch | None = None) -> bytes:
         """The next of the producer."""
         producer_id, epoch = who or self.producer
         encoded = encode_batch(
@@ -115,14 +115,14 @@ class Client:
         )  # fmt: skip
         return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
-    def end(self, version: int, *, commit: bool, who: Producer | None = None) -> ErrorCode:
+    def end(self, version: int, *, commit: bool, who: ProducerIdAndEpoch | None = None) -> ErrorCode:
         producer_id, epoch = who or self.producer
         answer = self.wire.ask(
             self.coordinator(self.name, OF_TRANSACTION), END_TXN, version,
             transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, committed=commit,
         )  # fmt: skip
         if version >= 5 and not answer.error_code:
-            self.producer, self.sequence = Producer(answer.producer_id, answer.producer_epoch), 0
+            self.producer, self.sequence = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), 0
         return ErrorCode(answer.error_code)
 
     def is_open(self) -> bool:
@@ -151,7 +151,7 @@ def test_version_2_needs_no_partitions_named_and_gives_every_transaction_an_epoc
         assert client.produced(12, "a") == 3 * number
         assert client.produced(12, "b") == 3 * number + 1
         assert client.end(5, commit=number != 1) is ErrorCode.NONE
-        assert client.producer == Producer(first.producer_id, first.epoch + number + 1)
+        assert client.producer == ProducerIdAndEpoch(first.producer_id, first.epoch + number + 1)
         repeated = {client.end(5, commit=number != 1, who=before) for _ in range(3)}
         assert repeated <= {ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS}
         wait_until(lambda: not client.is_open(), "the marker")

@@ -30,7 +30,16 @@ import pytest
 from chaos.checker import check
 from chaos.checker.anomalies import KINDS
 from chaos.checker.text import not_judged
-from chaos.history import Header, History, MicroOperation, Operation, Poll, Send, TopicMode, Transaction
+from chaos.history import (
+    Header,
+    History,
+    HistoryTransaction,
+    MicroOperation,
+    Operation,
+    Poll,
+    Send,
+    TopicMode,
+)
 from tests.golden.scenario import run_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "checker").glob("*.txt"))
@@ -142,11 +151,11 @@ def micro_operations(f: str, words: list[str]) -> list[MicroOperation]:
     return ops
 
 
-def transaction(named: dict[str, str]) -> Transaction:
+def transaction(named: dict[str, str]) -> HistoryTransaction:
     consumed = {}
     if "consumed" in named:
         key, _, offsets = named["consumed"].partition(":")
         low, _, high = offsets.partition("..")
         consumed[key] = (int(low), int(high))
     asked = int(named["asked"]) if "asked" in named else None
-    return Transaction("transaction", named.get("group"), consumed, asked)
+    return HistoryTransaction("transaction", named.get("group"), consumed, asked)

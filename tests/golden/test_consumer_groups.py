@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from data_plane.coordinator.groups.assignment import TopicIdPartition, partitions_of
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import DescribedConsumerGroup
 from data_plane.coordinator.groups.messages import DescribedGroup
 from data_plane.coordinator.groups.table import GroupLimits
@@ -44,7 +44,7 @@ class Scenario:
 
     def __init__(self) -> None:
         self.topics = Topics()
-        limits = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
+        limits = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
         self.driver = TableDriver(limits, self.topics.view)
         self.clients: dict[str, ConsumerClient | ClassicClient] = {}
 

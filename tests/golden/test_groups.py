@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -133,7 +133,7 @@ class Scenario:
     """Executes a scenario's commands against one coordinator."""
 
     def __init__(self) -> None:
-        self.driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=3.0)))
+        self.driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
         self.cluster = Cluster()
         self.clients: dict[str, Client] = {}
         self.parked: dict[int, tuple[str, Client]] = {}
@@ -243,8 +243,8 @@ class Scenario:
         return [f"{self.driver.run('expire')} records"]
 
     def do_forget(self, topic: str) -> list[str]:
-        forgetting = self.driver.table.begin_to_forget([topic])
-        return [f"{self.driver.run('forget_some', forgetting)} records"]
+        deletion = self.driver.table.begin_topic_deletion([topic])
+        return [f"{self.driver.run('delete_some_offsets', deletion)} records"]
 
     def do_delete(self) -> list[str]:
         answer = self.driver.answer("delete", "g")

@@ -19,7 +19,7 @@ from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import FeatureField
 from metadata_quorum.protocol import commands as c
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 
 SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
 
@@ -38,7 +38,7 @@ class Scenario:
     """Commands in words."""
 
     def __init__(self) -> None:
-        self.machine = Machine()
+        self.machine = MetadataMachine()
         self.lines: list[str] = []
         self.replicas: dict[tuple[UUID, int], tuple[int, ...]] = {}
         self.machine.machine.subscribe(self._note)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.replication_world import World
+from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 
 SCENARIOS = sorted((Path(__file__).parent / "replication").glob("*.txt"))
@@ -28,7 +28,7 @@ def ids(brokers: tuple[int, ...]) -> str:
     return ",".join(map(str, brokers))
 
 
-def show(world: World) -> Iterator[str]:
+def show(world: ReplicationWorld) -> Iterator[str]:
     reg = world.registration
     yield f"controller: leader {reg.leader} epoch {reg.leader_epoch} isr {ids(reg.isr)}"
     for broker_id, broker in world.brokers.items():
@@ -47,7 +47,7 @@ def show(world: World) -> Iterator[str]:
         yield line
 
 
-def run(world: World, command: str) -> Iterator[str]:
+def run(world: ReplicationWorld, command: str) -> Iterator[str]:
     name, *args = command.split()
     if name == "show":
         yield from show(world)
@@ -75,7 +75,7 @@ def run(world: World, command: str) -> Iterator[str]:
         raise ValueError(command)
 
 
-def _acked(world: World, before: set[bytes]) -> Iterator[str]:
+def _acked(world: ReplicationWorld, before: set[bytes]) -> Iterator[str]:
     for value in world.acked:
         if value not in before:
             yield f"acknowledged {value.decode()}"
@@ -84,7 +84,7 @@ def _acked(world: World, before: set[bytes]) -> Iterator[str]:
 @pytest.mark.row("R2", "R3", "R5")
 @pytest.mark.parametrize("path", SCENARIOS, ids=[p.stem for p in SCENARIOS])
 def test_scenario(path: Path) -> None:
-    world = World()
+    world = ReplicationWorld()
     written: list[str] = []
     for line in path.read_text().splitlines():
         if line.startswith("#") or not line.strip():

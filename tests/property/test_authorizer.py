@@ -11,15 +11,21 @@ from hypothesis import strategies as st
 
 from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.protocol.commands import AclFilter
-from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission, matches
+from metadata_quorum.security.acls import (
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    matches,
+)
 from metadata_quorum.security.authorizer import Authorizer
 
 pytestmark = pytest.mark.row("U4")
 
-TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
-ALLOW, DENY = Permission.ALLOW, Permission.DENY
+TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
-READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
 
 
 def entry(
@@ -45,7 +51,7 @@ def entry(
     )
 
 
-def anna_may(*acls: AccessControlEntryRecord, operation: Operation = READ, name: str = "flights") -> bool:
+def anna_may(*acls: AccessControlEntryRecord, operation: AclOperation = READ, name: str = "flights") -> bool:
     return Authorizer().with_acls(acls).allows("User:anna", "10.0.0.1", operation, TOPIC, name)
 
 
@@ -71,12 +77,12 @@ def anna_may(*acls: AccessControlEntryRecord, operation: Operation = READ, name:
         # what is implied: only by ALLOW
         ([entry("flights", READ)], DESCRIBE, True),
         ([entry("flights", WRITE)], DESCRIBE, True),
-        ([entry("flights", Operation.DELETE)], DESCRIBE, True),
-        ([entry("flights", Operation.ALTER)], DESCRIBE, True),
+        ([entry("flights", AclOperation.DELETE)], DESCRIBE, True),
+        ([entry("flights", AclOperation.ALTER)], DESCRIBE, True),
         ([entry("flights", READ, DENY), entry("flights", WRITE)], DESCRIBE, True),
-        ([entry("flights", Operation.CREATE)], DESCRIBE, False),
-        ([entry("flights", Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS, True),
-        ([entry("flights", Operation.ALTER_CONFIGS)], DESCRIBE, False),
+        ([entry("flights", AclOperation.CREATE)], DESCRIBE, False),
+        ([entry("flights", AclOperation.ALTER_CONFIGS)], AclOperation.DESCRIBE_CONFIGS, True),
+        ([entry("flights", AclOperation.ALTER_CONFIGS)], DESCRIBE, False),
         ([entry("flights", DESCRIBE)], READ, False),
         ([entry("flights", ALL), entry("flights", READ, DENY)], DESCRIBE, True),
         # who denies wins, whatever allows
@@ -86,7 +92,7 @@ def anna_may(*acls: AccessControlEntryRecord, operation: Operation = READ, name:
         ([entry("flights", READ), entry("flights", READ, DENY, principal="User:*")], READ, False),
     ],
 )  # fmt: skip
-def test_cases(acls: list[AccessControlEntryRecord], operation: Operation, allowed: bool) -> None:
+def test_cases(acls: list[AccessControlEntryRecord], operation: AclOperation, allowed: bool) -> None:
     assert anna_may(*acls, operation=operation) is allowed
     assert anna_may(*reversed(acls), operation=operation) is allowed
 
@@ -123,8 +129,8 @@ names = st.text("ab*", min_size=1, max_size=3)
 principals = st.sampled_from(["User:anna", "User:bert", "User:*"])
 hosts = st.sampled_from(["*", "h1", "h2"])
 operations = st.sampled_from(
-    [ALL, READ, WRITE, Operation.DELETE, Operation.ALTER, DESCRIBE, Operation.DESCRIBE_CONFIGS,
-     Operation.ALTER_CONFIGS, Operation.CREATE]
+    [ALL, READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, DESCRIBE, AclOperation.DESCRIBE_CONFIGS,
+     AclOperation.ALTER_CONFIGS, AclOperation.CREATE]
 )  # fmt: skip
 entries = st.builds(
     entry,
@@ -158,9 +164,9 @@ def naive(
         return False
     enough = {operation, ALL}
     if operation == DESCRIBE:
-        enough |= {READ, WRITE, Operation.DELETE, Operation.ALTER}
-    if operation == Operation.DESCRIBE_CONFIGS:
-        enough |= {Operation.ALTER_CONFIGS}
+        enough |= {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER}
+    if operation == AclOperation.DESCRIBE_CONFIGS:
+        enough |= {AclOperation.ALTER_CONFIGS}
     return any(acl.permission_type == ALLOW and acl.operation in enough for acl in mine)
 
 
@@ -192,13 +198,13 @@ def test_some_resource_of_a_type(acls: list[AccessControlEntryRecord], host: str
 
 def wanted(name: str | None, pattern: PatternType) -> AclFilter:
     return AclFilter(
-        resource_type=AclResource.ANY,
+        resource_type=AclResourceType.ANY,
         resource_name=name,
         pattern_type=pattern,
         principal=None,
         host=None,
-        operation=Operation.ANY,
-        permission_type=Permission.ANY,
+        operation=AclOperation.ANY,
+        permission_type=AclPermissionType.ANY,
     )
 
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from chaos.checker import Verdict, check
 from chaos.checker.anomalies import KINDS, MODES
-from chaos.history import Header, History, MicroOperation, Operation, Poll, Send, TopicMode, Transaction
+from chaos.history import (
+    Header,
+    History,
+    HistoryTransaction,
+    MicroOperation,
+    Operation,
+    Poll,
+    Send,
+    TopicMode,
+)
 from tests.support.chaos.honest_log import LIES, honest_history
 from tests.support.chaos.naive_checker import TABLE, Found, judge
 from tests.support.suite.examples import examples
@@ -92,7 +101,7 @@ FUNCTIONS = ["send", "send", "poll", "poll", "poll", "txn", "txn", "assign", "cr
 MICRO = {"send": ("send",), "poll": ("poll",), "txn": ("send", "poll")}
 OFFSETS = st.integers(0, 4)
 transactions = st.builds(
-    lambda group, low, length, asked: Transaction("id", group, {"t-0": (low, low + length)}, asked),
+    lambda group, low, length, asked: HistoryTransaction("id", group, {"t-0": (low, low + length)}, asked),
     st.sampled_from([None, "g", "g", "h"]),
     OFFSETS,
     OFFSETS,

@@ -15,8 +15,8 @@ from kraft.net.connection import (
     SMALL_FRAME_BYTES,
     Account,
     Budget,
+    ConnectionLimits,
     FrameReader,
-    Limits,
     Pipeline,
     ProtocolError,
     Slot,
@@ -168,7 +168,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = Limits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
+        self.limits = ConnectionLimits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
         self.account = Account(Budget(1 << 30))
         self.pipeline = Pipeline(
             self.limits, self.account, lambda frame: frame[0] == 1, lambda frame: frame[0] == 2

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from data_plane.coordinator.groups.classic.group import ClassicGroup
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
@@ -39,7 +39,7 @@ class Groups(RuleBasedStateMachine):
         self.topics = Topics()
         self.topics.create("a", 3)
         self.topics.create("b", 2)
-        limits = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
+        limits = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
         self.driver = TableDriver(limits, self.topics.view)
         self.modern = [
             ConsumerClient("u", ("a",), assignor="uniform"),

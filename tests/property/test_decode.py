@@ -18,7 +18,7 @@ from metadata_quorum.foundation.batch import (
     encode_batch,
     read_header,
 )
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from spark_connector.decode import SCHEMA, SCHEMA_WITH_HEADERS, Decoder, whole_batches
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def batches(draw: st.DrawFn) -> list[Stored]:
             records,
             base_offset=base,
             last_offset=offset - 1,
-            compression=draw(st.sampled_from(Codec)),
+            compression=draw(st.sampled_from(CompressionType)),
             log_append_time_ms=append_time,
         )
         stored.append(Stored(data, [row(each, append_time is not None) for each in decode_batch(data)]))

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -57,7 +57,9 @@ class Client:
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=3.0, max_size=3)))
+        self.driver = TableDriver(
+            GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0, max_size=3))
+        )
         self.clients = [Client("a", None), Client("b", None), Client("c", "i3"), Client("d", "i3")]
         self.owners: dict[tuple[int, int], str] = {}
         """Generation and partition -> member, whoever was the coordinator: no assignment is told

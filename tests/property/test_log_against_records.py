@@ -16,7 +16,7 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log, LogCorruptError, Origin
+from data_plane.log.log import AppendOrigin, LogCorruptError, UnifiedLog
 from metadata_quorum.foundation.batch import (
     Record,
     decode_batch,
@@ -133,7 +133,7 @@ class History:
         self.story: list[str] = []
         self.log = self.open()
 
-    def open(self, *, clean: bool = False) -> Log:
+    def open(self, *, clean: bool = False) -> UnifiedLog:
         log = open_log(
             PATH, self.config, disk=self.disk, now_ms=self.now_ms, clean=clean,
             recovery_point=self.point, log_start_offset=self.start,
@@ -208,7 +208,7 @@ class History:
             timestamp=self.now_ms,
         )
         self.log.append_as_leader(
-            bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=Origin.COORDINATOR
+            bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR
         )
         self.story[-1] += f" {producer} {'commits' if commit % 2 else 'aborts'}"
         self.wrote(written)
@@ -218,10 +218,10 @@ class History:
 
     def clean(self, memory: int, first: int, second: int, third: int) -> None:
         unstable = self.log.first_unstable_offset(self.end)
-        dirt = self.log.dirt(self.end if unstable is None else unstable, self.now_ms)
-        if not self.config.compact or not dirt.is_due(self.config):
+        to_clean = self.log.to_clean(self.end if unstable is None else unstable, self.now_ms)
+        if not self.config.compact or not to_clean.is_due(self.config):
             return
-        work = self.log.plan_cleaning(dirt, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
+        work = self.log.plan_cleaning(to_clean, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
         self.replicated = max(self.replicated, self.end)
         if not self.meanwhile(first):
             return
@@ -406,7 +406,7 @@ class History:
         self.check_producers(log, log.segments[0].base_offset)
         self.check_times()
 
-    def check_producers(self, log: Log, first: int) -> None:
+    def check_producers(self, log: UnifiedLog, first: int) -> None:
         """Nothing else than was written, and all of it from `first` on, which is there."""
         written = self.known()
         assert log.producers.states.keys() <= written.keys()
@@ -461,7 +461,7 @@ def newest(shown: list[Shown]) -> dict[bytes | None, Shown]:
     return {key: record for key, record in last.items() if record[2] is not None}
 
 
-def all_records(log: Log) -> list[Record]:
+def all_records(log: UnifiedLog) -> list[Record]:
     found: list[Record] = []
     for segment in log.segments:
         data = segment.file.read(0, segment.size)

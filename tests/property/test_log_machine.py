@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import OsDisk, OsFile
 from tests.support.logs import NOW_MS, batch, cut, read_all
@@ -90,8 +90,8 @@ class LogMachine(RuleBasedStateMachine):
         self.count = 0
         self.log = self.open(clean=False)
 
-    def open(self, *, clean: bool) -> Log:
-        return Log.open(
+    def open(self, *, clean: bool) -> UnifiedLog:
+        return UnifiedLog.open(
             self.disk,
             str(self.directory),
             CONFIG,

@@ -96,7 +96,7 @@ def test_records_roundtrip(cls: type[Any]) -> None:
 def test_commands_roundtrip(cls: type[Any]) -> None:
     @given(_struct(cls), _integers(32), _integers(60))
     def roundtrip(command: Any, epoch: int, now_ms: int) -> None:
-        proposal = commands.Proposal(epoch, now_ms, command)
+        proposal = commands.StampedCommand(epoch, now_ms, command)
         assert commands.decode(commands.encode(proposal)) == proposal
 
     roundtrip()

@@ -26,7 +26,7 @@ from metadata_quorum.metadata.records import (
 )
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol import commands as c
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 from tests.support.suite.examples import examples
 
 BROKERS = (1, 2, 3, 4)
@@ -43,7 +43,7 @@ class Chaos:
     def __init__(self, seed: int, *, elr: bool) -> None:
         self.random = Random(seed)
         self.elr = elr
-        self.machine = Machine()
+        self.machine = MetadataMachine()
         self.leaders: dict[tuple[UUID, int, int], int] = {}
         self.machine.claim(elr=elr)
 
@@ -116,10 +116,10 @@ class Chaos:
         members = [b for b in partition.replicas if self.random.random() < 0.7]
         if partition.leader not in members and self.random.random() < 0.9:
             members.append(partition.leader)
-        asker = partition.leader if self.random.random() < 0.9 else broker
+        requester = partition.leader if self.random.random() < 0.9 else broker
         change = self.machine.isr_change(topic, members, number, recovering=self.random.random() < 0.1)
         self.machine.run(
-            c.AlterPartitions(broker_id=asker, broker_epoch=self._epoch(asker), changes=(change,))
+            c.AlterPartitions(broker_id=requester, broker_epoch=self._epoch(requester), changes=(change,))
         )
 
     def _join(self, broker: int, topic: str) -> None:
@@ -272,7 +272,7 @@ def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> 
     whole = chaos.machine
     snapshot_at = min(snapshot_at, len(whole.history))
 
-    replayed = Machine()
+    replayed = MetadataMachine()
     snapshot = b""
     for index, term, command in whole.history:
         replayed.machine.apply(index, term, command)
@@ -281,10 +281,10 @@ def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> 
     assert replayed.image == whole.image
     assert replayed.machine.rolling_hash == whole.machine.rolling_hash
 
-    restarted = Machine(replayed.disk)
+    restarted = MetadataMachine(replayed.disk)
     _, term, _ = whole.history[snapshot_at - 1]
     restarted.machine.restore(snapshot, snapshot_at, term)()
-    newcomer = Machine()
+    newcomer = MetadataMachine()
     newcomer.machine.restore(snapshot, snapshot_at, term)()
     for index, term, command in whole.history[snapshot_at:]:
         restarted.machine.apply(index, term, command)

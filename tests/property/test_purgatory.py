@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from data_plane.purgatory.purgatory import JointWait, OffsetWaits, Wait
+from data_plane.purgatory.purgatory import DelayedOperation, OffsetWait, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
@@ -23,13 +23,13 @@ class WaitsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.under_test = OffsetWaits(never)
+        self.under_test = ThresholdPurgatory(never)
         self.model: list[tuple[int, int]] = []  # (offset, name), in the order of adding
         self.told: list[tuple[int, ErrorCode]] = []
         self.names = 0
 
     @rule(target=waits, offset=st.integers(0, 30))
-    def add(self, offset: int) -> tuple[Wait, int]:
+    def add(self, offset: int) -> tuple[OffsetWait, int]:
         self.names += 1
         name = self.names
         wait = self.under_test.add(offset, lambda outcome: self.told.append((name, outcome)))
@@ -37,7 +37,7 @@ class WaitsMachine(RuleBasedStateMachine):
         return wait, name
 
     @rule(entry=waits)
-    def cancel(self, entry: tuple[Wait, int]) -> None:
+    def cancel(self, entry: tuple[OffsetWait, int]) -> None:
         entry[0].cancel()
         self.model = [(o, n) for o, n in self.model if n != entry[1]]
 
@@ -66,9 +66,9 @@ TestWaits.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
-    waits = OffsetWaits(never)
+    waits = ThresholdPurgatory(never)
     told: list[str] = []
-    later: list[Wait] = []
+    later: list[OffsetWait] = []
 
     def first(outcome: ErrorCode) -> None:
         told.append("first")
@@ -87,8 +87,8 @@ def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
 def test_a_joint_wait_is_done_when_its_last_partition_is():
     loop = FakeLoop()
     done: list[list[ErrorCode]] = []
-    a, b = OffsetWaits(never), OffsetWaits(never)
-    wait = JointWait(lambda outcomes: done.append(list(outcomes)))
+    a, b = ThresholdPurgatory(never), ThresholdPurgatory(never)
+    wait = DelayedOperation(lambda outcomes: done.append(list(outcomes)))
     wait.add(a, 5)
     wait.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
     wait.add(b, 7)
@@ -105,8 +105,8 @@ def test_a_joint_wait_is_done_when_its_last_partition_is():
 def test_a_joint_wait_that_times_out_says_which_partition_was_late():
     loop = FakeLoop()
     done: list[list[ErrorCode]] = []
-    a, b = OffsetWaits(never), OffsetWaits(never)
-    wait = JointWait(lambda outcomes: done.append(list(outcomes)))
+    a, b = ThresholdPurgatory(never), ThresholdPurgatory(never)
+    wait = DelayedOperation(lambda outcomes: done.append(list(outcomes)))
     wait.add(a, 5)
     wait.add(b, 7)
     wait.start(WheelTimer(loop), 1.0)

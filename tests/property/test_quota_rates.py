@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_plane.quotas.client_quotas import SWEEP_FROM, ClientQuotas
-from data_plane.quotas.limits import Client, Quota
+from data_plane.quotas.limits import QuotaClient, QuotaType
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
 
 pytestmark = pytest.mark.row("R12")
@@ -85,21 +85,21 @@ def test_a_bucket_never_holds_more_than_a_burst(
 
 
 def test_what_is_given_back_was_never_used() -> None:
-    client = Client("u", "c")
+    client = QuotaClient("u", "c")
     quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
     quotas.take({(("user", "u"),): {"consumer_byte_rate": 10.0}})
-    assert quotas.most_at_once(Quota.FETCHED_BYTES, client) == 100
-    assert quotas.used(Quota.FETCHED_BYTES, client, 1000, 5.0) > 0
-    quotas.give_back(Quota.FETCHED_BYTES, client, 1000, 5.0)
-    assert quotas.used(Quota.FETCHED_BYTES, client, 100, 5.0) == 0
-    assert quotas.used(Quota.FETCHED_BYTES, Client("u", "another of the same user"), 1, 5.0) > 0
+    assert quotas.most_at_once(QuotaType.FETCHED_BYTES, client) == 100
+    assert quotas.used(QuotaType.FETCHED_BYTES, client, 1000, 5.0) > 0
+    quotas.give_back(QuotaType.FETCHED_BYTES, client, 1000, 5.0)
+    assert quotas.used(QuotaType.FETCHED_BYTES, client, 100, 5.0) == 0
+    assert quotas.used(QuotaType.FETCHED_BYTES, QuotaClient("u", "another of the same user"), 1, 5.0) > 0
 
 
 def test_clients_that_come_and_go_leave_nothing_behind() -> None:
     quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
     quotas.take({(("client-id", None),): {"producer_byte_rate": 1.0, "controller_mutation_rate": 1.0}})
     for number in range(5 * SWEEP_FROM):
-        client, now = Client("u", f"c{number}"), float(number)
-        quotas.used(Quota.PRODUCED_BYTES, client, 1, now)
+        client, now = QuotaClient("u", f"c{number}"), float(number)
+        quotas.used(QuotaType.PRODUCED_BYTES, client, 1, now)
         quotas.mutated(client, 1, now, strict=True)
     assert len(quotas._rates) + len(quotas._buckets) <= SWEEP_FROM

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, CorruptBatchError, Record, encode_batch
 from spark_connector import record_walk
-from spark_connector.record_walk import Run, record_ends
+from spark_connector.record_walk import BatchSpan, record_ends
 from spark_connector.varints import read_varints
 
 
@@ -46,7 +46,7 @@ def _few_rows_make_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_same_ends(batches: list[list[bytes]]) -> None:
     parts = [body_of(values) for values in batches]
     begins = [0, *accumulate(map(len, parts))]
-    runs = [Run(begins[each], begins[each + 1], len(values)) for each, values in enumerate(batches)]
+    runs = [BatchSpan(begins[each], begins[each + 1], len(values)) for each, values in enumerate(batches)]
     data = np.frombuffer(b"".join(parts), np.uint8)
     expected = []
     for begin, values in zip(begins, batches, strict=False):
@@ -60,7 +60,7 @@ def test_damage_makes_no_difference_between_the_ways(values: list[bytes], data: 
     body = bytearray(body_of(values))
     for _ in range(data.draw(st.integers(1, 3), "damages")):
         body[data.draw(st.integers(0, len(body) - 1), "at")] = data.draw(st.integers(0, 255), "byte")
-    runs = [Run(0, len(body), len(values))]
+    runs = [BatchSpan(0, len(body), len(values))]
     array = np.frombuffer(body, np.uint8)
     one_by_one = list(_one_by_one(memoryview(body), runs[0]))
     try:
@@ -72,7 +72,7 @@ def test_damage_makes_no_difference_between_the_ways(values: list[bytes], data: 
         assert (sizes <= 0).any() or ends.tolist() == one_by_one  # the decoder refuses the former
 
 
-def _one_by_one(body: memoryview, run: Run) -> Iterator[int]:
+def _one_by_one(body: memoryview, run: BatchSpan) -> Iterator[int]:
     """As long as there is a next record."""
     with contextlib.suppress(IndexError, CorruptBatchError):
         yield from record_walk._one_after_the_other(body, [run])
@@ -81,6 +81,6 @@ def _one_by_one(body: memoryview, run: Run) -> Iterator[int]:
 def test_long_runs_are_cut() -> None:
     """Else this file would test nothing."""
     body = body_of([b"%07d" % number for number in range(500)])
-    lanes = record_walk._lanes(np.frombuffer(body, np.uint8), [Run(0, len(body), 500)])
+    lanes = record_walk._lanes(np.frombuffer(body, np.uint8), [BatchSpan(0, len(body), 500)])
     assert len(lanes) > 80
     assert sum(lane.rows for lane in lanes) == 500

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from chaos.sim.replication_world import LAG_TIME_MAX, World
+from chaos.sim.replication_world import LAG_TIME_MAX, ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 from tests.support.suite.examples import examples
 
@@ -21,11 +21,11 @@ BROKERS = st.integers(1, 3)
 class ReplicationMachine(RuleBasedStateMachine):
     """See the module."""
 
-    world: World
+    world: ReplicationWorld
 
     @initialize(min_insync=st.integers(1, 2))
     def begin(self, min_insync: int) -> None:
-        self.world = World(min_insync=min_insync)
+        self.world = ReplicationWorld(min_insync=min_insync)
 
     @rule(broker=BROKERS, acks=st.sampled_from([1, ALL_REPLICAS]))
     def produce(self, broker: int, acks: int) -> None:

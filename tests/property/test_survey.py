@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_plane.log.config import LogConfig
-from data_plane.log.validation import Effort, Origin, check
+from data_plane.log.validation import AppendOrigin, WorkBudget, check
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CorruptBatchError,
@@ -20,9 +20,9 @@ from metadata_quorum.foundation.batch import (
     encode_batch,
     iter_records,
 )
-from metadata_quorum.foundation.compression import Codec, compress
+from metadata_quorum.foundation.compression import CompressionType, compress
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.record_walk import Place, Survey, places, survey
+from metadata_quorum.foundation.record_walk import RecordDeltas, Survey, record_deltas, survey
 
 NOW_MS = 1_700_000_000_000
 
@@ -47,10 +47,10 @@ def records(draw: st.DrawFn) -> list[Record]:
     return found
 
 
-def facts(batch: bytes) -> tuple[Survey, list[Place]]:
+def facts(batch: bytes) -> tuple[Survey, list[RecordDeltas]]:
     base = struct.unpack_from(">q", batch, 27)[0]
     found = [
-        Place(record.timestamp - base, record.offset, record.key is not None)
+        RecordDeltas(record.timestamp - base, record.offset, record.key is not None)
         for record in decode_batch(batch)
     ]
     deltas = [place.timestamp_delta for place in found]
@@ -64,7 +64,7 @@ def test_the_walk_sees_what_opening_sees(written: list[Record]):
     body = batch[BATCH_OVERHEAD:]
     expected, found = facts(batch)
     assert survey(body, len(written), nothing) == expected
-    assert list(places(body, len(written))) == found
+    assert list(record_deltas(body, len(written))) == found
 
 
 @given(records(), st.data())
@@ -84,13 +84,17 @@ def test_the_walk_refuses_what_cannot_be_opened(written: list[Record], data: st.
         assert found == facts(batch)[0]
 
 
-@given(st.binary(max_size=200), st.integers(-1, 30), st.sampled_from([*Codec, 5, 7]), st.data())
+@given(st.binary(max_size=200), st.integers(-1, 30), st.sampled_from([*CompressionType, 5, 7]), st.data())
 def test_any_bytes_under_a_good_crc(body: bytes, count: int, codec: int, data: st.DataObject):
     """Either they are a batch, or they are refused and opening them is one error."""
     fields = {
         name: data.draw(st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63), NOW_MS]), name) for name in "bm"
     }
-    packed = compress(codec, body) if codec in tuple(Codec) and data.draw(st.booleans(), "packed") else body
+    packed = (
+        compress(codec, body)
+        if codec in tuple(CompressionType) and data.draw(st.booleans(), "packed")
+        else body
+    )
     batch = bytearray(
         struct.pack(
             ">qiibIhiqqqhii",
@@ -113,7 +117,7 @@ def test_any_bytes_under_a_good_crc(body: bytes, count: int, codec: int, data: s
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     policy = data.draw(st.sampled_from(["compact", "delete"]), "policy")
     try:
-        check(batch, LogConfig(cleanup_policy=(policy,)), NOW_MS, Origin.CLIENT, Effort())
+        check(batch, LogConfig(cleanup_policy=(policy,)), NOW_MS, AppendOrigin.CLIENT, WorkBudget())
     except BrokerError:
         try:
             encode_batch(decode_batch(batch))
@@ -125,8 +129,8 @@ def test_any_bytes_under_a_good_crc(body: bytes, count: int, codec: int, data: s
         assert decode_batch(encode_batch(decoded)) == decoded
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_a_bomb_takes_no_more_memory_than_is_allowed(codec: Codec):
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD])
+def test_a_bomb_takes_no_more_memory_than_is_allowed(codec: CompressionType):
     count = 6_000_000  # 40 MiB
     batch = bytearray(encode_batch([Record(-1, NOW_MS, None, None)], compression=codec))[:BATCH_OVERHEAD]
     batch += compress(codec, b"\x0c\0\0\0\x01\x01\0" * count)
@@ -136,7 +140,7 @@ def test_a_bomb_takes_no_more_memory_than_is_allowed(codec: Codec):
     tracemalloc.start()
     try:
         with pytest.raises(BrokerError) as caught:
-            check(batch, LogConfig(), NOW_MS, Origin.CLIENT, Effort())
+            check(batch, LogConfig(), NOW_MS, AppendOrigin.CLIENT, WorkBudget())
         refused = tracemalloc.get_traced_memory()[1]
         assert next(iter_records(batch)).offset == 0
         opened = tracemalloc.get_traced_memory()[1]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP, TopicMatches, compiled
-from data_plane.coordinator.patterns import LONGEST_TEXT, Pattern
+from data_plane.coordinator.patterns import LONGEST_TEXT, ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.suite.examples import examples
 
@@ -51,7 +51,7 @@ def test_what_is_no_expression_of_re2_is_refused(regex: str) -> None:
 def test_what_takes_long_to_compile_is_refused(regex: str) -> None:
     began = time.thread_time()
     with pytest.raises(ValueError, match="too large"):
-        Pattern(regex)
+        ClientPattern(regex)
     assert time.thread_time() - began < 0.05
 
 
@@ -75,10 +75,10 @@ def test_a_text_without_end_matches_nothing() -> None:
 def test_escapes_mean_what_they_mean_in_java() -> None:
     for refused in (r"\C", r"a\\\C", r"[\C]"):
         with pytest.raises(ValueError, match="invalid escape"):
-            Pattern(refused)
-    assert Pattern(r"caf\é[\é]").matches("caféé")
-    assert Pattern(r"\Q\C\E").matches(r"\C")
-    assert Pattern(r"\\C").matches(r"\C")
+            ClientPattern(refused)
+    assert ClientPattern(r"caf\é[\é]").matches("caféé")
+    assert ClientPattern(r"\Q\C\E").matches(r"\C")
+    assert ClientPattern(r"\\C").matches(r"\C")
 
 
 @settings(max_examples=examples(100), deadline=None)

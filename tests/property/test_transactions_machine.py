@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, TransactionState
 from data_plane.coordinator.transactions.state_machine import PREPARED
 from metadata_quorum.foundation.errors import ErrorCode
@@ -31,7 +31,7 @@ class Client:
     """An application that was started; only the last one is the real one."""
 
     version: int
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     touched: frozenset[TopicPartition] = frozenset()
 
 
@@ -41,7 +41,7 @@ class Transactions(RuleBasedStateMachine):
         self.driver = TableDriver()
         at_epoch(self.driver, NAME, 32_755)  # the end of the epochs is near
         self.clients: list[Client] = []
-        self.replaced: set[Producer] = set()
+        self.replaced: set[ProducerIdAndEpoch] = set()
         self.marked: dict[int, int] = {}
         self.owner: Client | None = None
         """Whoever was let in last."""
@@ -55,17 +55,17 @@ class Transactions(RuleBasedStateMachine):
         self._init(client, None)
 
     @precondition(lambda self: self.clients)
-    @rule(which=st.integers(0, 2), go_on=st.booleans(), repeated=st.booleans())
-    def init(self, which: int, go_on: bool, repeated: bool) -> None:
+    @rule(which=st.integers(0, 2), resume=st.booleans(), repeated=st.booleans())
+    def init(self, which: int, resume: bool, repeated: bool) -> None:
         client = self._client(which)
         before = client.producer
-        self._init(client, client.producer if go_on else None)
-        if repeated and go_on and before is not None and client.producer not in (None, before):
+        self._init(client, client.producer if resume else None)
+        if repeated and resume and before is not None and client.producer not in (None, before):
             assert self.driver.init(NAME, before) == client.producer
 
-    def _init(self, client: Client, expected: Producer | None) -> None:
+    def _init(self, client: Client, expected: ProducerIdAndEpoch | None) -> None:
         reply = self.driver.init(NAME, expected)
-        if isinstance(reply, Producer):
+        if isinstance(reply, ProducerIdAndEpoch):
             if self.owner is not None and self.owner is not client and self.owner.producer is not None:
                 self.replaced.add(self.owner.producer)
             assert reply not in self.replaced
@@ -95,7 +95,7 @@ class Transactions(RuleBasedStateMachine):
         asked = client.producer
         wrote = client.touched
         reply = self.driver.end(NAME, asked, commit=commit, version=client.version)
-        if not isinstance(reply, Producer):
+        if not isinstance(reply, ProducerIdAndEpoch):
             return
         known = self.driver.state(NAME)
         commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kraft.local.local_cluster import HOST
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import Record, encode_batch
-from metadata_quorum.foundation.compression import Codec
+from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
 from tests.robustness.live_node import live as live  # a fixture
@@ -196,7 +196,7 @@ def recompressed(live: LiveNode) -> str:
 
 def test_records_that_are_not_compressed_as_they_say(live: LiveNode, recompressed: str):
     """Where nothing needs unpacking, batches are stored as they came."""
-    assert produce(live, recompressed, batch(attributes=Codec.ZSTD)).error_code in REFUSED
+    assert produce(live, recompressed, batch(attributes=CompressionType.ZSTD)).error_code in REFUSED
     live.serves_stock_clients()
 
 
@@ -207,7 +207,7 @@ def test_a_compressed_bomb_is_not_unpacked_whole(live: LiveNode, recompressed: s
     assert len(packed) < MIB
     plain = bytearray(encode_batch([Record(0, 1_700_000_000_000, None, b"", ())])[:61]) + packed
     struct.pack_into(">i", plain, 8, len(plain) - 12)
-    struct.pack_into(">h", plain, 21, int(Codec.ZSTD))
+    struct.pack_into(">h", plain, 21, int(CompressionType.ZSTD))
     struct.pack_into(">I", plain, 17, crc32c.crc32c(bytes(plain[21:])))
     answer = produce(live, recompressed, bytes(plain))
     assert answer.error_code in REFUSED | {ErrorCode.MESSAGE_TOO_LARGE}

@@ -14,15 +14,15 @@ import pytest
 
 from chaos.sim.disk import SimFile
 from chaos.sim.raft_options import Options
-from chaos.sim.raft_world import World, run_seed
+from chaos.sim.raft_world import RaftWorld, run_seed
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.raft import following
-from metadata_quorum.raft.admission import Admission
+from metadata_quorum.raft.admission import VoterAdmission
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.log_matching import Matched, Mismatch, judge_append
 from metadata_quorum.raft.messages import Append, LogEntry
-from metadata_quorum.raft.replication import Follower
+from metadata_quorum.raft.replication import FollowerProgress
 
 BLOCK = 25
 
@@ -99,7 +99,7 @@ def _believe_the_page_cache(self: RaftJournal, entries: list[LogEntry], commit: 
 _rewrite = RaftJournal._rewrite
 
 
-def _rewind_always(self: Follower, seq: int, next_index: int) -> bool:
+def _rewind_always(self: FollowerProgress, seq: int, next_index: int) -> bool:
     self.next_index = next_index
     self.transfer = None
     return True
@@ -112,7 +112,7 @@ def _rewind_always(self: Follower, seq: int, next_index: int) -> bool:
         (following, "judge_append", _commit_uncapped),
         (SimFile, "sync", _without_fsync),
         (RaftJournal, "_rewrite", _believe_the_page_cache),
-        (Admission, "mute", False),
+        (VoterAdmission, "mute", False),
     ],
 )
 def test_the_simulator_misses_a_mitigation(
@@ -126,4 +126,4 @@ def test_the_simulator_misses_a_mitigation(
 
 def _run_many() -> None:
     for seed in range(150):
-        World(seed, dataclasses.replace(Options.from_seed(seed, 3), wipes=True)).run()
+        RaftWorld(seed, dataclasses.replace(Options.from_seed(seed, 3), wipes=True)).run()

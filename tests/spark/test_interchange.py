@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import Skipped
+from benchmarks.cluster import SystemSkipped
 from benchmarks.spark.systems import System, beside_the_jar
 from tests.spark.topics import Topics
 from tests.support.clients.rdkafka import send
@@ -31,7 +31,7 @@ Rows = list[list]
 def spark_with_the_jar() -> System:
     try:
         return beside_the_jar()[0]
-    except Skipped as reason:
+    except SystemSkipped as reason:
         pytest.skip(str(reason))
 
 

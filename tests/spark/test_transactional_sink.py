@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kraft.local.local_cluster import LocalCluster
 from spark_connector.connections import close_clusters, cluster
-from spark_connector.coordinators import Transaction, open_transactions
+from spark_connector.coordinators import OpenTransaction, open_transactions
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
 from spark_connector.options import sink_options
@@ -112,7 +112,7 @@ def test_a_driver_that_is_no_longer_the_one(sink: Sink):
     assert sink.seen() == [b"a", b"b"]
 
 
-def _transactions(messages: Iterable[Prepared]) -> list[Transaction]:
+def _transactions(messages: Iterable[Prepared]) -> list[OpenTransaction]:
     return [each.rows.transaction for each in messages if each.rows.transaction is not None]
 
 

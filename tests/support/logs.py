@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     Record,
@@ -28,7 +28,7 @@ def batch(*values: bytes, timestamp: int = NOW_MS, **fields: Any) -> bytearray:
 
 def open_log(
     directory: Path, config: LogConfig | None = None, *, disk: Disk | None = None, **arguments: Any
-) -> Log:
+) -> UnifiedLog:
     """A log as after a crash, recovered from its start, unless the arguments say otherwise."""
     defaults: dict[str, Any] = {
         "recovery_point": 0,
@@ -37,10 +37,12 @@ def open_log(
         "now_ms": NOW_MS,
         "may_block": MAY_BLOCK,
     }
-    return Log.open(disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments})
+    return UnifiedLog.open(
+        disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments}
+    )
 
 
-def lead(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS, **fields: Any) -> int:
+def lead(log: UnifiedLog, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS, **fields: Any) -> int:
     """Append one batch as a leader; returns its first offset."""
     info = log.append_as_leader(
         batch(*values, timestamp=timestamp, **fields), leader_epoch=epoch, now_ms=NOW_MS
@@ -48,7 +50,7 @@ def lead(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS, **fi
     return info.first_offset
 
 
-def cut(log: Log, offset: int) -> bool:
+def cut(log: UnifiedLog, offset: int) -> bool:
     """As a follower's broker does; whether there was anything to cut."""
     work = log.prepare_cut(offset)
     if work is None:
@@ -58,7 +60,7 @@ def cut(log: Log, offset: int) -> bool:
     return True
 
 
-def read_all(log: Log, start: int | None = None) -> list[tuple[int, bytes | None]]:
+def read_all(log: UnifiedLog, start: int | None = None) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record from `start` (default: the log's start) on, by reads."""
     offset = log.log_start_offset if start is None else start
     found: list[tuple[int, bytes | None]] = []
@@ -72,13 +74,13 @@ def read_all(log: Log, start: int | None = None) -> list[tuple[int, bytes | None
     return found
 
 
-def raw_bytes(log: Log) -> bytes:
+def raw_bytes(log: UnifiedLog) -> bytes:
     """The log's files, one after another."""
     return b"".join(Path(segment.path).read_bytes() for segment in log.segments)
 
 
 def read_committed(
-    log: Log, start: int | None = None, *, max_bytes: int = 600
+    log: UnifiedLog, start: int | None = None, *, max_bytes: int = 600
 ) -> list[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of what a read_committed consumer shows from `start` on, fetch by fetch. What is
     aborted it leaves out by the list that comes with a fetch, as the clients do, from a transaction's first

@@ -19,7 +19,7 @@ from metadata_quorum.protocol.replies import BrokerRegistered, Refused
 DIRECTORY = "/node/__cluster_metadata-0"
 
 
-class Machine:
+class MetadataMachine:
     """Feeds commands to a state machine as Raft would: committed, in order."""
 
     def __init__(self, disk: Disk | None = None, directory: str = DIRECTORY, **log_options: int) -> None:
@@ -43,7 +43,7 @@ class Machine:
         """The reply; a refusal of the whole is raised."""
         self.index += 1
         self.now_ms += 1
-        proposal = c.Proposal(self.term if epoch is None else epoch, self.now_ms, command)
+        proposal = c.StampedCommand(self.term if epoch is None else epoch, self.now_ms, command)
         data = c.encode(proposal)
         self.history.append((self.index, self.term, data))
         reply = self.machine.apply(self.index, self.term, data)

@@ -44,7 +44,7 @@ _PRESENT_STRUCT: Final = b"\x01"
 Strings = tuple[String, ...]
 
 
-class Kind(IntEnum):
+class ConsumerGroupRecordType(IntEnum):
     """Of a record; Kafka's numbers."""
 
     GROUP = 3
@@ -110,34 +110,34 @@ class MemberMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEpoch:
+class TargetAssignmentEpoch:
     """Kafka's ConsumerGroupTargetAssignmentMetadataValue."""
 
     assignment_epoch: Int32
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPartitions:
+class StoredTopicPartitions:
     topic_id: Uuid
     partitions: Int32s
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetAssignment:
     """Kafka's ConsumerGroupTargetAssignmentMemberValue."""
 
-    topic_partitions: tuple[StoredPartitions, ...]
+    topic_partitions: tuple[StoredTopicPartitions, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentAssignment:
     """Kafka's ConsumerGroupCurrentMemberAssignmentValue."""
 
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
-    assigned_partitions: tuple[StoredPartitions, ...]
-    partitions_pending_revocation: tuple[StoredPartitions, ...]
+    assigned_partitions: tuple[StoredTopicPartitions, ...]
+    partitions_pending_revocation: tuple[StoredTopicPartitions, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,24 +149,33 @@ class ResolvedRegex:
     timestamp: Int64
 
 
-Value = GroupEpoch | MemberMetadata | TargetEpoch | Target | Current | ResolvedRegex
+Value = (
+    GroupEpoch | MemberMetadata | TargetAssignmentEpoch | TargetAssignment | CurrentAssignment | ResolvedRegex
+)
 
-_VALUES: Final[dict[Kind, type[Any]]] = {
-    Kind.GROUP: GroupEpoch,
-    Kind.MEMBER: MemberMetadata,
-    Kind.TARGET_EPOCH: TargetEpoch,
-    Kind.TARGET: Target,
-    Kind.CURRENT: Current,
-    Kind.REGEX: ResolvedRegex,
+_VALUES: Final[dict[ConsumerGroupRecordType, type[Any]]] = {
+    ConsumerGroupRecordType.GROUP: GroupEpoch,
+    ConsumerGroupRecordType.MEMBER: MemberMetadata,
+    ConsumerGroupRecordType.TARGET_EPOCH: TargetAssignmentEpoch,
+    ConsumerGroupRecordType.TARGET: TargetAssignment,
+    ConsumerGroupRecordType.CURRENT: CurrentAssignment,
+    ConsumerGroupRecordType.REGEX: ResolvedRegex,
 }
-_NAMED: Final = frozenset({Kind.MEMBER, Kind.TARGET, Kind.CURRENT, Kind.REGEX})
+_NAMED: Final = frozenset(
+    {
+        ConsumerGroupRecordType.MEMBER,
+        ConsumerGroupRecordType.TARGET,
+        ConsumerGroupRecordType.CURRENT,
+        ConsumerGroupRecordType.REGEX,
+    }
+)
 """Kinds whose key names a member or a regular expression, too."""
 
 
 class ConsumerGroupRecord(NamedTuple):
     """`value` None: a tombstone."""
 
-    kind: Kind
+    kind: ConsumerGroupRecordType
     group_id: str
     name: str
     """Member id or regular expression; empty where the kind has none."""
@@ -191,7 +200,7 @@ def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
     number = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
     if number not in _VALUES:
         return None
-    kind = Kind(number)
+    kind = ConsumerGroupRecordType(number)
     reader = Reader(key, _INT16.size)
     group_id = _string(reader)
     name = _string(reader) if kind in _NAMED else ""
@@ -208,12 +217,12 @@ def _string(reader: Reader) -> str:
     return bytes(reader.take(_INT16.unpack(reader.take(_INT16.size))[0])).decode()
 
 
-def to_stored(assignment: Assignment) -> tuple[StoredPartitions, ...]:
+def to_stored(assignment: Assignment) -> tuple[StoredTopicPartitions, ...]:
     """In one order, whatever order it was made in."""
     return tuple(
-        StoredPartitions(t, tuple(sorted(assignment[t]))) for t in sorted(assignment) if assignment[t]
+        StoredTopicPartitions(t, tuple(sorted(assignment[t]))) for t in sorted(assignment) if assignment[t]
     )
 
 
-def from_stored(stored: tuple[StoredPartitions, ...]) -> Assignment:
+def from_stored(stored: tuple[StoredTopicPartitions, ...]) -> Assignment:
     return {each.topic_id: frozenset(each.partitions) for each in stored} or NOTHING

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
@@ -148,7 +148,7 @@ class CommitOffsets:
     instance_id: str | None = None
     retention_time_ms: int = -1
     """Of OffsetCommit v2 to v4; -1: the broker's own."""
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     """The offsets are part of this producer's transaction."""
     knows_epochs: bool = True
     """OffsetCommit v9: it may be a member of the consumer protocol that commits."""

@@ -17,7 +17,7 @@ from itertools import count, islice
 from typing import Final
 
 from data_plane.coordinator.groups.classic.group import ClassicGroup
-from data_plane.coordinator.groups.classic.states import GroupState
+from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
@@ -33,7 +33,7 @@ _Place = tuple[str, TopicPartition]
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 
 
-class Forgetting:
+class TopicDeletion:
     """Topics are gone. What is known of them at this moment goes in several turns; what comes meanwhile is of
     topics that were made anew under their names, and stays."""
 
@@ -56,7 +56,7 @@ class Forgetting:
         return not self.left and self.group is None
 
 
-class Offsets:
+class OffsetMetadataManager:
     """Group id -> partition -> offset."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Offsets:
         """By producer id: what its open transaction would commit, and when that was written."""
         self._holders: dict[_Place, set[int]] = {}
         self._writes = count()
-        self._forgettings: list[Forgetting] = []
+        self._topic_deletions: list[TopicDeletion] = []
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._by_group or group_id in self.groups_held()
@@ -102,9 +102,9 @@ class Offsets:
     def _keep(self, place: _Place, value: CommittedOffset) -> None:
         group_id, partition = place
         self._by_group.setdefault(group_id, {})[partition] = value
-        for forgetting in self._forgettings:
-            if partition.topic in forgetting.topics:
-                forgetting.renewed.add(place)
+        for deletion in self._topic_deletions:
+            if partition.topic in deletion.topics:
+                deletion.renewed.add(place)
 
     def _supersede(self, place: _Place, written: int) -> None:
         """What was written there before no longer matters, however its transaction ends."""
@@ -153,12 +153,12 @@ class Offsets:
         held = (p for holder, p in self._holders if holder == group_id and p not in kept)
         return [OffsetRecord(group_id, partition, None) for partition in (*kept, *held)]
 
-    def begin_to_forget(self, topics: Collection[str]) -> Forgetting:
-        forgetting = Forgetting(topics, self.groups(), next(self._writes))
-        self._forgettings.append(forgetting)
-        return forgetting
+    def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
+        deletion = TopicDeletion(topics, self.groups(), next(self._writes))
+        self._topic_deletions.append(deletion)
+        return deletion
 
-    def forget_some(self, forgetting: Forgetting, most: int) -> list[OffsetRecord]:
+    def delete_some_offsets(self, deletion: TopicDeletion, most: int) -> list[OffsetRecord]:
         """Tombstones for some of it, for what open transactions would commit too; about `most` offsets are
         looked at. To be repeated while something is left."""
         records: list[OffsetRecord] = []
@@ -166,29 +166,29 @@ class Offsets:
         in_transactions: dict[str, list[TopicPartition]] = {}
         for group_id, partition in self._holders:
             in_transactions.setdefault(group_id, []).append(partition)
-        while most > 0 and not forgetting.done:
-            if forgetting.group is None:
-                group_id = forgetting.left.popleft()
+        while most > 0 and not deletion.done:
+            if deletion.group is None:
+                group_id = deletion.left.popleft()
                 places = dict.fromkeys([*self.of(group_id), *in_transactions.get(group_id, ())])
-                forgetting.group = group_id, iter(places)
-            group_id, left = forgetting.group
+                deletion.group = group_id, iter(places)
+            group_id, left = deletion.group
             places_now = list(islice(left, most))
             most -= 1 + len(places_now)
-            old = [p for p in places_now if p.topic in forgetting.topics]
-            old = [p for p in old if (group_id, p) not in forgetting.renewed]
+            old = [p for p in places_now if p.topic in deletion.topics]
+            old = [p for p in old if (group_id, p) not in deletion.renewed]
             # A tombstone would take along what a new transaction holds: that one is to end first.
-            late = {p for p in old if self._is_held_since((group_id, p), forgetting.began)}
+            late = {p for p in old if self._is_held_since((group_id, p), deletion.began)}
             records += [OffsetRecord(group_id, p, None) for p in old if p not in late]
-            forgetting.is_late |= bool(late & self.of(group_id).keys())
+            deletion.is_late |= bool(late & self.of(group_id).keys())
             if most >= 0:  # it was the last of them
-                forgetting.group = None
-                if forgetting.is_late:
+                deletion.group = None
+                if deletion.is_late:
                     again.append(group_id)
-                forgetting.is_late = False
-        forgetting.left.extend(again)
-        forgetting.waits = bool(again) and not records
-        if forgetting.done:
-            self._forgettings.remove(forgetting)
+                deletion.is_late = False
+        deletion.left.extend(again)
+        deletion.waits = bool(again) and not records
+        if deletion.done:
+            self._topic_deletions.remove(deletion)
         return records
 
     def _is_held_since(self, place: _Place, began: int) -> bool:
@@ -225,9 +225,9 @@ def _unused_since_ms(
         return None if topic in group.subscribed_topics() else kept.commit_timestamp_ms
     if group is None or not group.protocol_type:
         return kept.commit_timestamp_ms
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         return max(group.state_since_ms, kept.commit_timestamp_ms)
-    if group.state is GroupState.STABLE:
+    if group.state is ClassicGroupState.STABLE:
         topics = group.subscribed_topics()
         if topics is not None and topic not in topics:
             return kept.commit_timestamp_ms

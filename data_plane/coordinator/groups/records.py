@@ -114,7 +114,7 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     Raises ValueError where the bytes are not what their version promises.
     """
     try:
-        reader = _Reader(key)
+        reader = _RecordReader(key)
         version = reader.int16()
         if version in _OFFSET_KEY_VERSIONS:
             group_id = reader.string()
@@ -148,7 +148,7 @@ def _encode_offset(value: CommittedOffset) -> bytes:
 
 
 def _decode_offset(data: bytes) -> CommittedOffset:
-    reader = _Reader(data)
+    reader = _RecordReader(data)
     version = reader.value_version()
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
@@ -186,7 +186,7 @@ def _encode_group(value: StoredGroup) -> bytes:
 
 
 def _decode_group(data: bytes) -> StoredGroup:
-    reader = _Reader(data)
+    reader = _RecordReader(data)
     version = reader.value_version()
     protocol_type = reader.string()
     generation = reader.int32()
@@ -197,7 +197,7 @@ def _decode_group(data: bytes) -> StoredGroup:
     return StoredGroup(protocol_type, generation, protocol, leader, changed_at, members)
 
 
-def _decode_member(reader: _Reader, version: int) -> StoredMember:
+def _decode_member(reader: _RecordReader, version: int) -> StoredMember:
     member_id = reader.string()
     instance_id = reader.nullable_string() if version >= 3 else None
     client_id = reader.string()
@@ -237,7 +237,7 @@ def _put_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-class _Reader:
+class _RecordReader:
     """Reads fields one after another, in the plain or the flexible way by the value's version."""
 
     __slots__ = ("_data", "_flexible", "_pos")

@@ -5,7 +5,7 @@ broker that leads the partition coordinates the group. The publisher calls `beco
 `resign` as leadership moves. Every call may raise BrokerError: NOT_COORDINATOR where the
 partition is not led here, COORDINATOR_LOAD_IN_PROGRESS until it has been read.
 
-    api/groups -> GroupService -> runtime.Shard of the partition -> GroupTable
+    api/groups -> GroupCoordinator -> runtime.Shard of the partition -> GroupMetadataManager
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.offsets import Forgetting
+from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
-from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
-from data_plane.coordinator.machine import Instant, Producer, Ticket
-from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
+from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager, GroupResult
+from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
+from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.supervision import bounded, tell
+from metadata_quorum.foundation.supervision import bounded, report_fault
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -61,7 +61,7 @@ ReplyT = TypeVar("ReplyT")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupServiceConfig:
+class GroupCoordinatorConfig:
     groups: GroupLimits = field(default_factory=GroupLimits)
     shards: ShardLimits = field(default_factory=ShardLimits)
     partitions: int = 50
@@ -70,12 +70,12 @@ class GroupServiceConfig:
     """offsets.retention.check.interval.ms (seconds)"""
 
 
-class GroupService:
+class GroupCoordinator:
     """All the shards of `__consumer_offsets` that this broker leads."""
 
     def __init__(
         self,
-        config: GroupServiceConfig,
+        config: GroupCoordinatorConfig,
         log: PartitionLog,
         loop: asyncio.AbstractEventLoop,
         rng: random.Random,
@@ -90,7 +90,7 @@ class GroupService:
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
         self.view = ClusterView()
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
-        self._shards: dict[int, tuple[Shard[CoordinatorRecord], GroupTable]] = {}
+        self._shards: dict[int, tuple[Shard[CoordinatorRecord], GroupMetadataManager]] = {}
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     # --- leadership ----------------------------------------------------------------------------
@@ -102,10 +102,10 @@ class GroupService:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
         held = self._shards.get(partition)
         if held is not None:
-            if held[0].leader_epoch >= leader_epoch and held[0].phase is not Phase.FAILED:
+            if held[0].leader_epoch >= leader_epoch and held[0].phase is not CoordinatorState.FAILED:
                 return
             held[0].close()
-        table = GroupTable(self._config.groups, self.view)
+        table = GroupMetadataManager(self._config.groups, self.view)
         shard = Shard[CoordinatorRecord](
             partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
         )
@@ -205,7 +205,7 @@ class GroupService:
         held[0].check_serving()
 
     async def end_transaction(
-        self, partition: int, producer: Producer, coordinator_epoch: int, *, commit: bool
+        self, partition: int, producer: ProducerIdAndEpoch, coordinator_epoch: int, *, commit: bool
     ) -> None:
         """A transaction that has offsets in this partition ends. Raises BrokerError."""
         held = self._shards.get(partition)
@@ -230,34 +230,36 @@ class GroupService:
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """What is committed for them at this moment goes with them, some of it in a turn of the loop."""
-        begun = [(shard, table, table.begin_to_forget(topics)) for shard, table in self._active()]
-        self._forget_some(deque(begun))
+        begun = [(shard, table, table.begin_topic_deletion(topics)) for shard, table in self._active()]
+        self._delete_some_offsets(deque(begun))
         for shard, table in self._shards.values():
-            if shard.phase is Phase.LOADING:  # what it finds was committed before
+            if shard.phase is CoordinatorState.LOADING:  # what it finds was committed before
                 shard.before_serving(partial(self._begin_to_forget, shard, table, topics))
 
     def _begin_to_forget(
-        self, shard: Shard[CoordinatorRecord], table: GroupTable, topics: Collection[str]
+        self, shard: Shard[CoordinatorRecord], table: GroupMetadataManager, topics: Collection[str]
     ) -> None:
-        begun = deque([(shard, table, table.begin_to_forget(topics))])
-        self._loop.call_later(0.0, self._forget_some, begun)  # once it serves
+        begun = deque([(shard, table, table.begin_topic_deletion(topics))])
+        self._loop.call_later(0.0, self._delete_some_offsets, begun)  # once it serves
 
-    def _forget_some(self, left: deque[tuple[Shard[CoordinatorRecord], GroupTable, Forgetting]]) -> None:
-        while left and left[0][0].phase is not Phase.ACTIVE:
+    def _delete_some_offsets(
+        self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager, TopicDeletion]]
+    ) -> None:
+        while left and left[0][0].phase is not CoordinatorState.ACTIVE:
             left.popleft()
         if not left:
             return
-        shard, table, forgetting = left[0]
+        shard, table, deletion = left[0]
         bounded(
             self._loop,
             f"forgetting of topics in the coordinator's partition {shard.partition}",
             shard.run,
-            partial(table.forget_some, forgetting),
+            partial(table.delete_some_offsets, deletion),
         )
-        left.popleft() if forgetting.done else left.rotate(-1)
+        left.popleft() if deletion.done else left.rotate(-1)
         if left:
             self._loop.call_later(
-                _WAIT_FOR_TRANSACTIONS_S if forgetting.waits else 0.0, self._forget_some, left
+                _WAIT_FOR_TRANSACTIONS_S if deletion.waits else 0.0, self._delete_some_offsets, left
             )
 
     # --- looking at groups, deleting them ------------------------------------------------------
@@ -267,7 +269,7 @@ class GroupService:
         list would have holes."""
         listed: list[ListedGroup] = []
         for shard, table in list(self._shards.values()):
-            if shard.phase is Phase.CLOSED:
+            if shard.phase is CoordinatorState.CLOSED:
                 continue  # it has moved while the others were asked
             found = await shard.submit(table.list)
             assert isinstance(found, tuple)
@@ -302,7 +304,7 @@ class GroupService:
         self,
         group_id: str,
         reply_type: type[ReplyT],
-        decide: Callable[[GroupTable, Ticket, Instant], GroupDecision],
+        decide: Callable[[GroupMetadataManager, Ticket, Instant], GroupResult],
     ) -> ReplyT:
         held = self._shards.get(self.partition_for(group_id))
         if held is None:
@@ -312,22 +314,24 @@ class GroupService:
         assert isinstance(reply, reply_type)
         return reply
 
-    def _active(self) -> list[tuple[Shard[CoordinatorRecord], GroupTable]]:
-        return [held for held in self._shards.values() if held[0].phase is Phase.ACTIVE]
+    def _active(self) -> list[tuple[Shard[CoordinatorRecord], GroupMetadataManager]]:
+        return [held for held in self._shards.values() if held[0].phase is CoordinatorState.ACTIVE]
 
     def _sweep(self) -> None:
         """Expire offsets, of one shard in a turn of the loop."""
         self._sweep_some(deque(self._active()), more=False)
 
-    def _sweep_some(self, left: deque[tuple[Shard[CoordinatorRecord], GroupTable]], *, more: bool) -> None:
+    def _sweep_some(
+        self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager]], *, more: bool
+    ) -> None:
         """`more`: a shard's share of one sweep was not enough, so come back soon."""
         if left:
             shard, table = left.popleft()
             try:
-                if shard.phase is Phase.ACTIVE:
+                if shard.phase is CoordinatorState.ACTIVE:
                     more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
             except Exception as error:  # noqa: BLE001
-                tell(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
+                report_fault(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
         if left:
             self._sweep_timer = self._loop.call_later(0.0, partial(self._sweep_some, left, more=more))
         else:

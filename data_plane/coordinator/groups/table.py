@@ -6,7 +6,7 @@ when the next group wants to be ticked. Pure; one per runtime.Shard.
 A group is of the classic or of the consumer protocol; it may change from the one to the other, and
 then the records say so.
 
-    service -> runtime.Shard -> GroupTable -> ClassicGroup, ConsumerGroup, Offsets
+    service -> runtime.Shard -> GroupMetadataManager -> ClassicGroup, ConsumerGroup, Offsets
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from data_plane.coordinator.groups import records as codec
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import (
     CONSUMER_PROTOCOL_TYPE,
+    ClassicGroupConfig,
+    ClassicGroupState,
     Effects,
-    GroupRules,
-    GroupState,
 )
 from data_plane.coordinator.groups.consumer import migration
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup, Outcome
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import JOINING, ConsumerGroupState
-from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, Kind
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -49,14 +49,14 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.offsets import Forgetting, Offsets, commit_records
+from data_plane.coordinator.groups.offsets import OffsetMetadataManager, TopicDeletion, commit_records
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from data_plane.coordinator.machine import Decision, Instant, Replies, Ticket
+from data_plane.coordinator.machine import CoordinatorResult, Instant, Replies, Ticket
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
 Records = list[CoordinatorRecord]
-GroupDecision = Decision[CoordinatorRecord]
+GroupResult = CoordinatorResult[CoordinatorRecord]
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -67,8 +67,8 @@ _NEVER = float("inf")
 class GroupLimits:
     """What the configuration says about groups and their offsets."""
 
-    rules: GroupRules = field(default_factory=GroupRules)
-    consumer: ConsumerGroupRules = field(default_factory=ConsumerGroupRules)
+    rules: ClassicGroupConfig = field(default_factory=ClassicGroupConfig)
+    consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_metadata_bytes: int = 4_096
@@ -79,25 +79,25 @@ class GroupLimits:
     """So that a sweep is one batch of bounded size."""
 
 
-class GroupTable:
+class GroupMetadataManager:
     """Implements machine.Machine."""
 
     def __init__(self, limits: GroupLimits, view: ClusterView | None = None) -> None:
         self._limits = limits
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
-        self._offsets = Offsets()
+        self._offsets = OffsetMetadataManager()
         self._alarms: list[tuple[float, str]] = []
         """When to look at which group. Entries are put off lazily: one may ring early."""
         self._alarm_of: dict[str, float] = {}
 
     # --- membership ----------------------------------------------------------------------------
 
-    def join(self, request: JoinGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+    def join(self, request: JoinGroup, ticket: Ticket, at: Instant) -> GroupResult:
         limits = self._limits
         if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
             reply = JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-            return Decision(replies=[(ticket, reply)])
+            return CoordinatorResult(replies=[(ticket, reply)])
         group = self._groups.get(request.group_id)
         before: list[CoordinatorRecord] = []
         if isinstance(group, ConsumerGroup):
@@ -107,34 +107,34 @@ class GroupTable:
         if group is None:
             if request.member_id:
                 reply = JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-                return Decision(replies=[(ticket, reply)])
+                return CoordinatorResult(replies=[(ticket, reply)])
             group = self._groups[request.group_id] = ClassicGroup(request.group_id, limits.rules, at)
         decision = self._decided(group, group.join(request, ticket, at))
         decision.records[:0] = before
         return decision
 
-    def sync(self, request: SyncGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+    def sync(self, request: SyncGroup, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(request.group_id)
         if group is None:
-            return Decision(replies=[(ticket, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+            return CoordinatorResult(replies=[(ticket, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))])
         if isinstance(group, ConsumerGroup):
             return self._outcome(group, group.sync(request, at), ticket)
         return self._decided(group, group.sync(request, ticket, at))
 
-    def heartbeat(self, request: Heartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
+    def heartbeat(self, request: Heartbeat, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(request.group_id)
         if group is None:
-            return Decision(replies=[(ticket, HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID))])
+            return CoordinatorResult(replies=[(ticket, HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID))])
         if isinstance(group, ConsumerGroup):
             return self._outcome(group, group.classic_heartbeat(request, at), ticket)
         # A heartbeat only puts deadlines off, and alarms may ring early: no need to look at them.
-        return Decision(replies=list(group.heartbeat(request, ticket, at).replies))
+        return CoordinatorResult(replies=list(group.heartbeat(request, ticket, at).replies))
 
-    def leave(self, request: LeaveGroup, ticket: Ticket, at: Instant) -> GroupDecision:
+    def leave(self, request: LeaveGroup, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(request.group_id)
         if group is None:
             outcomes = tuple((identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members)
-            return Decision(replies=[(ticket, LeaveReply(ErrorCode.NONE, outcomes))])
+            return CoordinatorResult(replies=[(ticket, LeaveReply(ErrorCode.NONE, outcomes))])
         if isinstance(group, ConsumerGroup):
             return self._outcome(group, group.leave(request, at), ticket)
         return self._decided(group, group.leave(request, ticket, at))
@@ -147,27 +147,27 @@ class GroupTable:
         regex = request.subscribed_topic_regex
         return {regex} if regex and not request.subscribed_topic_names else set()
 
-    def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupDecision:
+    def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupResult:
         """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             records, reply = group.heartbeat(request, at)
-            return Decision(records, [(ticket, reply)])
+            return CoordinatorResult(records, [(ticket, reply)])
         if request.member_epoch != JOINING:
             raise _not_found(request.group_id, "consumer", group)
         draft, before = Draft(request.group_id, ConsumerGroupState()), []
         if group is not None:
             before = [GroupRecord(group.group_id, None)]
-            if group.state is not GroupState.EMPTY:
+            if group.state is not ClassicGroupState.EMPTY:
                 if not migration.may_upgrade(group, self._limits.consumer):
                     raise _not_found(request.group_id, "consumer", group)
                 migration.upgrade(draft, group, self._view)
         records, reply = self._new_consumer_group(request.group_id).heartbeat(request, at, draft)
-        return Decision([*before, *records], [(ticket, reply)])
+        return CoordinatorResult([*before, *records], [(ticket, reply)])
 
     # --- offsets -------------------------------------------------------------------------------
 
-    def commit(self, request: CommitOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
+    def commit(self, request: CommitOffsets, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             refusal = group.check_commit(request)
@@ -181,11 +181,11 @@ class GroupTable:
             refusal = ErrorCode.NONE if request.generation < 0 else unknown
         if refusal is not ErrorCode.NONE:
             refusals = {wanted.partition: refusal for wanted in request.offsets}
-            return Decision(replies=[(ticket, CommitReply(refusals))])
+            return CoordinatorResult(replies=[(ticket, CommitReply(refusals))])
         records, errors = commit_records(request, self._limits.max_metadata_bytes, at)
-        return Decision(list(records), [(ticket, CommitReply(errors))], request.producer)
+        return CoordinatorResult(list(records), [(ticket, CommitReply(errors))], request.producer)
 
-    def fetch(self, request: FetchOffsets, ticket: Ticket, at: Instant) -> GroupDecision:
+    def fetch(self, request: FetchOffsets, ticket: Ticket, at: Instant) -> GroupResult:
         """Raises BrokerError for a member of the consumer protocol that is not where it believes to be."""
         group = self._groups.get(request.group_id)
         claims_membership = request.member_id is not None or request.member_epoch >= 0
@@ -196,20 +196,20 @@ class GroupTable:
         kept = self._offsets.of(request.group_id)
         wanted = kept if request.partitions is None else request.partitions
         unstable = self._offsets.held(request.group_id, wanted) if request.require_stable else frozenset()
-        return Decision(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}, unstable))])
+        return CoordinatorResult(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}, unstable))])
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
-    ) -> GroupDecision:
+    ) -> GroupResult:
         """Refused per topic that the group reads."""
         if not self._exists(group_id):
-            return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
+            return CoordinatorResult(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
         in_use: frozenset[str] = frozenset()
         if group is not None and not group.is_empty:
             subscribed = group.subscribed_topics()
             if subscribed is None:
-                return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
+                return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
             in_use = subscribed
         there = {*self._offsets.of(group_id), *self._offsets.held(group_id, partitions)}
         errors = {
@@ -219,9 +219,9 @@ class GroupTable:
         records: list[CoordinatorRecord] = [
             OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in there
         ]
-        return Decision(records, [(ticket, CommitReply(errors))], atomic=False)
+        return CoordinatorResult(records, [(ticket, CommitReply(errors))], atomic=False)
 
-    def expire(self, at: Instant) -> GroupDecision:
+    def expire(self, at: Instant) -> GroupResult:
         """One sweep: offsets past their retention, then groups that hold nothing any more. What is too
         much for one, the next one goes on with."""
         limit = self._limits.max_records_per_sweep
@@ -237,64 +237,66 @@ class GroupTable:
                 records += group.tombstones()
             if len(records) >= limit:
                 break
-        return Decision(records, atomic=False)
+        return CoordinatorResult(records, atomic=False)
 
-    def begin_to_forget(self, topics: Collection[str]) -> Forgetting:
+    def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
         """The topics are deleted at this moment: what is committed for them is to go."""
-        return self._offsets.begin_to_forget(topics)
+        return self._offsets.begin_topic_deletion(topics)
 
-    def forget_some(self, forgetting: Forgetting, at: Instant) -> GroupDecision:
+    def delete_some_offsets(self, deletion: TopicDeletion, at: Instant) -> GroupResult:
         """One batch of it; to be repeated while something is left."""
         records: list[CoordinatorRecord] = [
-            *self._offsets.forget_some(forgetting, self._limits.max_records_per_sweep)
+            *self._offsets.delete_some_offsets(deletion, self._limits.max_records_per_sweep)
         ]
-        return Decision(records, atomic=False)
+        return CoordinatorResult(records, atomic=False)
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
-    def list(self, ticket: Ticket, at: Instant) -> GroupDecision:
+    def list(self, ticket: Ticket, at: Instant) -> GroupResult:
         listed = [_listed(group) for group in self._groups.values()]
         listed += [
-            ListedGroup(group_id, "", GroupState.EMPTY.value)
+            ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
             for group_id in self._offsets.groups()
             if group_id not in self._groups
         ]
-        return Decision(replies=[(ticket, tuple(listed))])
+        return CoordinatorResult(replies=[(ticket, tuple(listed))])
 
-    def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+    def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             raise _not_found(group_id, "classic", group)
         if group is not None:
             described = group.describe()
         elif group_id in self._offsets:
-            described = DescribedGroup(group_id, GroupState.EMPTY.value)
+            described = DescribedGroup(group_id, ClassicGroupState.EMPTY.value)
         else:
-            described = DescribedGroup(group_id, GroupState.DEAD.value, error=ErrorCode.GROUP_ID_NOT_FOUND)
-        return Decision(replies=[(ticket, described)])
+            described = DescribedGroup(
+                group_id, ClassicGroupState.DEAD.value, error=ErrorCode.GROUP_ID_NOT_FOUND
+            )
+        return CoordinatorResult(replies=[(ticket, described)])
 
-    def describe_consumer(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+    def describe_consumer(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         """A group of the consumer protocol. Raises BrokerError."""
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             known = group is not None or group_id in self._offsets
             raise _not_found(group_id, "consumer", known or None)
-        return Decision(replies=[(ticket, group.describe())])
+        return CoordinatorResult(replies=[(ticket, group.describe())])
 
-    def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupDecision:
+    def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         """The reply is an ErrorCode; None where it is to be asked again, for there is more to delete."""
         if not self._exists(group_id):
-            return Decision(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
+            return CoordinatorResult(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
         if group is not None and not group.is_empty:
-            return Decision(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
+            return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
         limit = self._limits.max_records_per_sweep
         records: list[CoordinatorRecord] = [*self._offsets.tombstones(group_id)]
         if len(records) > limit:
-            return Decision(records[:limit], [(ticket, None)], atomic=False)
+            return CoordinatorResult(records[:limit], [(ticket, None)], atomic=False)
         if group is not None:
             records += group.tombstones()
-        return Decision(records, [(ticket, ErrorCode.NONE)], atomic=False)
+        return CoordinatorResult(records, [(ticket, ErrorCode.NONE)], atomic=False)
 
     # --- machine.Machine -----------------------------------------------------------------------
 
@@ -349,8 +351,8 @@ class GroupTable:
     def next_deadline(self) -> float:
         return self._alarms[0][0] if self._alarms else _NEVER
 
-    def tick(self, at: Instant) -> GroupDecision:
-        decision: GroupDecision = Decision()
+    def tick(self, at: Instant) -> GroupResult:
+        decision: GroupResult = CoordinatorResult()
         ringing: list[tuple[float, str]] = []
         while self._alarms and self._alarms[0][0] <= at.now:
             ringing.append(heapq.heappop(self._alarms))
@@ -373,17 +375,17 @@ class GroupTable:
     def _exists(self, group_id: str) -> bool:
         return group_id in self._groups or group_id in self._offsets
 
-    def _decided(self, group: ClassicGroup, effects: Effects) -> GroupDecision:
+    def _decided(self, group: ClassicGroup, effects: Effects) -> GroupResult:
         self._set_alarm(group)
-        decision: GroupDecision = Decision(replies=list(effects.replies))
+        decision: GroupResult = CoordinatorResult(replies=list(effects.replies))
         if effects.store is not None:
             decision.records.append(GroupRecord(group.group_id, effects.store))
         return decision
 
-    def _outcome(self, group: ConsumerGroup, outcome: Outcome[object], ticket: Ticket) -> GroupDecision:
+    def _outcome(self, group: ConsumerGroup, outcome: Outcome[object], ticket: Ticket) -> GroupResult:
         records, reply = outcome
         self._set_alarm(group)
-        return Decision(records, [(ticket, reply)])
+        return CoordinatorResult(records, [(ticket, reply)])
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._limits.consumer, self._view)
@@ -394,7 +396,7 @@ class GroupTable:
             if not isinstance(group, ConsumerGroup):
                 return
             group.replay(record, at)
-            if record.kind is Kind.GROUP:
+            if record.kind is ConsumerGroupRecordType.GROUP:
                 del self._groups[record.group_id]
             return
         if not isinstance(group, ConsumerGroup):

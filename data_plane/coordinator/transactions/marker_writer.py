@@ -13,19 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService
-from data_plane.coordinator.machine import Producer
-from data_plane.log.validation import Origin
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.log.validation import AppendOrigin
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.partition import ALL_REPLICAS, Partition
-from data_plane.replication.replica_manager import Partitions
+from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
 
-class Guard:
+class VerificationGuard:
     """Holds from when a leader asks the coordinator about a transaction until the batch that it asked
     for is appended, unless a marker comes between: then the transaction in question is over."""
 
@@ -35,25 +35,25 @@ class Guard:
         self.holds = True
 
 
-class Guards:
+class VerificationGuards:
     """By partition and producer id."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[TopicPartition, int], list[Guard]] = {}
+        self._open: dict[tuple[TopicPartition, int], list[VerificationGuard]] = {}
 
-    def begin(self, tp: TopicPartition, producer_id: int) -> Guard:
-        guard = Guard()
+    def begin(self, tp: TopicPartition, producer_id: int) -> VerificationGuard:
+        guard = VerificationGuard()
         self._open.setdefault((tp, producer_id), []).append(guard)
         return guard
 
-    def renew(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
+    def renew(self, tp: TopicPartition, producer_id: int, guard: VerificationGuard) -> None:
         """The coordinator is asked anew: what came before does not count."""
         guard.holds = True
         guards = self._open.setdefault((tp, producer_id), [])
         if guard not in guards:
             guards.append(guard)
 
-    def end(self, tp: TopicPartition, producer_id: int, guard: Guard) -> None:
+    def end(self, tp: TopicPartition, producer_id: int, guard: VerificationGuard) -> None:
         """The batch is appended, or will not be."""
         guards = self._open.get((tp, producer_id), [])
         if guard in guards:
@@ -71,9 +71,9 @@ class MarkerWriter:
 
     def __init__(
         self,
-        partitions: Partitions,
-        groups: GroupService,
-        guards: Guards,
+        partitions: ReplicaManager,
+        groups: GroupCoordinator,
+        guards: VerificationGuards,
         timer: WheelTimer,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
@@ -90,7 +90,7 @@ class MarkerWriter:
 
     async def write(
         self,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         coordinator_epoch: int,
         partitions: Iterable[TopicPartition],
         *,
@@ -115,7 +115,7 @@ class MarkerWriter:
         return outcomes
 
     def _append(
-        self, tp: TopicPartition, producer: Producer, coordinator_epoch: int, commit: bool
+        self, tp: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int, commit: bool
     ) -> tuple[Partition, int]:
         """The partition, and the offset behind the marker."""
         partition = self._partitions.get(*tp)
@@ -132,7 +132,7 @@ class MarkerWriter:
             acks=ALL_REPLICAS,
             now=self._loop.time(),
             now_ms=now_ms,
-            origin=Origin.COORDINATOR,
+            origin=AppendOrigin.COORDINATOR,
         )
         self._guards.marker_written(tp, producer.producer_id)
         return partition, info.last_offset + 1
@@ -148,7 +148,7 @@ class MarkerWriter:
         return await outcomes
 
     async def _end_in_group(
-        self, tp: TopicPartition, producer: Producer, coordinator_epoch: int, commit: bool
+        self, tp: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int, commit: bool
     ) -> list[ErrorCode]:
         self._guards.marker_written(tp, producer.producer_id)
         try:

@@ -64,7 +64,7 @@ class TransactionState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPartitions:
+class StoredTransactionPartitions:
     topic: String
     partition_ids: Int32s
 
@@ -77,7 +77,7 @@ class StoredTransaction:
     producer_epoch: Int16
     transaction_timeout_ms: Int32
     transaction_status: Int8
-    transaction_partitions: tuple[StoredPartitions, ...] | None
+    transaction_partitions: tuple[StoredTransactionPartitions, ...] | None
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
     previous_producer_id: Annotated[Int64, Tag(0)] = NO_PRODUCER_ID
@@ -87,7 +87,7 @@ class StoredTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """What the coordinator knows of one transactional id. Times in ms since the epoch, -1: none."""
 
     producer_id: int
@@ -111,7 +111,7 @@ class TransactionRecord(NamedTuple):
     """`value` None: the transactional id is forgotten."""
 
     transactional_id: str
-    value: Transaction | None
+    value: TransactionMetadata | None
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
@@ -145,11 +145,13 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 def _read_version_0(reader: Reader) -> StoredTransaction:
     producer_id, epoch, timeout_ms, status = _V0_HEAD.unpack(reader.take(_V0_HEAD.size))
-    topics: list[StoredPartitions] = []
+    topics: list[StoredTransactionPartitions] = []
     for _ in range(max(_number(reader, _INT32), 0)):
         topic = bytes(reader.take(_number(reader, _INT16))).decode()
         count = _number(reader, _INT32)
-        topics.append(StoredPartitions(topic, tuple(_number(reader, _INT32) for _ in range(count))))
+        topics.append(
+            StoredTransactionPartitions(topic, tuple(_number(reader, _INT32) for _ in range(count)))
+        )
     updated_ms, started_ms = _number(reader, _INT64), _number(reader, _INT64)
     return StoredTransaction(producer_id, epoch, timeout_ms, status, tuple(topics), updated_ms, started_ms)
 
@@ -158,7 +160,7 @@ def _number(reader: Reader, kind: struct.Struct) -> int:
     return int(kind.unpack(reader.take(kind.size))[0])
 
 
-def _stored(transaction: Transaction) -> StoredTransaction:
+def _stored(transaction: TransactionMetadata) -> StoredTransaction:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -169,7 +171,7 @@ def _stored(transaction: Transaction) -> StoredTransaction:
         transaction.state,
         None
         if transaction.state is TransactionState.EMPTY
-        else tuple(StoredPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
+        else tuple(StoredTransactionPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
         transaction.updated_ms,
         transaction.started_ms,
         transaction.previous_producer_id,
@@ -179,8 +181,8 @@ def _stored(transaction: Transaction) -> StoredTransaction:
     )
 
 
-def _live(stored: StoredTransaction) -> Transaction:
-    return Transaction(
+def _live(stored: StoredTransaction) -> TransactionMetadata:
+    return TransactionMetadata(
         stored.producer_id,
         stored.producer_epoch,
         stored.transaction_timeout_ms,

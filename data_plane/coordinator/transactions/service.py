@@ -6,7 +6,7 @@ cannot change, and a task of this service, here or at the next coordinator, writ
 then COMPLETE_*. The partition's leader epoch is the coordinator epoch, which fences the markers of a
 coordinator that has been replaced.
 
-    api/transactions -> TransactionService -> runtime.Shard of the partition -> TransactionTable
+    api/transactions -> TransactionCoordinator -> runtime.Shard of the partition -> TransactionStateManager
                                            -> MarkerChannel (kraft/peers/txn_markers.py) -> partition leaders
 """
 
@@ -20,13 +20,17 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from data_plane.coordinator.groups.service import partition_of_group
-from data_plane.coordinator.machine import Instant, Producer, Ticket
-from data_plane.coordinator.runtime import PartitionLog, Phase, Shard, ShardLimits
-from data_plane.coordinator.transactions.records import Transaction, TransactionRecord, TransactionState
+from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
+from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.transactions.records import (
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 from data_plane.coordinator.transactions.state_machine import (
-    TransactionDecision,
     TransactionLimits,
-    TransactionTable,
+    TransactionResult,
+    TransactionStateManager,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -41,10 +45,10 @@ _AFTER_FAULT_S: Final = 5.0
 """Between attempts to write down what is done, while the partition's ISR is too small for it."""
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """What partition leaders are told of a transaction's end."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     coordinator_epoch: int
     commit: bool
     partitions: frozenset[TopicPartition]
@@ -53,13 +57,13 @@ class Marker(NamedTuple):
 class MarkerChannel(Protocol):
     """The way to the partitions' leaders."""
 
-    async def write(self, marker: Marker) -> None:
+    async def write(self, marker: TransactionMarker) -> None:
         """Return once every partition that still exists has the marker, replicated. Never, where a newer
         coordinator has written markers: then its partition is about to be lost here."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionServiceConfig:
+class TransactionCoordinatorConfig:
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
     shards: ShardLimits = field(default_factory=ShardLimits)
     partitions: int = 50
@@ -71,22 +75,22 @@ class TransactionServiceConfig:
 
 
 @dataclass(slots=True)
-class _Held:
+class _LedPartition:
     """One partition led here."""
 
     shard: Shard[TransactionRecord]
-    table: TransactionTable
+    table: TransactionStateManager
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """By transactional id: markers being written."""
     others: set[asyncio.Task[None]] = field(default_factory=set)
 
 
-class TransactionService:
+class TransactionCoordinator:
     """All the shards of `__transaction_state` that this broker leads."""
 
     def __init__(
         self,
-        config: TransactionServiceConfig,
+        config: TransactionCoordinatorConfig,
         log: PartitionLog,
         markers: MarkerChannel,
         next_producer_id: Callable[[], Awaitable[int]],
@@ -101,7 +105,7 @@ class TransactionService:
         self._now_ms = now_ms
         self.partitions = config.partitions
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
-        self._held: dict[int, _Held] = {}
+        self._led: dict[int, _LedPartition] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
@@ -113,96 +117,96 @@ class TransactionService:
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its ids. An epoch that is not newer changes nothing."""
-        held = self._held.get(partition)
-        if held is not None:
-            if held.shard.leader_epoch >= leader_epoch and held.shard.phase is not Phase.FAILED:
+        led = self._led.get(partition)
+        if led is not None:
+            if led.shard.leader_epoch >= leader_epoch and led.shard.phase is not CoordinatorState.FAILED:
                 return
             self.resign(partition)
-        table = TransactionTable(self._config.transactions)
+        table = TransactionStateManager(self._config.transactions)
         shard = Shard[TransactionRecord](
             partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
         )
-        held = self._held[partition] = _Held(shard, table)
-        self._spawn(held, self._take_up(held))
+        led = self._led[partition] = _LedPartition(shard, table)
+        self._spawn(led, self._resume_prepared(led))
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
-        held = self._held.pop(partition, None)
-        if held is None:
+        led = self._led.pop(partition, None)
+        if led is None:
             return
-        for task in (*held.tasks.values(), *held.others):
+        for task in (*led.tasks.values(), *led.others):
             task.cancel()
-        held.shard.close()
+        led.shard.close()
 
     async def loaded(self) -> None:
         """Wait until no partition is loading."""
-        for held in list(self._held.values()):
-            await held.shard.loaded()
+        for led in list(self._led.values()):
+            await led.shard.loaded()
 
     def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        for partition in list(self._held):
+        for partition in list(self._led):
             self.resign(partition)
 
     # --- producers -----------------------------------------------------------------------------
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None
-    ) -> Producer:
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> ProducerIdAndEpoch:
         """Who the caller is from now on. CONCURRENT_TRANSACTIONS while its last transaction ends."""
-        held = self._holder(transactional_id)
-        fresh_id = await self._fresh_id(held, transactional_id)
+        led = self._led_for(transactional_id)
+        fresh_id = await self._fresh_id(led, transactional_id)
         try:
             return await self._ask(
-                held,
-                Producer,
-                lambda ticket, at: held.table.init_producer_id(
+                led,
+                ProducerIdAndEpoch,
+                lambda ticket, at: led.table.init_producer_id(
                     transactional_id, timeout_ms, expected, fresh_id, ticket, at
                 ),
             )
         finally:
-            self._complete_soon(held, transactional_id)
+            self._complete_soon(led, transactional_id)
 
     async def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> None:
         """On return they are part of the producer's transaction."""
-        held = self._holder(transactional_id)
+        led = self._led_for(transactional_id)
         await self._ask(
-            held,
+            led,
             bool,
-            lambda ticket, at: held.table.add_partitions(
+            lambda ticket, at: led.table.add_partitions(
                 transactional_id, producer, partitions, client_version, ticket, at
             ),
         )
 
     async def verify(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> tuple[TopicPartition, ...]:
         """Those that are not in the producer's open transaction."""
-        held = self._holder(transactional_id)
+        led = self._led_for(transactional_id)
         return await self._ask(
-            held,
+            led,
             tuple,
-            lambda ticket, at: held.table.verify(transactional_id, producer, partitions, ticket, at),
+            lambda ticket, at: led.table.verify(transactional_id, producer, partitions, ticket, at),
         )
 
     async def end(
-        self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
-    ) -> Producer:
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
+    ) -> ProducerIdAndEpoch:
         """The outcome is certain on return. Who the caller is in its next transaction."""
-        held = self._holder(transactional_id)
-        fresh_id = await self._fresh_id(held, transactional_id)
+        led = self._led_for(transactional_id)
+        fresh_id = await self._fresh_id(led, transactional_id)
         try:
             return await self._ask(
-                held,
-                Producer,
-                lambda ticket, at: held.table.end(
+                led,
+                ProducerIdAndEpoch,
+                lambda ticket, at: led.table.end(
                     transactional_id,
                     producer,
                     fresh_id,
@@ -213,98 +217,98 @@ class TransactionService:
                 ),
             )
         finally:
-            self._complete_soon(held, transactional_id)
+            self._complete_soon(led, transactional_id)
 
     # --- looking -------------------------------------------------------------------------------
 
-    async def describe(self, transactional_id: str) -> Transaction:
-        held = self._holder(transactional_id)
+    async def describe(self, transactional_id: str) -> TransactionMetadata:
+        led = self._led_for(transactional_id)
         return await self._ask(
-            held, Transaction, lambda ticket, at: held.table.describe(transactional_id, ticket, at)
+            led, TransactionMetadata, lambda ticket, at: led.table.describe(transactional_id, ticket, at)
         )
 
-    async def list(self) -> list[tuple[str, Transaction]]:
+    async def list(self) -> list[tuple[str, TransactionMetadata]]:
         """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
-        listed: list[tuple[str, Transaction]] = []
-        for held in list(self._held.values()):
-            listed += await self._ask(held, tuple, held.table.list)
+        listed: list[tuple[str, TransactionMetadata]] = []
+        for led in list(self._led.values()):
+            listed += await self._ask(led, tuple, led.table.list)
         return listed
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _holder(self, transactional_id: str) -> _Held:
-        held = self._held.get(self.partition_for(transactional_id))
-        if held is None:
+    def _led_for(self, transactional_id: str) -> _LedPartition:
+        led = self._led.get(self.partition_for(transactional_id))
+        if led is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        held.shard.check_serving()
-        return held
+        led.shard.check_serving()
+        return led
 
     async def _ask(
         self,
-        held: _Held,
+        led: _LedPartition,
         reply_type: type[ReplyT],
-        decide: Callable[[Ticket, Instant], TransactionDecision],
+        decide: Callable[[Ticket, Instant], TransactionResult],
     ) -> ReplyT:
-        reply = await held.shard.submit(decide)
+        reply = await led.shard.submit(decide)
         assert isinstance(reply, reply_type)
         return reply
 
-    async def _fresh_id(self, held: _Held, transactional_id: str) -> int:
-        if held.table.needs_producer_id(transactional_id):
+    async def _fresh_id(self, led: _LedPartition, transactional_id: str) -> int:
+        if led.table.needs_producer_id(transactional_id):
             return await self._next_producer_id()
         return -1
 
     # --- markers -------------------------------------------------------------------------------
 
-    async def _take_up(self, held: _Held) -> None:
+    async def _resume_prepared(self, led: _LedPartition) -> None:
         """After a load: what the coordinator before had begun to end."""
-        await held.shard.loaded()
-        if held.shard.phase is Phase.ACTIVE:
-            for transactional_id in list(held.table.to_complete()):
-                self._complete_soon(held, transactional_id)
+        await led.shard.loaded()
+        if led.shard.phase is CoordinatorState.ACTIVE:
+            for transactional_id in list(led.table.to_complete()):
+                self._complete_soon(led, transactional_id)
 
-    def _complete_soon(self, held: _Held, transactional_id: str) -> None:
+    def _complete_soon(self, led: _LedPartition, transactional_id: str) -> None:
         """Whatever became of the request: if its record is in the log, its markers are due."""
-        if transactional_id in held.tasks or held.shard.phase is not Phase.ACTIVE:
+        if transactional_id in led.tasks or led.shard.phase is not CoordinatorState.ACTIVE:
             return
-        if not held.table.is_prepared(transactional_id):
+        if not led.table.is_prepared(transactional_id):
             return
-        task = supervised(self._loop, self._complete(held, transactional_id), f"markers-{transactional_id}")
-        held.tasks[transactional_id] = task
-        task.add_done_callback(partial(self._completed, held, transactional_id))
+        task = supervised(self._loop, self._complete(led, transactional_id), f"markers-{transactional_id}")
+        led.tasks[transactional_id] = task
+        task.add_done_callback(partial(self._completed, led, transactional_id))
 
-    def _completed(self, held: _Held, transactional_id: str, task: asyncio.Task[None]) -> None:
-        held.tasks.pop(transactional_id, None)
+    def _completed(self, led: _LedPartition, transactional_id: str, task: asyncio.Task[None]) -> None:
+        led.tasks.pop(transactional_id, None)
         if not task.cancelled() and task.exception() is not None:  # of a bug: not at once again
-            self._loop.call_later(_AFTER_FAULT_S, self._complete_soon, held, transactional_id)
+            self._loop.call_later(_AFTER_FAULT_S, self._complete_soon, led, transactional_id)
         else:
-            self._complete_soon(held, transactional_id)  # prepared anew meanwhile
+            self._complete_soon(led, transactional_id)  # prepared anew meanwhile
 
-    async def _complete(self, held: _Held, transactional_id: str) -> None:
-        table = held.table
+    async def _complete(self, led: _LedPartition, transactional_id: str) -> None:
+        table = led.table
         # The answer comes when PREPARE_* is replicated, not before: only then is the outcome certain.
-        prepared = await self._insist(held, partial(table.prepared, transactional_id))
-        if isinstance(prepared, Transaction):
-            await self._write_markers(held, prepared)
-            await self._insist(held, partial(table.complete, transactional_id, prepared))
+        prepared = await self._retry_until_decided(led, partial(table.prepared, transactional_id))
+        if isinstance(prepared, TransactionMetadata):
+            await self._write_markers(led, prepared)
+            await self._retry_until_decided(led, partial(table.complete, transactional_id, prepared))
 
-    async def _insist(
-        self, held: _Held, decide: Callable[[Ticket, Instant], TransactionDecision]
+    async def _retry_until_decided(
+        self, led: _LedPartition, decide: Callable[[Ticket, Instant], TransactionResult]
     ) -> object | None:
         """Ask until it is answered; None where the partition is lost."""
-        while held.shard.phase is Phase.ACTIVE:
+        while led.shard.phase is CoordinatorState.ACTIVE:
             try:
-                return await held.shard.submit(decide)
+                return await led.shard.submit(decide)
             except BrokerError:
                 await asyncio.sleep(_RETRY_S)
         return None
 
-    async def _write_markers(self, held: _Held, prepared: Transaction) -> None:
+    async def _write_markers(self, led: _LedPartition, prepared: TransactionMetadata) -> None:
         if prepared.partitions:
             await self._markers.write(
-                Marker(
-                    Producer(prepared.producer_id, prepared.producer_epoch),
-                    held.shard.leader_epoch,
+                TransactionMarker(
+                    ProducerIdAndEpoch(prepared.producer_id, prepared.producer_epoch),
+                    led.shard.leader_epoch,
                     prepared.state is TransactionState.PREPARE_COMMIT,
                     prepared.partitions,
                 )
@@ -321,34 +325,34 @@ class TransactionService:
 
     def _abort_timed_out(self) -> None:
         at = Instant(self._loop.time(), self._now_ms())
-        for held in self._active():
-            for transactional_id in list(held.table.timed_out(at)):
-                self._spawn(held, self._abort(held, transactional_id))
+        for led in self._active():
+            for transactional_id in list(led.table.timed_out(at)):
+                self._spawn(led, self._abort(led, transactional_id))
 
-    async def _abort(self, held: _Held, transactional_id: str) -> None:
+    async def _abort(self, led: _LedPartition, transactional_id: str) -> None:
         try:
-            await held.shard.submit(partial(held.table.abort_if_timed_out, transactional_id))
+            await led.shard.submit(partial(led.table.abort_if_timed_out, transactional_id))
         except BrokerError:
             pass  # looked at again in the next turn
         finally:
-            self._complete_soon(held, transactional_id)
+            self._complete_soon(led, transactional_id)
 
     def _expire(self) -> None:
         """Some ids, of one shard, in a turn of the loop."""
         self._expire_some(deque(self._active()))
 
-    def _expire_some(self, left: deque[_Held]) -> None:
+    def _expire_some(self, left: deque[_LedPartition]) -> None:
         if not left:
             return
-        held = left.popleft()
-        if held.shard.phase is Phase.ACTIVE and held.shard.run(held.table.expire):
-            left.append(held)
+        led = left.popleft()
+        if led.shard.phase is CoordinatorState.ACTIVE and led.shard.run(led.table.expire):
+            left.append(led)
         self._loop.call_soon(self._expire_some, left)
 
-    def _active(self) -> Iterable[_Held]:
-        return [held for held in self._held.values() if held.shard.phase is Phase.ACTIVE]
+    def _active(self) -> Iterable[_LedPartition]:
+        return [led for led in self._led.values() if led.shard.phase is CoordinatorState.ACTIVE]
 
-    def _spawn(self, held: _Held, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, led: _LedPartition, work: Coroutine[Any, Any, None]) -> None:
         task = supervised(self._loop, work, "transactions")
-        held.others.add(task)
-        task.add_done_callback(held.others.discard)
+        led.others.add(task)
+        task.add_done_callback(led.others.discard)

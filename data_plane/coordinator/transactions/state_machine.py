@@ -23,12 +23,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from data_plane.coordinator.machine import Decision, Instant, Producer, Replies, Ticket
+from data_plane.coordinator.machine import CoordinatorResult, Instant, ProducerIdAndEpoch, Replies, Ticket
 from data_plane.coordinator.transactions import records
 from data_plane.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     TransactionState,
 )
@@ -45,7 +45,7 @@ ONGOING = TransactionState.ONGOING
 PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
-TransactionDecision = Decision[TransactionRecord]
+TransactionResult = CoordinatorResult[TransactionRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class TransactionLimits:
     max_records_per_sweep: int = 1000
 
 
-class TransactionTable:
+class TransactionStateManager:
     """A `Machine`: see the module. Requests raise BrokerError, or decide."""
 
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions: dict[str, TransactionMetadata] = {}
 
     # --- InitProducerId ------------------------------------------------------------------------
 
@@ -75,18 +75,18 @@ class TransactionTable:
         self,
         transactional_id: str,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         fresh_id: int,
         ticket: Ticket,
         at: Instant,
-    ) -> TransactionDecision:
+    ) -> TransactionResult:
         """A producer begins, or (`expected`, KIP-360) goes on after an error. CONCURRENT_TRANSACTIONS: its
-        last transaction has yet to end; ask again. The reply is the `Producer`."""
+        last transaction has yet to end; ask again. The reply is the `ProducerIdAndEpoch`."""
         if not 0 < timeout_ms <= self._limits.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
         if known is None:  # to one who was there before and is forgotten it is the same
-            begun = Transaction(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
+            begun = TransactionMetadata(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
             return _decided(transactional_id, begun, ticket)
         if expected is not None and not _may_go_on(known, expected):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
@@ -96,9 +96,9 @@ class TransactionTable:
         if known.state is ONGOING:
             fenced = dataclasses.replace(_fenced(known, at), former_epoch=former_epoch)
             refusal = (ticket, BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return Decision([TransactionRecord(transactional_id, fenced)], [refusal])
+            return CoordinatorResult([TransactionRecord(transactional_id, fenced)], [refusal])
         if expected is not None and _is_repeated(known, expected):
-            return Decision(replies=[(ticket, _producer_of(known))])  # the last answer was lost
+            return CoordinatorResult(replies=[(ticket, _producer_of(known))])  # the last answer was lost
         rotates = known.producer_epoch >= LAST_EPOCH
         begun = dataclasses.replace(
             known,
@@ -119,44 +119,44 @@ class TransactionTable:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         client_version: int,
         ticket: Ticket,
         at: Instant,
-    ) -> TransactionDecision:
+    ) -> TransactionResult:
         """The producer is about to write there; the first one begins its transaction. `True`."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is ONGOING:
             if known.partitions.issuperset(partitions):
-                return Decision(replies=[(ticket, True)])
+                return CoordinatorResult(replies=[(ticket, True)])
             known = dataclasses.replace(known, partitions=known.partitions | frozenset(partitions))
         else:
             known = dataclasses.replace(
                 known, state=ONGOING, partitions=frozenset(partitions), started_ms=at.now_ms
             )
         changed = dataclasses.replace(known, updated_ms=at.now_ms, client_version=client_version)
-        return Decision([TransactionRecord(transactional_id, changed)], [(ticket, True)])
+        return CoordinatorResult([TransactionRecord(transactional_id, changed)], [(ticket, True)])
 
     def verify(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         ticket: Ticket,
         at: Instant,
-    ) -> TransactionDecision:
+    ) -> TransactionResult:
         """Which of them are not part of the producer's open transaction (a leader asks before it appends
         the first batch)."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         there = known.partitions if known.state is ONGOING else frozenset()
-        return Decision(replies=[(ticket, tuple(p for p in partitions if p not in there))])
+        return CoordinatorResult(replies=[(ticket, tuple(p for p in partitions if p not in there))])
 
-    def _owned(self, transactional_id: str, producer: Producer) -> Transaction:
+    def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
@@ -171,39 +171,39 @@ class TransactionTable:
     def end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         fresh_id: int,
         *,
         commit: bool,
         client_version: int,
         ticket: Ticket,
         at: Instant,
-    ) -> TransactionDecision:
+    ) -> TransactionResult:
         """Commit or abort: durable with the reply, markers follow. The reply is who the caller is in its
-        next transaction, a `Producer`."""
+        next transaction, a `ProducerIdAndEpoch`."""
         if client_version >= EPOCH_PER_TRANSACTION:
             return self._end_with_new_epoch(transactional_id, producer, fresh_id, commit, ticket, at)
         known = self._owned(transactional_id, producer)
         if known.state is not ONGOING:
             _refuse_unless_same_end(known, commit)
-            return Decision(replies=[(ticket, producer)])
+            return CoordinatorResult(replies=[(ticket, producer)])
         return _decided(transactional_id, _prepared(known, commit, at), ticket)
 
     def _end_with_new_epoch(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         fresh_id: int,
         commit: bool,
         ticket: Ticket,
         at: Instant,
-    ) -> TransactionDecision:
+    ) -> TransactionResult:
         known = self._transactions.get(transactional_id)
         if known is None:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if _has_ended(known, producer):
             _refuse_unless_same_end(known, commit)
-            return Decision(replies=[(ticket, _producer_of(known))])
+            return CoordinatorResult(replies=[(ticket, _producer_of(known))])
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:  # an end of the producer's next transaction, into which nothing came yet
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -222,28 +222,30 @@ class TransactionTable:
             changed = dataclasses.replace(changed, next_producer_id=fresh_id, next_producer_epoch=0)
         return _decided(transactional_id, changed, ticket)
 
-    def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionDecision:
+    def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
         """Abort a transaction that is open for longer than its timeout, and fence its producer. The reply
         says whether it was."""
         known = self._transactions.get(transactional_id)
         if known is None or not _is_timed_out(known, at):
-            return Decision(replies=[(ticket, False)])
-        return Decision([TransactionRecord(transactional_id, _fenced(known, at))], [(ticket, True)])
+            return CoordinatorResult(replies=[(ticket, False)])
+        return CoordinatorResult([TransactionRecord(transactional_id, _fenced(known, at))], [(ticket, True)])
 
     # --- markers -------------------------------------------------------------------------------
 
-    def prepared(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionDecision:
+    def prepared(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
         """The transaction, if its markers are to be written; answered once that is replicated."""
         known = self._transactions.get(transactional_id)
-        return Decision(replies=[(ticket, known if known is not None and known.state in PREPARED else None)])
+        return CoordinatorResult(
+            replies=[(ticket, known if known is not None and known.state in PREPARED else None)]
+        )
 
     def complete(
-        self, transactional_id: str, prepared: Transaction, ticket: Ticket, at: Instant
-    ) -> TransactionDecision:
+        self, transactional_id: str, prepared: TransactionMetadata, ticket: Ticket, at: Instant
+    ) -> TransactionResult:
         """Every partition has the marker of what `prepared` told."""
         known = self._transactions.get(transactional_id)
         if known != prepared:
-            return Decision(replies=[(ticket, False)])
+            return CoordinatorResult(replies=[(ticket, False)])
         committed = known.state is TransactionState.PREPARE_COMMIT
         changed = dataclasses.replace(
             known,
@@ -260,20 +262,20 @@ class TransactionTable:
                 next_producer_id=NO_PRODUCER_ID,
                 next_producer_epoch=NO_PRODUCER_EPOCH,
             )
-        return Decision([TransactionRecord(transactional_id, changed)], [(ticket, True)])
+        return CoordinatorResult([TransactionRecord(transactional_id, changed)], [(ticket, True)])
 
     # --- looking -------------------------------------------------------------------------------
 
-    def describe(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionDecision:
-        """The `Transaction`. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+    def describe(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
+        """The `TransactionMetadata`. Raises TRANSACTIONAL_ID_NOT_FOUND."""
         known = self._transactions.get(transactional_id)
         if known is None:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return Decision(replies=[(ticket, known)])
+        return CoordinatorResult(replies=[(ticket, known)])
 
-    def list(self, ticket: Ticket, at: Instant) -> TransactionDecision:
-        """All of them: a tuple of (transactional id, `Transaction`)."""
-        return Decision(replies=[(ticket, tuple(self._transactions.items()))])
+    def list(self, ticket: Ticket, at: Instant) -> TransactionResult:
+        """All of them: a tuple of (transactional id, `TransactionMetadata`)."""
+        return CoordinatorResult(replies=[(ticket, tuple(self._transactions.items()))])
 
     def is_prepared(self, transactional_id: str) -> bool:
         known = self._transactions.get(transactional_id)
@@ -287,7 +289,7 @@ class TransactionTable:
         """Whose transaction is open for too long."""
         return (name for name, known in self._transactions.items() if _is_timed_out(known, at))
 
-    def expire(self, at: Instant) -> TransactionDecision:
+    def expire(self, at: Instant) -> TransactionResult:
         """Forget ids that have been idle for transactional.id.expiration.ms, some at a time."""
         oldest = at.now_ms - self._limits.id_expiration_ms
         idle = [
@@ -295,7 +297,7 @@ class TransactionTable:
             for name, known in self._transactions.items()
             if (known.state is EMPTY or known.state in COMPLETE) and known.updated_ms <= oldest
         ]
-        return Decision(idle[: self._limits.max_records_per_sweep], atomic=False)
+        return CoordinatorResult(idle[: self._limits.max_records_per_sweep], atomic=False)
 
     # --- Machine -------------------------------------------------------------------------------
 
@@ -335,37 +337,37 @@ class TransactionTable:
     def next_deadline(self) -> float:
         return float("inf")  # service.py looks at timeouts in turns
 
-    def tick(self, at: Instant) -> TransactionDecision:
-        return Decision()
+    def tick(self, at: Instant) -> TransactionResult:
+        return CoordinatorResult()
 
 
-def _producer_of(known: Transaction) -> Producer:
+def _producer_of(known: TransactionMetadata) -> ProducerIdAndEpoch:
     """Who its producer is told to be."""
     if known.next_producer_id != NO_PRODUCER_ID:
-        return Producer(known.next_producer_id, known.next_producer_epoch)
-    return Producer(known.producer_id, known.producer_epoch)
+        return ProducerIdAndEpoch(known.next_producer_id, known.next_producer_epoch)
+    return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
 
 
-def _may_go_on(known: Transaction, expected: Producer) -> bool:
+def _may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     """Whether that is the last producer that was let in, as far as it knows itself."""
     if expected == _producer_of(known):
         return True
     return known.state is not ONGOING and _is_former(known, expected)
 
 
-def _is_former(known: Transaction, expected: Producer) -> bool:
+def _is_former(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     if expected.epoch != known.former_epoch:
         return False
     former_id = known.producer_id if known.producer_epoch else known.previous_producer_id
     return expected.producer_id == former_id
 
 
-def _is_repeated(known: Transaction, expected: Producer) -> bool:
+def _is_repeated(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     """Whether the bump was made already. An epoch that only fences is given to nobody."""
     return _is_former(known, expected) and known.producer_epoch <= LAST_EPOCH
 
 
-def _has_ended(known: Transaction, producer: Producer) -> bool:
+def _has_ended(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
     """Whether that producer's transaction was the last one that ended, with the epoch bumped (KIP-890)."""
     if known.client_version < EPOCH_PER_TRANSACTION or known.state not in (*PREPARED, *COMPLETE):
         return False
@@ -375,7 +377,7 @@ def _has_ended(known: Transaction, producer: Producer) -> bool:
     return rotated and known.producer_epoch == 0
 
 
-def _refuse_unless_same_end(known: Transaction, commit: bool) -> None:
+def _refuse_unless_same_end(known: TransactionMetadata, commit: bool) -> None:
     """A repeated request is answered as the first one was; anything else is out of turn."""
     commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if known.state is EMPTY or commits is not commit:
@@ -384,16 +386,18 @@ def _refuse_unless_same_end(known: Transaction, commit: bool) -> None:
         raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _decided(transactional_id: str, changed: Transaction, ticket: Ticket) -> TransactionDecision:
-    return Decision([TransactionRecord(transactional_id, changed)], [(ticket, _producer_of(changed))])
+def _decided(transactional_id: str, changed: TransactionMetadata, ticket: Ticket) -> TransactionResult:
+    return CoordinatorResult(
+        [TransactionRecord(transactional_id, changed)], [(ticket, _producer_of(changed))]
+    )
 
 
-def _prepared(known: Transaction, commit: bool, at: Instant) -> Transaction:
+def _prepared(known: TransactionMetadata, commit: bool, at: Instant) -> TransactionMetadata:
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     return dataclasses.replace(known, state=state, updated_ms=at.now_ms)
 
 
-def _fenced(known: Transaction, at: Instant) -> Transaction:
+def _fenced(known: TransactionMetadata, at: Instant) -> TransactionMetadata:
     """Abort it under an epoch that its producer does not have."""
     return dataclasses.replace(
         _prepared(known, False, at),
@@ -402,5 +406,5 @@ def _fenced(known: Transaction, at: Instant) -> Transaction:
     )
 
 
-def _is_timed_out(known: Transaction, at: Instant) -> bool:
+def _is_timed_out(known: TransactionMetadata, at: Instant) -> bool:
     return known.state is ONGOING and known.started_ms + known.timeout_ms < at.now_ms

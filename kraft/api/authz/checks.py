@@ -19,26 +19,26 @@ from uuid import UUID
 
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import Response
-from kraft.monitoring.rate_limited_log import paced
+from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
-from metadata_quorum.security.acls import CLUSTER_NAME, AclResource, Operation
+from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from metadata_quorum.security.authorizer import Authorizer
 
-log = paced(logging.getLogger("kraft.authorizer"))
+log = rate_limited(logging.getLogger("kraft.authorizer"))
 
 Item = TypeVar("Item")
 
-REFUSALS: Final = {
-    AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+AUTHORIZATION_ERRORS: Final = {
+    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
-class Asker(NamedTuple):
+class RequestPrincipal(NamedTuple):
     """Who asks, and the one who knows what he may."""
 
     authorizer: Authorizer
@@ -46,43 +46,47 @@ class Asker(NamedTuple):
     host: str
 
     @classmethod
-    def of(cls, authorizer: Authorizer, ctx: RequestContext) -> Asker:
+    def of(cls, authorizer: Authorizer, ctx: RequestContext) -> RequestPrincipal:
         return cls(authorizer, ctx.principal, ctx.client_host)
 
-    def may(self, operation: Operation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+    def is_authorized(
+        self, operation: AclOperation, resource: AclResourceType, name: str = CLUSTER_NAME
+    ) -> bool:
         return self.authorizer.allows(self.principal, self.host, operation, resource, name)
 
-    def must(self, operation: Operation, resource: AclResource, name: str = CLUSTER_NAME) -> None:
+    def require_authorized(
+        self, operation: AclOperation, resource: AclResourceType, name: str = CLUSTER_NAME
+    ) -> None:
         """Raises `BrokerError`."""
-        if not self.may(operation, resource, name):
-            self.note_refusal(operation, resource, name)
-            raise BrokerError(REFUSALS[resource])
+        if not self.is_authorized(operation, resource, name):
+            self.log_denied(operation, resource, name)
+            raise BrokerError(AUTHORIZATION_ERRORS[resource])
 
-    def operations(self, resource: AclResource, name: str = CLUSTER_NAME) -> int:
+    def operations(self, resource: AclResourceType, name: str = CLUSTER_NAME) -> int:
         return self.authorizer.operations(self.principal, self.host, resource, name)
 
-    def note_refusal(self, operation: Operation, resource: AclResource, name: str) -> None:
+    def log_denied(self, operation: AclOperation, resource: AclResourceType, name: str) -> None:
         log.info("%r at %s is denied %s on %s %r", *self[1:], operation.name, resource.name, name)
 
 
-class Question(NamedTuple):
+class Action(NamedTuple):
     """What an item asks for."""
 
-    operation: Operation
-    resource: AclResource
+    operation: AclOperation
+    resource: AclResourceType
     name: str
 
 
-class Judge(Protocol):
+class Authorization(Protocol):
     """Judges a request of one API."""
 
     def __call__(
-        self, asker: Asker, node: NodeContext, ctx: RequestContext, request: Message
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
     ) -> Response | None:
         """The answer, where the handler has nothing left to do."""
 
 
-def amend(ctx: RequestContext, change: Callable[[Response], Response]) -> None:
+def amend_response(ctx: RequestContext, change: Callable[[Response], Response]) -> None:
     """Change the handler's answer, after whatever else does."""
     before = ctx.amend
     ctx.amend = change if before is None else lambda response: change(before(response))
@@ -96,7 +100,7 @@ def with_items(request: Message, name: str, items: Sequence[Any]) -> Message:
     return copied
 
 
-def parted(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
     """Those that fit, and the others."""
     fitting: list[Item] = []
     others: list[Item] = []
@@ -124,45 +128,47 @@ def name_of(node: NodeContext, topic: str, topic_id: UUID) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class AuthorizeRequest:
     """Any of the operations is enough. `field` names the resource; the cluster has no field."""
 
-    operations: tuple[Operation, ...]
-    resource: AclResource = AclResource.CLUSTER
+    operations: tuple[AclOperation, ...]
+    resource: AclResourceType = AclResourceType.CLUSTER
     field: str | None = None
 
-    def __call__(self, asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> None:
         name = CLUSTER_NAME if self.field is None else getattr(request, self.field)
-        if not any(asker.may(operation, self.resource, name) for operation in self.operations):
-            asker.must(self.operations[0], self.resource, name)
+        if not any(requester.is_authorized(operation, self.resource, name) for operation in self.operations):
+            requester.require_authorized(self.operations[0], self.resource, name)
 
 
-Ask = Callable[[NodeContext, Message, Any], Question | None]
+ActionOf = Callable[[NodeContext, Message, Any], Action | None]
 """What an item of a request asks for; None: nothing that has to be judged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class AuthorizeItems:
     """`items` of the request are answered as `answers` of the response. `failed` makes the answer to a
     refused one; without it the API's own error response does, asked for the refused alone."""
 
     items: str
     answers: str
-    ask: Ask
+    ask: ActionOf
     failed: Callable[[Any, ErrorCode], dict[str, Any]] | None = None
 
     def __call__(
-        self, asker: Asker, node: NodeContext, ctx: RequestContext, request: Message
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
     ) -> Response | None:
         allowed: list[Any] = []
         refused: dict[ErrorCode, list[Any]] = {}
         for item in getattr(request, self.items) or ():
-            question = self.ask(node, request, item)
-            if question is None or asker.may(*question):
+            action = self.ask(node, request, item)
+            if action is None or requester.is_authorized(*action):
                 allowed.append(item)
             else:
-                asker.note_refusal(*question)
-                refused.setdefault(REFUSALS[question.resource], []).append(item)
+                requester.log_denied(*action)
+                refused.setdefault(AUTHORIZATION_ERRORS[action.resource], []).append(item)
         if not refused:
             return None
         whole: dict[str, Any] = {}
@@ -177,38 +183,48 @@ class Each:
         if not allowed:
             return {**whole, self.answers: failed}
         vars(request)[self.items] = allowed
-        amend(ctx, lambda response: {**response, self.answers: [*response.get(self.answers, ()), *failed]})
+        amend_response(
+            ctx, lambda response: {**response, self.answers: [*response.get(self.answers, ()), *failed]}
+        )
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FilterByAuthorized:
     """Of `answers`, those stay whose `name` the asker may see; all of them where `unless` of the cluster
     is allowed."""
 
     answers: str
     name: str
-    operation: Operation
-    resource: AclResource
-    unless: Operation | None = None
+    operation: AclOperation
+    resource: AclResourceType
+    unless: AclOperation | None = None
 
-    def __call__(self, asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
-        if self.unless is not None and asker.may(self.unless, AclResource.CLUSTER):
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> None:
+        if self.unless is not None and requester.is_authorized(self.unless, AclResourceType.CLUSTER):
             return
 
         def seen(response: Response) -> Response:
             found = response.get(self.answers) or ()
-            kept = [each for each in found if asker.may(self.operation, self.resource, each[self.name])]
+            kept = [
+                each
+                for each in found
+                if requester.is_authorized(self.operation, self.resource, each[self.name])
+            ]
             return {**response, self.answers: kept}
 
-        amend(ctx, seen)
+        amend_response(ctx, seen)
 
 
-def each_topic(operation: Operation, items: str = "topics", answers: str = "topics", **more: Any) -> Each:
+def authorize_topics(
+    operation: AclOperation, items: str = "topics", answers: str = "topics", **more: Any
+) -> AuthorizeItems:
     """An operation on every topic that a request lists."""
 
-    def ask(node: NodeContext, request: Message, topic: Message) -> Question | None:
+    def ask(node: NodeContext, request: Message, topic: Message) -> Action | None:
         name = topic_name(node, topic)
-        return None if name is None else Question(operation, AclResource.TOPIC, name)
+        return None if name is None else Action(operation, AclResourceType.TOPIC, name)
 
-    return Each(items, answers, ask, **more)
+    return AuthorizeItems(items, answers, ask, **more)

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kraft.api.authz.checks import (
-    REFUSALS,
-    Asker,
-    Each,
-    Question,
-    amend,
-    each_topic,
+    AUTHORIZATION_ERRORS,
+    Action,
+    AuthorizeItems,
+    RequestPrincipal,
+    amend_response,
+    authorize_topics,
     name_of,
-    parted,
+    partition_by,
     topic_name,
     with_items,
 )
@@ -25,67 +25,76 @@ from kraft.api.context import NodeContext, RequestContext
 from kraft.api.row import Response
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.security.acls import AclResource, Operation
+from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 _HIDDEN_GROUP: Final = "The group has described topic(s) that the client is not authorized to describe."
 
-_TOPIC: Final = AclResource.TOPIC
-_GROUP: Final = AclResource.GROUP
-_CLUSTER: Final = AclResource.CLUSTER
-_TRANSACTION: Final = AclResource.TRANSACTIONAL_ID
+_TOPIC: Final = AclResourceType.TOPIC
+_GROUP: Final = AclResourceType.GROUP
+_CLUSTER: Final = AclResourceType.CLUSTER
+_TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
 
 
 # ---- groups and their offsets ------------------------------------------------------------------------
 
 
 def find_coordinator(
-    asker: Asker, node: NodeContext, ctx: RequestContext, request: Message
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
 ) -> Response | None:
     if ctx.version >= 4:
-        return _EACH_COORDINATOR(asker, node, ctx, request)
-    question = _coordinator_of(node, request, request.key)
-    if question is not None:
-        asker.must(*question)
+        return _EACH_COORDINATOR(requester, node, ctx, request)
+    action = _coordinator_of(node, request, request.key)
+    if action is not None:
+        requester.require_authorized(*action)
     return None
 
 
-def _coordinator_of(node: NodeContext, request: Message, key: str) -> Question | None:
+def _coordinator_of(node: NodeContext, request: Message, key: str) -> Action | None:
     resource = {0: _GROUP, 1: _TRANSACTION}.get(request.key_type)
-    return None if resource is None else Question(Operation.DESCRIBE, resource, key)
+    return None if resource is None else Action(AclOperation.DESCRIBE, resource, key)
 
 
-_EACH_COORDINATOR: Final = Each("coordinator_keys", "coordinators", _coordinator_of)
+_EACH_COORDINATOR: Final = AuthorizeItems("coordinator_keys", "coordinators", _coordinator_of)
 
 
-def offset_fetch(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> Response | None:
+def offset_fetch(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> Response | None:
     """A right to the group, and one to each topic; who asks for all topics hears of those he may see."""
     if ctx.version < 8:
-        asker.must(Operation.DESCRIBE, _GROUP, request.group_id)
+        requester.require_authorized(AclOperation.DESCRIBE, _GROUP, request.group_id)
         if request.topics is not None:
-            return EACH_OFFSET_TOPIC(asker, node, ctx, request)
-        amend(ctx, lambda response: {**response, "topics": _visible(asker, node, response["topics"])})
+            return EACH_OFFSET_TOPIC(requester, node, ctx, request)
+        amend_response(
+            ctx, lambda response: {**response, "topics": _visible(requester, node, response["topics"])}
+        )
         return None
-    refusal = _EACH_OFFSET_GROUP(asker, node, ctx, request)
+    refusal = _EACH_OFFSET_GROUP(requester, node, ctx, request)
     if refusal is not None:
         return refusal
     refused: dict[str, list[dict[str, Any]]] = {}
     for group in request.groups:
         if group.topics is not None:
-            seen, hidden = parted(group.topics, lambda topic: _may_see(asker, node, topic))
-            refused[group.group_id] = [_failed_offsets(topic, REFUSALS[_TOPIC]) for topic in hidden]
+            seen, hidden = partition_by(group.topics, lambda topic: _may_see(requester, node, topic))
+            refused[group.group_id] = [
+                _failed_offsets(topic, AUTHORIZATION_ERRORS[_TOPIC]) for topic in hidden
+            ]
             vars(group)["topics"] = seen
-    amend(ctx, lambda response: _with_visible_topics(asker, node, response, refused))
+    amend_response(ctx, lambda response: _with_visible_topics(requester, node, response, refused))
     return None
 
 
 def _with_visible_topics(
-    asker: Asker, node: NodeContext, response: Response, refused: Mapping[str, list[dict[str, Any]]]
+    requester: RequestPrincipal,
+    node: NodeContext,
+    response: Response,
+    refused: Mapping[str, list[dict[str, Any]]],
 ) -> Response:
     groups = [
         {
             **group,
             "topics": [
-                *_visible(asker, node, group["topics"]),
+                *_visible(requester, node, group["topics"]),
                 *(refused.get(group["group_id"], ()) if not group["error_code"] else ()),
             ],
         }
@@ -94,20 +103,22 @@ def _with_visible_topics(
     return {**response, "groups": groups}
 
 
-def _visible(asker: Asker, node: NodeContext, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _visible(
+    requester: RequestPrincipal, node: NodeContext, topics: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     def name(topic: Mapping[str, Any]) -> str | None:
         return topic["name"] if "name" in topic else name_of(node, "", topic["topic_id"])
 
     return [
         topic
         for topic in topics
-        if (known := name(topic)) is None or asker.may(Operation.DESCRIBE, _TOPIC, known)
+        if (known := name(topic)) is None or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, known)
     ]
 
 
-def _may_see(asker: Asker, node: NodeContext, topic: Message) -> bool:
+def _may_see(requester: RequestPrincipal, node: NodeContext, topic: Message) -> bool:
     name = topic_name(node, topic)
-    return name is None or asker.may(Operation.DESCRIBE, _TOPIC, name)
+    return name is None or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)
 
 
 def _failed_offsets(topic: Message, code: ErrorCode) -> dict[str, Any]:
@@ -119,30 +130,34 @@ def _failed_offsets(topic: Message, code: ErrorCode) -> dict[str, Any]:
     return {**named, "partitions": partitions}
 
 
-def group_operations(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+def group_operations(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> None:
     if not request.include_authorized_operations:
         return
 
     def told(response: Response) -> Response:
         for group in response["groups"]:
             if not group["error_code"]:
-                group["authorized_operations"] = asker.operations(_GROUP, group["group_id"])
+                group["authorized_operations"] = requester.operations(_GROUP, group["group_id"])
         return response
 
-    amend(ctx, told)
+    amend_response(ctx, told)
 
 
-def subscribed(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+def subscribed(requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message) -> None:
     for name in request.subscribed_topic_names or ():
-        asker.must(Operation.DESCRIBE, _TOPIC, name)
+        requester.require_authorized(AclOperation.DESCRIBE, _TOPIC, name)
 
 
-def hide_members(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+def hide_members(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> None:
     """A group that has topics which the asker may not see is not described at all."""
 
     def hidden(group: Mapping[str, Any]) -> bool:
         return any(
-            not asker.may(Operation.DESCRIBE, _TOPIC, topic["topic_name"])
+            not requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, topic["topic_name"])
             for member in group.get("members", ())
             for part in ("assignment", "target_assignment")
             for topic in member[part]["topic_partitions"]
@@ -157,54 +172,66 @@ def hide_members(asker: Asker, node: NodeContext, ctx: RequestContext, request: 
     def refusal(group: Mapping[str, Any]) -> Any:
         assert ctx.row.on_error is not None
         alone = with_items(request, "group_ids", [group["group_id"]])
-        return ctx.row.on_error(alone, REFUSALS[_TOPIC], _HIDDEN_GROUP)["groups"][0]
+        return ctx.row.on_error(alone, AUTHORIZATION_ERRORS[_TOPIC], _HIDDEN_GROUP)["groups"][0]
 
-    amend(ctx, seen)
+    amend_response(ctx, seen)
 
 
 # ---- transactions ------------------------------------------------------------------------------------
 
 
-def init_producer_id(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+def init_producer_id(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> None:
     if request.transactional_id is not None:
-        asker.must(Operation.WRITE, _TRANSACTION, request.transactional_id)
-    elif not asker.authorizer.allows_any(asker.principal, asker.host, Operation.WRITE, _TOPIC):
-        asker.must(Operation.IDEMPOTENT_WRITE, _CLUSTER)
+        requester.require_authorized(AclOperation.WRITE, _TRANSACTION, request.transactional_id)
+    elif not requester.authorizer.allows_any(requester.principal, requester.host, AclOperation.WRITE, _TOPIC):
+        requester.require_authorized(AclOperation.IDEMPOTENT_WRITE, _CLUSTER)
 
 
-def add_partitions(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> Response | None:
+def add_partitions(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> Response | None:
     """All partitions, or none; from version 4 on it is brokers who ask."""
     if ctx.version >= 4:
-        asker.must(Operation.CLUSTER_ACTION, _CLUSTER)
+        requester.require_authorized(AclOperation.CLUSTER_ACTION, _CLUSTER)
         return None
-    asker.must(Operation.WRITE, _TRANSACTION, request.v3_and_below_transactional_id)
+    requester.require_authorized(AclOperation.WRITE, _TRANSACTION, request.v3_and_below_transactional_id)
     answers: list[Any] = []
-    others, refused = parted(
-        request.v3_and_below_topics, lambda topic: asker.may(Operation.WRITE, _TOPIC, topic.name)
+    others, refused = partition_by(
+        request.v3_and_below_topics,
+        lambda topic: requester.is_authorized(AclOperation.WRITE, _TOPIC, topic.name),
     )
     if not refused:
         return None
     assert ctx.row.on_error is not None
-    for topics, code in ((refused, REFUSALS[_TOPIC]), (others, ErrorCode.OPERATION_NOT_ATTEMPTED)):
+    for topics, code in (
+        (refused, AUTHORIZATION_ERRORS[_TOPIC]),
+        (others, ErrorCode.OPERATION_NOT_ATTEMPTED),
+    ):
         answer = ctx.row.on_error(with_items(request, "v3_and_below_topics", topics), code, "")
         answers += answer["results_by_topic_v3_and_below"]
     return {"results_by_topic_v3_and_below": answers}
 
 
-def hide_topics(asker: Asker, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+def hide_topics(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> None:
     """Of a transaction, the topics that the asker may see."""
 
     def seen(response: Response) -> Response:
         for state in response["transaction_states"]:
             state["topics"] = [
-                each for each in state["topics"] if asker.may(Operation.DESCRIBE, _TOPIC, each["topic"])
+                each
+                for each in state["topics"]
+                if requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, each["topic"])
             ]
         return response
 
-    amend(ctx, seen)
+    amend_response(ctx, seen)
 
 
-EACH_OFFSET_TOPIC: Final = each_topic(Operation.DESCRIBE)
-_EACH_OFFSET_GROUP: Final = Each(
-    "groups", "groups", lambda node, request, group: Question(Operation.DESCRIBE, _GROUP, group.group_id)
+EACH_OFFSET_TOPIC: Final = authorize_topics(AclOperation.DESCRIBE)
+_EACH_OFFSET_GROUP: Final = AuthorizeItems(
+    "groups", "groups", lambda node, request, group: Action(AclOperation.DESCRIBE, _GROUP, group.group_id)
 )

@@ -19,7 +19,7 @@ from chaos.checker import Verdict, check
 from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.live.cluster import ChaosCluster
 from chaos.workload.consumer import ReadingClient
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import AssignStep, Ending, SendStep, Step
 from chaos.workload.journal import Journal
@@ -53,7 +53,7 @@ class Stage:
         self.operations: list[Operation] = []
         self._topic, self._mode = topic, mode
         self._began = time.monotonic_ns()
-        self._discarded = Discarded()
+        self._discarded = DiscardedClients()
         self.transactors: dict[int, Transactor] = {}
         self._workers = [self._worker(number, cluster.bootstrap()) for number in range(CLIENTS)]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from chaos.history import Header, History, Operation, Poll, Send, TopicMode, Transaction
+from chaos.history import Header, History, HistoryTransaction, Operation, Poll, Send, TopicMode
 
 KEYS = ("t-0", "t-1")
 CLIENTS = 3
@@ -163,7 +163,7 @@ class HonestClient:
         if committed:
             log.consumed[key] = reach[1]
         yield
-        txn = Transaction(f"txn-{self.process}", "g", {key: reach})
+        txn = HistoryTransaction(f"txn-{self.process}", "g", {key: reach})
         ops = [Poll({key: messages}), *told]
         return Operation(self.process, "txn", start, 0, outcome, ops, rebalanced=[key], txn=txn)
 

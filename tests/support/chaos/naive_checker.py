@@ -45,7 +45,7 @@ TABLE = {
 
 
 def judge(history: History) -> list[Found]:
-    judge = Judge(history)
+    judge = NaiveChecker(history)
     found = [
         (kind, key, judge.tolerated(kind, key), *rest)
         for rule in (
@@ -66,7 +66,7 @@ def judge(history: History) -> list[Found]:
     return sorted(found, key=repr)
 
 
-class Judge:
+class NaiveChecker:
     def __init__(self, history: History) -> None:
         self.history = history
         self.ops = history.operations

@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Told:
+class ToolOutput:
     """What became of it."""
 
     status: int
@@ -69,7 +69,7 @@ class KafkaTools:
         assert "Exception" not in done.err, done.err
         return done.out
 
-    def run(self, main: str, *arguments: str, stdin: str = "") -> Told:
+    def run(self, main: str, *arguments: str, stdin: str = "") -> ToolOutput:
         """However it ends. `TopicCommand` is short for org.apache.kafka.tools.TopicCommand."""
         call = Call(main if main.startswith(("kafka.", "org.")) else TOOLS + main, arguments, stdin)
         if call.main in ALONE or shutil.which("javac") is None:
@@ -77,15 +77,15 @@ class KafkaTools:
         return _host(self._jars).run(call)
 
 
-def _run_alone(jars: Path, call: Call) -> Told:
+def _run_alone(jars: Path, call: Call) -> ToolOutput:
     done = subprocess.run(
         ["java", *JVM, "-cp", f"{jars}/*", call.main, *call.arguments],
         input=call.stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-    return Told(done.returncode, done.stdout, done.stderr)
+    return ToolOutput(done.returncode, done.stdout, done.stderr)
 
 
-class _Host:
+class _ToolsJvm:
     """The JVM. It ends with its standard input, at the latest when this process does."""
 
     def __init__(self, jars: Path) -> None:
@@ -99,7 +99,7 @@ class _Host:
             threading.Thread(target=self._read, daemon=True).start()
             self.run(Call(f"{TOOLS}TopicCommand", ["--version"], ""))  # before the directory is gone
 
-    def run(self, call: Call) -> Told:
+    def run(self, call: Call) -> ToolOutput:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(call)).encode() + b"\n")
         self._process.stdin.flush()
@@ -109,7 +109,7 @@ class _Host:
             self.end()
             raise
         assert reply, f"{call.main} has ended the JVM"
-        return Told(**json.loads(reply))
+        return ToolOutput(**json.loads(reply))
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -124,7 +124,7 @@ class _Host:
 
 
 @functools.cache
-def _host(jars: Path) -> _Host:
-    host = _Host(jars)
+def _host(jars: Path) -> _ToolsJvm:
+    host = _ToolsJvm(jars)
     atexit.register(host.end)
     return host

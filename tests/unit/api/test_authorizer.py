@@ -19,19 +19,19 @@ from metadata_quorum.metadata.records import (
     RemoveAccessControlEntryRecord,
     TopicRecord,
 )
-from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission
+from metadata_quorum.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 
 pytestmark = pytest.mark.row("U4")
 
 ANNAS = AccessControlEntryRecord(
     id=UUID(int=1),
-    resource_type=AclResource.TOPIC,
+    resource_type=AclResourceType.TOPIC,
     resource_name="t",
     pattern_type=PatternType.LITERAL,
     principal="User:anna",
     host="*",
-    operation=Operation.READ,
-    permission_type=Permission.ALLOW,
+    operation=AclOperation.READ,
+    permission_type=AclPermissionType.ALLOW,
 )
 
 
@@ -88,7 +88,9 @@ def test_rights_follow_the_metadata() -> None:
         return made
 
     def anna_may() -> bool:
-        allowed: bool = node.authorizer.allows("User:anna", "h", Operation.READ, AclResource.TOPIC, "t")
+        allowed: bool = node.authorizer.allows(
+            "User:anna", "h", AclOperation.READ, AclResourceType.TOPIC, "t"
+        )
         return allowed
 
     assert not anna_may()

@@ -29,7 +29,7 @@ def named(count: int) -> memoryview:
 
 
 def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
-    node: Any = SimpleNamespace(partitions=None, fetches=None, loop=asyncio.get_running_loop())
+    node: Any = SimpleNamespace(replica_manager=None, fetches=None, loop=asyncio.get_running_loop())
     peer = Peer("CLIENTS", "127.0.0.1", 1)
     ctx: Any = SimpleNamespace(
         version=VERSION, role=Role.BROKER, connection=peer, framed=lambda body: tuple(body)
@@ -65,11 +65,11 @@ async def test_more_than_there_can_be_end_the_connection():
 
 @on_a_loop
 async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
-    begun: list[object] = []
-    monkeypatch.setattr(fetch, "_found_by", lambda *args: begun.append(args))
+    started: list[object] = []
+    monkeypatch.setattr(fetch, "_found_by", lambda *args: started.append(args))
     _, peer, reply = asked(1000)
     for call_off in list(peer.parked.values()):
         call_off()
     await until(lambda: not peer.parked)
     assert reply.cancelled()
-    assert not begun
+    assert not started

@@ -67,7 +67,7 @@ def test_offsets_of_one_partition_asked_for_ten_thousand_times_are_refused_each_
     request: Any = SimpleNamespace(
         topics=[SimpleNamespace(name="t", partitions=wanted)], replica_id=-1, isolation_level=0
     )
-    node: Any = SimpleNamespace(partitions=None)
+    node: Any = SimpleNamespace(replica_manager=None)
     ctx: Any = SimpleNamespace(version=10)
     turns = 0
 
@@ -91,7 +91,7 @@ def test_who_may_see_no_topic_costs_no_comparisons() -> None:
     group: Any = SimpleNamespace(group_id="g", topics=named)
     ctx: Any = SimpleNamespace(version=8, amend=None, row=row_of(24))
     allowed: Any = SimpleNamespace(
-        may=lambda operation, resource, name="": name == "g", note_refusal=lambda *_: None
+        is_authorized=lambda operation, resource, name="": name == "g", log_denied=lambda *_: None
     )
     offset_fetch(allowed, SimpleNamespace(), ctx, SimpleNamespace(groups=[group]))  # type: ignore[arg-type]
     assert group.topics == []
@@ -107,7 +107,7 @@ def test_partitions_of_topics_that_may_not_be_written_cost_no_comparisons() -> N
             self.v3_and_below_topics = [topic(name=f"t{n}", partitions=[0]) for n in range(100)]
 
     allowed: Any = SimpleNamespace(
-        may=lambda operation, resource, name="": name == "t0", must=lambda *_: None
+        is_authorized=lambda operation, resource, name="": name == "t0", require_authorized=lambda *_: None
     )
     ctx: Any = SimpleNamespace(version=3, amend=None, row=row_of(24))
     request: Any = Request()
@@ -250,7 +250,7 @@ def _turns(asked: Coroutine[Any, Any, Any]) -> int:
 def test_very_many_coordinators_are_found_in_slices() -> None:
     request: Any = SimpleNamespace(key_type=9, coordinator_keys=[str(n) for n in range(MANY)])
     ctx: Any = SimpleNamespace(version=4)
-    node: Any = SimpleNamespace(image_told=EMPTY_IMAGE)
+    node: Any = SimpleNamespace(client_image=EMPTY_IMAGE)
     assert _turns(handle_find_coordinator(node, ctx, request)) >= MANY / COORDINATORS_PER_SLICE
 
 

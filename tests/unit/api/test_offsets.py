@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.timestamps import TimeSearch
 from data_plane.replication.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
 from kraft.api import partition_lookup
@@ -31,7 +31,7 @@ class _Host(SimpleNamespace):
     def fault(self, work: str, error: Exception) -> None:
         raise error
 
-    def storage_failed(self, partition: Partition, error: OSError | LogInDoubtError) -> None:
+    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None:
         raise error
 
 

@@ -16,7 +16,7 @@ from kio.schema.produce.v9.response import ProduceResponse as ResponseV9
 from kio.serial import entity_reader
 
 from data_plane.log.config import LogConfig
-from data_plane.log.validation import AT_ONCE_STEPS
+from data_plane.log.validation import INLINE_STEPS
 from data_plane.replication.partition import Partition
 from kraft.api import produce
 from kraft.net.connection import ProtocolError
@@ -26,7 +26,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
 from tests.support.logs import NOW_MS, open_log, read_all
 
-LONG = [b"long", b"longer"] * (AT_ONCE_STEPS // 2 + 1)  # of one size, they would take less
+LONG = [b"long", b"longer"] * (INLINE_STEPS // 2 + 1)  # of one size, they would take less
 MANY = len(LONG)
 LEADER = PartitionRegistration((1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
 
@@ -50,15 +50,15 @@ class Broker:
             lag_time_max=30.0,
             has_online_dir=lambda *_: True,
             flush=lambda _: None,
-            ask_for_isr=lambda *_: None,
+            submit_alter_partition=lambda *_: None,
             fault=lambda *_: None,
         )
         self.partition = Partition(TopicPartition("t", 0), ZERO_UUID, open_log(directory, config), host)
         self.partition.become_leader(LEADER, 0.0)
         self.node: Any = SimpleNamespace(
             authorizer=None,
-            admission=None,
-            partitions=Partitions([self.partition]),
+            transaction_verifier=None,
+            replica_manager=Partitions([self.partition]),
             image=SimpleNamespace(topic=lambda _: None),
             loop=SimpleNamespace(
                 time=loop.time,
@@ -186,7 +186,7 @@ def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path:
 def test_of_many_small_batches_the_rest_is_checked_elsewhere(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()
-        third = LONG[: AT_ONCE_STEPS // 3]
+        third = LONG[: INLINE_STEPS // 3]
         answers = partitions(await broker.produce(*[batch(*third)] * 7))
         assert [answer.base_offset for answer in answers] == [i * len(third) for i in range(7)]
         assert 0 < broker.jobs < 7

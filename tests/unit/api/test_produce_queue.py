@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import Producer
-from data_plane.coordinator.transactions.marker_writer import Guards
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.marker_writer import VerificationGuards
 from data_plane.log.producers import ProducerStateManager
-from kraft.api.produce_queue import Turn
+from kraft.api.produce_queue import QueuedProduce
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import (
     Record,
@@ -25,20 +25,25 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 T0 = TopicPartition("t", 0)
-PRODUCER = Producer(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 
 
 class Asked:
     """A coordinator that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.guards = Guards()
+        self.guards = VerificationGuards()
         self.verifies = True
         self.questions: list[bool] = []
         self.answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
     async def ask(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, add: bool
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
         self.questions.append(add)
         return dict.fromkeys(partitions, await self.answer)
@@ -48,7 +53,7 @@ class Leader:
     """Of one partition, for one connection."""
 
     def __init__(self) -> None:
-        self.admission = Asked()
+        self.transaction_verifier = Asked()
         self.producers = ProducerStateManager()
         self.partition = SimpleNamespace(
             tp=T0, leader=object(), leader_epoch=3, log=SimpleNamespace(producers=self.producers)
@@ -56,15 +61,18 @@ class Leader:
         partitions = SimpleNamespace(get=lambda topic, number: self.partition)
         loop = asyncio.get_running_loop()
         self.node: Any = SimpleNamespace(
-            admission=self.admission, partitions=partitions, loop=loop, now_ms=lambda: 0
+            transaction_verifier=self.transaction_verifier,
+            replica_manager=partitions,
+            loop=loop,
+            now_ms=lambda: 0,
         )
         self.connection = SimpleNamespace(state={})
 
-    def take(self, sequence: int, version: int = 11) -> Turn | None:
+    def enqueue_if_needed(self, sequence: int, version: int = 11) -> QueuedProduce | None:
         batch = batch_of(sequence)
         request = ProduceRequest("x", -1, 1000, [ProducePartition("t", ZERO_UUID, 0, memoryview(batch))])
         ctx: Any = SimpleNamespace(version=version, connection=self.connection)
-        return Turn.take(self.node, ctx, request)
+        return QueuedProduce.enqueue_if_needed(self.node, ctx, request)
 
     def append(self, sequence: int) -> None:
         self.producers.update(read_header(batch_of(sequence)), sequence)
@@ -84,9 +92,9 @@ def run(test: Callable[[Leader], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def through(turn: Turn) -> dict[int, BrokerError]:
-    await turn.come()
-    return await turn.admitted({})
+async def through(queued: QueuedProduce) -> dict[int, BrokerError]:
+    await queued.wait_for_predecessor()
+    return await queued.verify({})
 
 
 async def settle() -> None:
@@ -97,19 +105,19 @@ async def settle() -> None:
 @pytest.mark.row("P4", "P7")
 def test_what_comes_behind_the_first_batch_waits_for_it_and_asks_nothing() -> None:
     async def test(leader: Leader) -> None:
-        first, second = leader.take(0), leader.take(1)
+        first, second = leader.enqueue_if_needed(0), leader.enqueue_if_needed(1)
         assert first is not None
         assert second is not None
         coming = [asyncio.ensure_future(through(first)), asyncio.ensure_future(through(second))]
         await settle()
-        assert leader.admission.questions == [False]
-        leader.admission.answer.set_result(ErrorCode.NONE)
+        assert leader.transaction_verifier.questions == [False]
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
         assert await coming[0] == {}
         await settle()
         assert not coming[1].done()
         leader.append(0)
         # Before the first one's turn ends a third one comes: its transaction is open, and yet it must wait.
-        third = leader.take(2)
+        third = leader.enqueue_if_needed(2)
         assert third is not None
         first.end()
         assert await coming[1] == {}
@@ -118,8 +126,8 @@ def test_what_comes_behind_the_first_batch_waits_for_it_and_asks_nothing() -> No
         assert await through(third) == {}
         leader.append(2)
         third.end()
-        assert leader.take(3) is None
-        assert leader.admission.questions == [False]
+        assert leader.enqueue_if_needed(3) is None
+        assert leader.transaction_verifier.questions == [False]
 
     run(test)
 
@@ -128,17 +136,17 @@ def test_what_comes_behind_the_first_batch_waits_for_it_and_asks_nothing() -> No
 @pytest.mark.parametrize("between", ["a marker", "another leader"])
 def test_what_was_admitted_to_a_transaction_that_is_over_is_not_appended(between: str) -> None:
     async def test(leader: Leader) -> None:
-        turn = leader.take(0)
-        assert turn is not None
-        coming = asyncio.ensure_future(through(turn))
+        queued = leader.enqueue_if_needed(0)
+        assert queued is not None
+        coming = asyncio.ensure_future(through(queued))
         await settle()
         if between == "a marker":
-            leader.admission.guards.marker_written(T0, PRODUCER.producer_id)
+            leader.transaction_verifier.guards.marker_written(T0, PRODUCER.producer_id)
         else:
             leader.partition.leader_epoch += 2
-        leader.admission.answer.set_result(ErrorCode.NONE)
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
         assert (await coming)[0].code is ErrorCode.NOT_ENOUGH_REPLICAS
-        turn.end()
+        queued.end()
 
     run(test)
 
@@ -160,12 +168,12 @@ def test_refusals_are_told_in_the_words_of_the_version(
     said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     async def test(leader: Leader) -> None:
-        turn = leader.take(0, version)
-        assert turn is not None
-        leader.admission.answer.set_result(said)
-        assert (await through(turn))[0].code is told
-        turn.end()
-        assert leader.admission.questions == [version >= 12]
+        queued = leader.enqueue_if_needed(0, version)
+        assert queued is not None
+        leader.transaction_verifier.answer.set_result(said)
+        assert (await through(queued))[0].code is told
+        queued.end()
+        assert leader.transaction_verifier.questions == [version >= 12]
 
     run(test)
 
@@ -176,22 +184,22 @@ def test_what_could_not_be_admitted_comes_first_when_it_is_sent_again(version: i
     """Or the batch behind it would be appended, and the first one never: its sequence would be an old one."""
 
     async def test(leader: Leader) -> None:
-        first, second = leader.take(0, version), leader.take(1, version)
+        first, second = leader.enqueue_if_needed(0, version), leader.enqueue_if_needed(1, version)
         assert first is not None
         assert second is not None
         coming = [asyncio.ensure_future(through(first)), asyncio.ensure_future(through(second))]
         await settle()
-        leader.admission.answer.set_result(ErrorCode.NETWORK_EXCEPTION)
-        leader.admission.answer = asyncio.get_running_loop().create_future()
+        leader.transaction_verifier.answer.set_result(ErrorCode.NETWORK_EXCEPTION)
+        leader.transaction_verifier.answer = asyncio.get_running_loop().create_future()
         assert (await coming[0])[0].code is ErrorCode.NOT_ENOUGH_REPLICAS
         first.end()
-        leader.admission.answer.set_result(ErrorCode.NONE)
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
         assert await coming[1] == {}
         with pytest.raises(BrokerError) as caught:
             leader.producers.check(read_header(batch_of(1)))
         assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         second.end()
-        again = leader.take(0, version)
+        again = leader.enqueue_if_needed(0, version)
         assert again is not None
         assert await through(again) == {}
         leader.append(0)
@@ -205,17 +213,17 @@ def test_what_could_not_be_admitted_comes_first_when_it_is_sent_again(version: i
 @pytest.mark.parametrize(("version", "taken"), [(11, True), (12, False)])
 def test_a_transaction_with_its_own_epoch_begins_at_zero(version: int, taken: bool) -> None:
     async def test(leader: Leader) -> None:
-        turn = leader.take(10, version)
-        assert turn is not None
-        leader.admission.answer.set_result(ErrorCode.NONE)
-        assert await through(turn) == {}
+        queued = leader.enqueue_if_needed(10, version)
+        assert queued is not None
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
+        assert await through(queued) == {}
         if taken:
             assert leader.producers.check(read_header(batch_of(10))) is None
         else:
             with pytest.raises(BrokerError) as caught:
                 leader.producers.check(read_header(batch_of(10)))
             assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        turn.end()
+        queued.end()
 
     run(test)
 
@@ -223,11 +231,11 @@ def test_a_transaction_with_its_own_epoch_begins_at_zero(version: int, taken: bo
 @pytest.mark.row("P4")
 def test_the_first_sequence_is_known_after_a_refusal_for_good() -> None:
     async def test(leader: Leader) -> None:
-        turn = leader.take(0, 12)
-        assert turn is not None
-        leader.admission.answer.set_result(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        assert (await through(turn))[0].code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        turn.end()
+        queued = leader.enqueue_if_needed(0, 12)
+        assert queued is not None
+        leader.transaction_verifier.answer.set_result(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        assert (await through(queued))[0].code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        queued.end()
         with pytest.raises(BrokerError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
             leader.producers.check(read_header(batch_of(10)))
         assert leader.producers.check(read_header(batch_of(0))) is None
@@ -244,16 +252,16 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
             return SimpleNamespace(tp=TopicPartition("t", number), leader=object(), leader_epoch=3, log=log)
 
         parts = [partition(0), partition(1)]
-        leader.node.partitions = SimpleNamespace(get=lambda topic, number: parts[number])
+        leader.node.replica_manager = SimpleNamespace(get=lambda topic, number: parts[number])
         parts[0].log.producers.update(read_header(batch_of(0)), 0)
         batches = [
             ProducePartition("t", ZERO_UUID, number, memoryview(batch_of(sequence)))
             for number, sequence in enumerate((1, 0))
         ]
         ctx: Any = SimpleNamespace(version=11, connection=leader.connection)
-        turn = Turn.take(leader.node, ctx, ProduceRequest("x", -1, 1000, batches))
-        assert turn is not None
-        coming = asyncio.ensure_future(through(turn))
+        queued = QueuedProduce.enqueue_if_needed(leader.node, ctx, ProduceRequest("x", -1, 1000, batches))
+        assert queued is not None
+        coming = asyncio.ensure_future(through(queued))
         await settle()
         if anew:
             parts[:] = [partition(0), partition(1)]
@@ -262,11 +270,11 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
                 commit=False, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=1
             )
             parts[0].log.producers.update_control(read_header(marker), decode_batch(marker)[0])
-        leader.admission.answer.set_result(ErrorCode.NONE)
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
         refused = await coming
         assert {place: error.code for place, error in refused.items()} == dict.fromkeys(
             (0, 1) if anew else (0,), ErrorCode.NOT_ENOUGH_REPLICAS
         )
-        turn.end()
+        queued.end()
 
     run(test)

@@ -13,7 +13,7 @@ import pytest
 from kraft.api.context import NodeContext, RequestContext
 from kraft.api.sasl import handle_authenticate, handle_handshake
 from kraft.broker.scram_users import ScramUsers
-from kraft.net.connection_security import Login, Scram
+from kraft.net.connection_security import Login, ScramClient
 from kraft.net.sasl import LoginRules
 from kraft.net.server import Peer
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -57,7 +57,7 @@ class Connection:
 
         if login.mechanism == "PLAIN":
             return tell(f"\0{login.username}\0{login.password}".encode())
-        client = Scram(login, nonce="theirs")
+        client = ScramClient(login, nonce="theirs")
         challenge = tell(client.first_message())["auth_bytes"]
         answer = tell(client.answer(challenge))
         client.check(answer["auth_bytes"])

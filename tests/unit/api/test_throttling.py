@@ -12,7 +12,7 @@ import pytest
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
 from kraft.api.context import NodeContext
-from kraft.api.throttling import QuotaWatch, Work, admitted
+from kraft.api.throttling import QuotaUpdates, RequestCost, charge_connection
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from tests.unit.replication.cluster import until
 
@@ -31,7 +31,7 @@ class Stopwatch:
 
 def test_the_steps_of_a_coroutine_count_and_its_waits_do_not() -> None:
     stopwatch = Stopwatch()
-    work = Work(stopwatch, request_bytes=7)
+    work = RequestCost(stopwatch, request_bytes=7)
 
     async def handler(gate: asyncio.Event) -> str:
         stopwatch.now_s += 1
@@ -64,7 +64,7 @@ def test_what_is_watched_fails_and_is_cancelled_as_it_would_be_by_itself() -> No
     async def run() -> None:
         for set_first in (True, False):
             gate = asyncio.Event()
-            watched = Work(Stopwatch(), 0).watching(handler(gate))
+            watched = RequestCost(Stopwatch(), 0).watching(handler(gate))
             task: asyncio.Future[Any] = asyncio.ensure_future(watched)
             await asyncio.sleep(0)
             if set_first:
@@ -88,7 +88,7 @@ def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         node = node_of(loop)
-        watch = QuotaWatch(node, ClientQuotas(QuotaWindow(), QuotaWindow()))
+        watch = QuotaUpdates(node, ClientQuotas(QuotaWindow(), QuotaWindow()))
         limited = MetadataImage(
             quotas={(("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 1.0},
                     (("ip", "localhost"),): {"connection_creation_rate": 2.0}}
@@ -96,10 +96,12 @@ def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
         watch.take(MetadataDelta.between(EMPTY_IMAGE, limited), limited)
         assert node.quotas is not None
         # Addresses are known by what sockets call them; names by what they stand for.
-        assert [admitted(node, "::1") > 0 for _ in range(12)][-1]
-        await until(lambda: admitted(node, "127.0.0.1") > 0, "the name is looked up, and the rate used up")
+        assert [charge_connection(node, "::1") > 0 for _ in range(12)][-1]
+        await until(
+            lambda: charge_connection(node, "127.0.0.1") > 0, "the name is looked up, and the rate used up"
+        )
         watch.take(MetadataDelta.between(limited, EMPTY_IMAGE), EMPTY_IMAGE)
         assert node.quotas is None
-        assert admitted(node, "::1") == 0
+        assert charge_connection(node, "::1") == 0
 
     asyncio.run(run())

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api.authz.checks import Asker
+from kraft.api.authz.checks import RequestPrincipal
 from kraft.api.authz.topic_checks import delete_topics, metadata
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord, MetadataRecord, TopicRecord
-from metadata_quorum.security.acls import AclResource, Operation, PatternType, Permission
+from metadata_quorum.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from metadata_quorum.security.authorizer import Authorizer
 
 pytestmark = pytest.mark.row("U4")
@@ -32,22 +32,22 @@ def image_of(*records: MetadataRecord) -> MetadataImage:
 TOPICS = image_of(TopicRecord(name="hers", topic_id=HERS), TopicRecord(name="secret", topic_id=SECRET))
 
 
-def anna(*operations: Operation) -> Asker:
+def anna(*operations: AclOperation) -> RequestPrincipal:
     """Who may do this to the topic "hers"."""
     acls = [
         AccessControlEntryRecord(
             id=UUID(int=number),
-            resource_type=AclResource.TOPIC,
+            resource_type=AclResourceType.TOPIC,
             resource_name="hers",
             pattern_type=PatternType.LITERAL,
             principal="User:anna",
             host="*",
             operation=operation,
-            permission_type=Permission.ALLOW,
+            permission_type=AclPermissionType.ALLOW,
         )
         for number, operation in enumerate(operations)
     ]
-    return Asker(Authorizer().with_acls(acls), "User:anna", "10.0.0.1")
+    return RequestPrincipal(Authorizer().with_acls(acls), "User:anna", "10.0.0.1")
 
 
 def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
@@ -59,7 +59,7 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right()
     node: Any = SimpleNamespace(image=EMPTY_IMAGE, controller=SimpleNamespace(image=TOPICS))
     ctx: Any = SimpleNamespace(amend=None)
     request: Any = SimpleNamespace(topic_names=[], topics=[named(None, SECRET)])
-    answer = delete_topics(anna(Operation.DELETE), node, ctx, request)
+    answer = delete_topics(anna(AclOperation.DELETE), node, ctx, request)
     assert answer is not None
     (refused,) = answer["responses"]
     assert refused["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -74,7 +74,7 @@ def test_some_are_deleted_and_some_refused() -> None:
     request: Any = SimpleNamespace(
         topic_names=[], topics=[named(None, HERS), named("secret"), named(None, unknown)]
     )
-    assert delete_topics(anna(Operation.DELETE), node, ctx, request) is None
+    assert delete_topics(anna(AclOperation.DELETE), node, ctx, request) is None
     assert [topic.topic_id for topic in request.topics] == [HERS, unknown]
     (refused,) = ctx.amend({"responses": []})["responses"]
     assert refused["name"] == "secret"
@@ -93,7 +93,7 @@ def test_metadata_creates_nothing_for_who_may_only_look(name: str, creates: bool
         include_topic_authorized_operations=False,
         include_cluster_authorized_operations=False,
     )
-    metadata(anna(Operation.DESCRIBE), node, ctx, request)
+    metadata(anna(AclOperation.DESCRIBE), node, ctx, request)
     assert [topic.name for topic in request.topics] == ([name] if let_through else [])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import Skipped
+from benchmarks.cluster import SystemSkipped
 from benchmarks.kafka import find_jars
 
 
@@ -28,13 +28,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_java(programs: Path) -> None:
-    with pytest.raises(Skipped, match="no java"):
+    with pytest.raises(SystemSkipped, match="no java"):
         find_jars()
 
 
 def test_without_maven(programs: Path) -> None:
     executable(programs, "java")
-    with pytest.raises(Skipped, match="no mvn"):
+    with pytest.raises(SystemSkipped, match="no mvn"):
         find_jars()
 
 
@@ -43,13 +43,13 @@ def test_a_named_directory_without_kafka(
 ) -> None:
     executable(programs, "java")
     monkeypatch.setenv("KRAFT_KAFKA_JARS", str(tmp_path))
-    with pytest.raises(Skipped, match=r"holds no kafka_2\.13"):
+    with pytest.raises(SystemSkipped, match=r"holds no kafka_2\.13"):
         find_jars()
 
 
 def test_a_failed_fetch_says_why_and_leaves_nothing(programs: Path, tmp_path: Path) -> None:
     executable(programs, "java")
     executable(programs, "mvn", "echo 'cannot reach the registry'; exit 1")
-    with pytest.raises(Skipped, match="cannot reach the registry"):
+    with pytest.raises(SystemSkipped, match="cannot reach the registry"):
         find_jars()
     assert list((tmp_path / "cache" / "kraft").iterdir()) == []

@@ -10,7 +10,12 @@ from uuid import UUID
 import pytest
 
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
-from kraft.broker.failover_metadata import DOUBT_LIMIT_S, FIRST_MOMENT_S, SOON_AFTER_S, Departures
+from kraft.broker.failover_metadata import (
+    AFTER_FENCE_S,
+    REPEATED_FAILURE_S,
+    SUSPECT_LIMIT_S,
+    FailoverMetadata,
+)
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, TopicRecord
 from tests.support.virtual_loop import run_virtually
@@ -26,9 +31,9 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
     return run
 
 
-def _departures() -> tuple[Departures, MetadataImage]:
+def _departures() -> tuple[FailoverMetadata, MetadataImage]:
     """Two brokers, both unfenced."""
-    departures = Departures(asyncio.get_running_loop(), SESSION_TIMEOUT_S)
+    departures = FailoverMetadata(asyncio.get_running_loop(), SESSION_TIMEOUT_S)
     delta = MetadataDelta(EMPTY_IMAGE)
     for broker_id in (1, 2):
         delta.replay(
@@ -50,40 +55,40 @@ def _fenced(image: MetadataImage, broker_id: int) -> tuple[MetadataDelta, Metada
 @virtual
 async def test_answers_wait_until_a_broker_is_heard_again() -> None:
     departures, _ = _departures()
-    departures.lost(1)
-    departures.lost(7)  # unknown, or fenced long ago: nobody is sent there anyway
-    assert set(departures.in_doubt) == {1}
+    departures.broker_lost(1)
+    departures.broker_lost(7)  # unknown, or fenced long ago: nobody is sent there anyway
+    assert set(departures.suspected) == {1}
     answer = asyncio.ensure_future(departures.settled())
-    await asyncio.sleep(DOUBT_LIMIT_S / 2)
+    await asyncio.sleep(SUSPECT_LIMIT_S / 2)
     assert not answer.done()
-    departures.back(1)
+    departures.broker_back(1)
     await answer
-    assert not departures.in_doubt
+    assert not departures.suspected
     assert not departures.still_listed
 
 
 @virtual
 async def test_a_doubt_that_nobody_settles_ends() -> None:
     departures, image = _departures()
-    departures.lost(1)
+    departures.broker_lost(1)
     began = asyncio.get_running_loop().time()
     await departures.settled()
-    assert asyncio.get_running_loop().time() - began < DOUBT_LIMIT_S * 1.1
-    assert departures.image_told(image) is image
+    assert asyncio.get_running_loop().time() - began < SUSPECT_LIMIT_S * 1.1
+    assert departures.client_image(image) is image
 
 
 @virtual
 async def test_answers_wait_for_the_fence_and_list_the_dead_for_a_moment() -> None:
     departures, before = _departures()
-    departures.lost(2)
+    departures.broker_lost(2)
     answer = asyncio.ensure_future(departures.settled())
-    await asyncio.sleep(DOUBT_LIMIT_S / 2)
+    await asyncio.sleep(SUSPECT_LIMIT_S / 2)
     delta, after = _fenced(before, 2)
     departures.take(delta, after)
     await answer
-    assert departures.image_told(after) is after
+    assert departures.client_image(after) is after
     assert set(departures.still_listed) == {2}
-    await asyncio.sleep(FIRST_MOMENT_S * 1.1)
+    await asyncio.sleep(AFTER_FENCE_S * 1.1)
     assert not departures.still_listed
 
 
@@ -93,23 +98,23 @@ def test_after_another_death_there_is_no_leader_for_a_moment(noticed: bool) -> N
         departures, before = _departures()
         delta, after = _fenced(before, 2)
         departures.take(delta, after)
-        await asyncio.sleep(SOON_AFTER_S / 2)
+        await asyncio.sleep(REPEATED_FAILURE_S / 2)
         delta = MetadataDelta(after)
         delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
         back = delta.apply()
         departures.take(delta, back)
         if noticed:
-            departures.lost(2)
+            departures.broker_lost(2)
             await departures.settled()
-            assert set(departures.in_doubt) == {2}
+            assert set(departures.suspected) == {2}
         delta, after = _fenced(back, 2)
         departures.take(delta, after)
-        assert set(departures.in_doubt) == {2}
-        assert departures.image_told(after) is back
+        assert set(departures.suspected) == {2}
+        assert departures.client_image(after) is back
         assert not departures.still_listed
-        await asyncio.sleep(FIRST_MOMENT_S * 1.1)
-        assert not departures.in_doubt
-        assert departures.image_told(after) is after
+        await asyncio.sleep(AFTER_FENCE_S * 1.1)
+        assert not departures.suspected
+        assert departures.client_image(after) is after
 
     run_virtually(test())
 
@@ -125,7 +130,7 @@ async def test_where_there_are_transactions_the_dead_are_listed_as_long_as_kafka
         departures.take(delta, image)
         await asyncio.sleep(SESSION_TIMEOUT_S * 0.9)
         assert set(departures.still_listed) == {2}, death
-        assert departures.image_told(image) is image
+        assert departures.client_image(image) is image
         delta = MetadataDelta(image)
         delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
         image = delta.apply()

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from kraft.broker.metadata_follower import MetadataFollower
-from kraft.peers.controller_channel import ControllerLinks
+from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.snapshot import encode_checkpoint
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 
 
 class Piece:
@@ -20,21 +20,21 @@ class Piece:
         self.unaligned_records, self.size = data, size
 
 
-def _large() -> Machine:
-    machine = Machine()
+def _large() -> MetadataMachine:
+    machine = MetadataMachine()
     machine.claim()
     machine.brokers(1, 2, 3)
     machine.create("t", 1000, 3)
     return machine
 
 
-def _follow(machine: Machine, pieces: list[bytes]) -> tuple[MetadataFollower, list[int]]:
+def _follow(machine: MetadataMachine, pieces: list[bytes]) -> tuple[MetadataFollower, list[int]]:
     """Through the log, then through a snapshot of the same; and the threads that listeners heard it on."""
     heard_on: list[int] = []
 
     async def follow() -> MetadataFollower:
         loop = asyncio.get_running_loop()
-        links = ControllerLinks.__new__(ControllerLinks)  # nothing is sent
+        links = ControllerChannel.__new__(ControllerChannel)  # nothing is sent
         follower = MetadataFollower(loop, 4, links)
         follower.subscribe(lambda delta, image: heard_on.append(threading.get_ident()))
         await follower._replay(memoryview(machine.log.read(0, 1 << 30)))
@@ -56,13 +56,13 @@ def test_large_changes_are_worked_out_beside_the_loop(monkeypatch: pytest.Monkey
     machine = _large()
     machine.fence(3)
     beside: list[str] = []
-    original = MetadataFollower._beside
+    original = MetadataFollower._off_loop
 
     async def counted(self, work, *args):
         beside.append(work.__name__)
         return await original(self, work, *args)
 
-    monkeypatch.setattr(MetadataFollower, "_beside", counted)
+    monkeypatch.setattr(MetadataFollower, "_off_loop", counted)
     data = encode_checkpoint(machine.image)
     follower, heard_on = _follow(machine, [data[:1000], data[1000:]])
     assert follower.image == machine.image

@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import Producer
-from data_plane.coordinator.transactions.marker_writer import Guard, Guards
-from kraft.broker.txn_verification import Admission, Outcomes, Repetition
+from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.marker_writer import VerificationGuard, VerificationGuards
+from kraft.broker.txn_verification import Outcomes, RetryPolicy, TransactionVerifier
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.virtual_loop import run_virtually
 
 T0 = TopicPartition("t", 0)
-PRODUCER = Producer(7, 3)
+PRODUCER = ProducerIdAndEpoch(7, 3)
 HERE = 1
 
 
 class Coordinator:
     """Says CONCURRENT_TRANSACTIONS so many times; before each further answer the old marker is written."""
 
-    def __init__(self, guards: Guards, concurrent: int) -> None:
+    def __init__(self, guards: VerificationGuards, concurrent: int) -> None:
         self._guards = guards
         self._concurrent = concurrent
         self.questions_at_s: list[float] = []
 
     async def add_partitions(
-        self, name: str, producer: Producer, partitions: Collection[TopicPartition], version: int
+        self, name: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], version: int
     ) -> None:
         self.questions_at_s.append(asyncio.get_running_loop().time())
         if len(self.questions_at_s) <= self._concurrent:
@@ -38,26 +38,28 @@ class Coordinator:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async def verify(
-        self, name: str, producer: Producer, partitions: Collection[TopicPartition]
+        self, name: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> Sequence[TopicPartition]:
         await self.add_partitions(name, producer, partitions, 0)
         return ()
 
 
-def ask(guards: Guards, *, concurrent: int, add: bool = True) -> tuple[Outcomes, Guard, list[float]]:
+def ask(
+    guards: VerificationGuards, *, concurrent: int, add: bool = True
+) -> tuple[Outcomes, VerificationGuard, list[float]]:
     coordinator: Any = Coordinator(guards, concurrent)
     topic = SimpleNamespace(partitions=dict.fromkeys(range(50), SimpleNamespace(leader=HERE)))
     image: Any = SimpleNamespace(topic=lambda name: topic)
     links: Any = None
-    repetition = Repetition(every_s=0.02, for_s=0.1)
-    admission = Admission(
-        HERE, lambda: image, coordinator, links, guards, verifies=True, timeout_s=1, repetition=repetition
+    retry = RetryPolicy(every_s=0.02, for_s=0.1)
+    verifier = TransactionVerifier(
+        HERE, lambda: image, coordinator, links, guards, verifies=True, timeout_s=1, retry=retry
     )
     guard = guards.begin(T0, PRODUCER.producer_id)
     outcomes: Outcomes = {}
 
     async def run() -> None:
-        outcomes.update(await admission.ask("x", PRODUCER, {T0: guard}, add=add))
+        outcomes.update(await verifier.ask("x", PRODUCER, {T0: guard}, add=add))
 
     run_virtually(run())
     first = coordinator.questions_at_s[0]
@@ -66,7 +68,7 @@ def ask(guards: Guards, *, concurrent: int, add: bool = True) -> tuple[Outcomes,
 
 @pytest.mark.row("P4")
 def test_the_next_transaction_waits_in_the_broker_for_the_end_of_the_last_one() -> None:
-    guards = Guards()
+    guards = VerificationGuards()
     outcomes, guard, asked = ask(guards, concurrent=2)
     assert outcomes == {T0: ErrorCode.NONE}
     assert asked == [0, 0.02, 0.04]
@@ -76,13 +78,13 @@ def test_the_next_transaction_waits_in_the_broker_for_the_end_of_the_last_one() 
 
 
 def test_but_not_for_long() -> None:
-    outcomes, _, asked = ask(Guards(), concurrent=99)
+    outcomes, _, asked = ask(VerificationGuards(), concurrent=99)
     assert outcomes == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
     assert 0.1 <= asked[-1] <= 0.12
 
 
 def test_a_producer_that_names_its_partitions_is_told_at_once() -> None:
-    outcomes, guard, asked = ask(Guards(), concurrent=1, add=False)
+    outcomes, guard, asked = ask(VerificationGuards(), concurrent=1, add=False)
     assert outcomes == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
     assert asked == [0]
     assert not guard.holds

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from chaos.checker import check
-from chaos.history import Header, History, Operation, Poll, Send, TopicMode, Transaction, read, write
+from chaos.history import Header, History, HistoryTransaction, Operation, Poll, Send, TopicMode, read, write
 
 KEYS = [f"t-{n}" for n in range(4)]
 PROCESSES = 10
@@ -34,7 +34,7 @@ def busy_history(length: int, transactional: bool) -> History:
                 # Its input is long past: read, written and committed before it began.
                 old = random.choice(KEYS)
                 ops.insert(0, Poll({old: [logs[old][len(logs[old]) // 2]]}))  # type: ignore[arg-type]
-                txn = Transaction(f"txn-{process}", "g", {})
+                txn = HistoryTransaction(f"txn-{process}", "g", {})
                 operations.append(Operation(process, "txn", start, end, "ok", ops, rebalanced=[old], txn=txn))
             else:
                 operations.append(Operation(process, "send", start, end, "ok", ops))

@@ -10,7 +10,7 @@ import pytest
 from chaos.live.damage import CUT, GARBAGE, WAYS, ZEROS, flip_bit, tear_journal, tear_tail
 from data_plane.log.checkpoints import RUNNING
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log, LogCorruptError
+from data_plane.log.log import LogCorruptError, UnifiedLog
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.raft.journal import RaftJournal
@@ -19,8 +19,8 @@ from tests.support.may_block import MAY_BLOCK
 BATCHES = 20
 
 
-def open_log(path: Path) -> Log:
-    return Log.open(
+def open_log(path: Path) -> UnifiedLog:
+    return UnifiedLog.open(
         OsDisk(),
         str(path),
         LogConfig(),

@@ -16,15 +16,15 @@ from chaos import events, faults, roles, schedule
 from chaos.checker.anomalies import KINDS
 from chaos.events import EventLog
 from chaos.evidence import Evidence
-from chaos.faults import Ground
+from chaos.faults import FaultContext
 from chaos.history import Header, HistoryWriter
 from chaos.live.link_faults import BadFault, LinkFault
 from chaos.live.planted import PLANTS
 from chaos.play import Player
 from chaos.run_files import EVENTS, HISTORY
 from chaos.scenarios import SCENARIOS, everything
-from chaos.schedule import BadSchedule, Step
-from kraft.cli.errors import Trouble
+from chaos.schedule import BadSchedule, ScheduledFault
+from kraft.cli.errors import CliError
 
 NODES = (1, 2, 3)
 CLIENTS = 2
@@ -107,20 +107,20 @@ class NotedCluster:
 
 def test_a_fault_that_ends_leaves_those_that_overlap_it() -> None:
     cluster = NotedCluster()
-    ground = Ground.of(cast(Any, cluster), random.Random(1))
+    context = FaultContext.of(cast(Any, cluster), random.Random(1))
     isolated, cut, slow, slower = (
         faults.parse(text, NODES, CLIENTS)
         for text in ("isolate 2", "cut 2-1", "slow 2>1 100ms", "slow 2>1 900ms")
     )
     for fault in (isolated, cut, slow, slower):
-        fault.begin(ground)
-    isolated.end(ground)
-    slower.end(ground)
+        fault.begin(context)
+    isolated.end(context)
+    slower.end(context)
     assert sorted(cluster.links.now.values()) == ["cut 1>2", "cut 2>1", "slow 2>1 100ms"]
-    cut.end(ground)
-    slow.end(ground)
+    cut.end(context)
+    slow.end(context)
     assert not cluster.links.now
-    assert not ground.links
+    assert not context.links
 
 
 # Roles ------------------------------------------------------------------------------------------------------
@@ -176,14 +176,14 @@ def test_a_replica_that_left_the_isr_lags() -> None:
     "text", ["kill leader(a-0)", "kill follower(a-0)", "kill lagging(a-0)", "kill coordinator(x)"]
 )
 def test_a_role_that_nobody_has_is_told(text: str) -> None:
-    with pytest.raises(roles.Unfilled, match="nobody is"):
+    with pytest.raises(roles.RoleUnfilled, match="nobody is"):
         roles.fill(text, Seen(leads=None))
 
 
 # Schedules --------------------------------------------------------------------------------------------------
 
 STEPS = st.builds(
-    Step,
+    ScheduledFault,
     at_s=st.integers(0, 6000).map(lambda tenths: tenths / 10),
     fault=st.sampled_from(TEXTS),
     for_s=st.none() | st.integers(1, 600).map(lambda tenths: tenths / 10),
@@ -191,7 +191,7 @@ STEPS = st.builds(
 
 
 @given(st.lists(STEPS))
-def test_a_schedule_is_its_text(steps: list[Step]) -> None:
+def test_a_schedule_is_its_text(steps: list[ScheduledFault]) -> None:
     in_time = sorted(steps, key=lambda step: step.at_s)
     assert list(schedule.parse("# by hand\n\n" + schedule.text_of(in_time))) == in_time
 
@@ -204,7 +204,7 @@ def test_a_line_that_is_no_step_is_named(line: str) -> None:
 
 def test_ends_come_before_beginnings() -> None:
     steps = schedule.parse("at 1 for 2: pause 1\nat 3: kill 2")
-    assert [(mark.at_s, mark.begins, mark.step.fault) for mark in schedule.marks(steps)] == [
+    assert [(mark.at_s, mark.begins, mark.step.fault) for mark in schedule.step_boundaries(steps)] == [
         (1.0, True, "pause 1"), (3.0, False, "pause 1"), (3.0, True, "kill 2"),
     ]  # fmt: skip
 
@@ -259,7 +259,7 @@ class Hanging(NotedLinks):
     """Toxiproxy, which hangs when it shall remove something."""
 
     def remove(self, fault: LinkFault) -> None:
-        raise Trouble("Toxiproxy did not do it")
+        raise CliError("Toxiproxy did not do it")
 
 
 @dataclass
@@ -293,8 +293,8 @@ class Stage:
 
 def played(stage: Stage, seen: Seen, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
     log = EventLog(directory / EVENTS, lambda: 0)
-    ground = Ground.of(cast(Any, stage), random.Random(1))
-    player = Player(ground, cast(Any, seen), log, {}, role_patience_s=0.05)
+    context = FaultContext.of(cast(Any, stage), random.Random(1))
+    player = Player(context, cast(Any, seen), log, {}, role_patience_s=0.05)
     player.play(schedule.parse(text), 0.0)
     log.close()
     return player, log.events

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from chaos.history import (
     Header,
     History,
+    HistoryTransaction,
     HistoryWriter,
     Operation,
     Poll,
     Send,
     TopicMode,
-    Transaction,
     read,
     topic_of,
     write,
@@ -45,7 +45,7 @@ OPERATIONS = st.builds(
     rebalanced=st.lists(KEYS),
     txn=st.none()
     | st.builds(
-        Transaction,
+        HistoryTransaction,
         st.text(),
         st.none() | st.text(),
         st.dictionaries(KEYS, st.tuples(NUMBERS, NUMBERS)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.live.commands import link
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.local.local_cluster import LocalCluster
 
 
@@ -29,13 +29,13 @@ def test_an_unquoted_link_is_told_where_it_is_seen(directory: Path, monkeypatch:
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    with pytest.raises(Trouble, match="which link"):
+    with pytest.raises(CliError, match="which link"):
         link(["cut"], directory)
     assert "in a shell, quote the link" in screen.getvalue()
 
 
 def test_a_cluster_that_does_not_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Trouble, match=r"no node of the cluster in .* runs"):
+    with pytest.raises(CliError, match=r"no node of the cluster in .* runs"):
         link(["cut", "2>1"], directory)
     link(["list"], directory)
     link(["heal"], directory)

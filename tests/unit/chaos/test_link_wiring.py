@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.live.wiring import CLIENTS, CONTROLLERS, REPLICATION, Wiring
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from kraft.config.node_config import Config
 from kraft.local.local_cluster import LocalCluster
 
@@ -60,5 +60,5 @@ def test_another_process_reads_the_same(cluster: LocalCluster, wiring: Wiring) -
     wiring.install(cluster)
     assert Wiring.load(cluster.directory) == wiring
     assert wiring.bootstrap(1).count(",") == 2
-    with pytest.raises(Trouble, match="there is no client c2; there are 2, counted from c0"):
+    with pytest.raises(CliError, match="there is no client c2; there are 2, counted from c0"):
         wiring.bootstrap(2)

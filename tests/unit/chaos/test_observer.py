@@ -9,60 +9,60 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos.observed import FRESH_NS, Controller, Observed, Partition
+from chaos.observed import FRESH_NS, ObservedCluster, ObservedController, ObservedPartition
 from chaos.observer import Coordinated, Observer
 from kraft.net.client import Address
 
 T = FRESH_NS
-FULL = Partition(1, 4, (1, 2, 3))
+FULL = ObservedPartition(1, 4, (1, 2, 3))
 SHRUNK = FULL._replace(isr=(1, 3))
 
 
-def seen() -> tuple[Observed, list[Any]]:
+def seen() -> tuple[ObservedCluster, list[Any]]:
     lines: list[Any] = []
-    observed = Observed(lines.append)
-    observed.controller_told(0, Controller(2, 7))
+    observed = ObservedCluster(lines.append)
+    observed.controller_reported(0, ObservedController(2, 7))
     for node in (1, 2, 3):
-        observed.partitions_told(node, 0, {"t-0": FULL})
+        observed.partitions_reported(node, 0, {"t-0": FULL})
     return observed, lines
 
 
 def test_the_leader_is_believed_about_its_own_epoch():
     observed, _ = seen()
-    observed.partitions_told(3, 1, {"t-0": SHRUNK})
+    observed.partitions_reported(3, 1, {"t-0": SHRUNK})
     assert observed.partition("t-0") == FULL
-    observed.partitions_told(1, 2, {"t-0": SHRUNK})
-    observed.partitions_told(2, 3, {"t-0": FULL})
+    observed.partitions_reported(1, 2, {"t-0": SHRUNK})
+    observed.partitions_reported(2, 3, {"t-0": FULL})
     assert observed.partition("t-0") == SHRUNK
 
 
 def test_a_higher_epoch_is_believed_whoever_tells_it_and_never_given_up_for_a_lower_one():
     observed, _ = seen()
-    moved = Partition(3, 5, (2, 3))
-    observed.partitions_told(2, 1, {"t-0": moved})
+    moved = ObservedPartition(3, 5, (2, 3))
+    observed.partitions_reported(2, 1, {"t-0": moved})
     assert observed.partition("t-0") == moved
-    observed.partitions_told(1, 2, {"t-0": FULL})  # the old leader has not heard
+    observed.partitions_reported(1, 2, {"t-0": FULL})  # the old leader has not heard
     assert observed.partition("t-0") == moved
-    observed.partitions_told(1, 2 * T, {"t-0": FULL})  # nor when nobody else has spoken for long
+    observed.partitions_reported(1, 2 * T, {"t-0": FULL})  # nor when nobody else has spoken for long
     assert observed.partition("t-0") == moved
     assert observed.said("t-0")[1] == FULL
 
 
 def test_where_the_leader_is_silent_the_controller_is_believed():
     observed, _ = seen()
-    observed.partitions_told(3, 2 * T, {"t-0": FULL})
-    observed.partitions_told(2, 2 * T + 1, {"t-0": SHRUNK})
-    observed.partitions_told(3, 2 * T + 2, {"t-0": FULL})
+    observed.partitions_reported(3, 2 * T, {"t-0": FULL})
+    observed.partitions_reported(2, 2 * T + 1, {"t-0": SHRUNK})
+    observed.partitions_reported(3, 2 * T + 2, {"t-0": FULL})
     assert observed.partition("t-0") == SHRUNK
 
 
 def test_only_the_leader_tells_a_high_watermark_and_it_is_no_new_entry_of_the_past():
     observed, lines = seen()
-    observed.high_watermarks_told(2, 1, {"t-0": 50})
+    observed.high_watermarks_reported(2, 1, {"t-0": 50})
     assert observed.partition("t-0") == FULL
-    observed.high_watermarks_told(1, 2, {"t-0": 40})
-    observed.high_watermarks_told(1, 3, {"t-0": 40})
-    observed.partitions_told(1, 4, {"t-0": SHRUNK})
+    observed.high_watermarks_reported(1, 2, {"t-0": 40})
+    observed.high_watermarks_reported(1, 3, {"t-0": 40})
+    observed.partitions_reported(1, 4, {"t-0": SHRUNK})
     assert [at.time_ns for at in observed.partitions["t-0"]] == [0, 4]
     assert [(line["time"], line["isr"], line["hw"]) for line in lines if line["f"] == "partition"] == [
         (0, (1, 2, 3), None), (2, (1, 2, 3), 40), (4, (1, 3), 40),
@@ -71,11 +71,11 @@ def test_only_the_leader_tells_a_high_watermark_and_it_is_no_new_entry_of_the_pa
 
 def test_controllers_come_with_higher_terms_and_nodes_change_their_state():
     observed, lines = seen()
-    observed.controller_told(1, Controller(3, 6))
-    observed.controller_told(2, Controller(-1, 8))
-    observed.controller_told(3, Controller(1, 8))
-    observed.controller_told(4, Controller(1, 8))
-    assert [told for _, told in observed.controllers] == [Controller(2, 7), Controller(1, 8)]
+    observed.controller_reported(1, ObservedController(3, 6))
+    observed.controller_reported(2, ObservedController(-1, 8))
+    observed.controller_reported(3, ObservedController(1, 8))
+    observed.controller_reported(4, ObservedController(1, 8))
+    assert [told for _, told in observed.controllers] == [ObservedController(2, 7), ObservedController(1, 8)]
     for time_ns, state in enumerate(("up", "up", "down", "up")):
         observed.node_is(2, time_ns, state)  # type: ignore[arg-type]
     assert observed.nodes[2] == [(0, "up"), (2, "down"), (3, "up")]

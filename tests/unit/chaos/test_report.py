@@ -13,7 +13,7 @@ from chaos.events import Event
 from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.report import client_series, cluster_series, evidence, write_report
 from chaos.report.buckets import MAX_BUCKETS, MS, Buckets, buckets_over, thinned
-from chaos.report.recorded import Run
+from chaos.report.recorded import RecordedRun
 from tests.support.chaos import made_up_run
 
 S = 1_000 * MS
@@ -164,7 +164,7 @@ def test_what_is_not_shown_is_counted_against_what_the_checker_counted() -> None
     ]
     counts = {"unseen": {"forbidden": 1, "allowed": 1_000}}
     verdict = {"ok": False, "checker": {"anomalies": found, "counts": counts, "not_judged": {}, "stats": {}}}
-    made = evidence.anomalies(Run(history(sent(0), sent(5)), (), (), verdict))
+    made = evidence.anomalies(RecordedRun(history(sent(0), sent(5)), (), (), verdict))
     assert made["shown"][0]["allowed"] is False
     assert (made["shown"][0]["start"], made["shown"][0]["end"]) == (0.0, 6.0)
     assert made["shown"][0]["marks"] == {"offsets": [], "values": [3]}

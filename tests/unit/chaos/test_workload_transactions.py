@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from chaos.history import Operation, Poll, Send
 from chaos.workload import Endings, Mix, TopicSpec
 from chaos.workload.copier import Copier, copy_the_rest
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.generator import CopyStep, TransactStep, Values, copy_steps, steps
 from chaos.workload.journal import Journal
 from chaos.workload.producer import Dispatch
@@ -37,7 +37,7 @@ class Rig:
         self.acking = True
         self.calls: list[str] = []
         self.offsets = iter(range(100))
-        self.discarded = Discarded()
+        self.discarded = DiscardedClients()
         self.journal = Journal(1, CLIENTS, self.tick, self.record.append)
         self.made: list[TransactionalClient] = []
         self.transactor = Transactor("id", self.make, self.journal, self.discarded)

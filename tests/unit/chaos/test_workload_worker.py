@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from chaos.history import Operation, Poll, Send
-from chaos.workload.discard import Discarded
+from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import FRESH_CLIENT_NS, read_all
 from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, SubscribeStep
 from chaos.workload.journal import Journal
@@ -34,7 +34,7 @@ class Rig:
         making: Any = Making(
             lambda: Sender(self), lambda: Reader(self, "reader"), lambda i: Reader(self, f"{i}")
         )
-        self.discarded = Discarded()
+        self.discarded = DiscardedClients()
         journal = Journal(2, WORKERS, self.tick, self.record.append)
         self.worker = Worker(iter(()), making, journal=journal, discarded=self.discarded)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kraft.cli.command_config import in_use, librdkafka_settings, load, way
-from kraft.cli.errors import Trouble
+from kraft.cli.command_config import connection_security, in_use, librdkafka_settings, load
+from kraft.cli.errors import CliError
 from kraft.cli.main import cli
 from kraft.config.node_config import Config
 from kraft.local.free_ports import HOST, free_ports
 from kraft.net.connection_security import PLAINTEXT, Login
-from kraft.peers.blocking_client import WAY
+from kraft.peers.blocking_client import SECURITY
 from kraft.storage.bootstrap import read_users
 from metadata_quorum.foundation.disk import OsDisk
 
@@ -40,7 +40,7 @@ def test_a_login_for_both_clients(tmp_path: Path) -> None:
             f"sasl.jaas.config={JAAS}",
         )
     )
-    assert way(given).login == Login("PLAIN", "anna", 'a "b"')
+    assert connection_security(given).login == Login("PLAIN", "anna", 'a "b"')
     token = in_use.set(given)
     try:
         assert librdkafka_settings() == {
@@ -78,7 +78,7 @@ def test_stores_and_hosts_in_librdkafkas_words(tmp_path: Path) -> None:
 
 
 def test_nothing_given_is_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert way(load(written(tmp_path, "# nothing", "linger.ms=5"))) == PLAINTEXT
+    assert connection_security(load(written(tmp_path, "# nothing", "linger.ms=5"))) == PLAINTEXT
     assert "not used: linger.ms" in capsys.readouterr().err
 
 
@@ -93,8 +93,8 @@ def test_nothing_given_is_plain_text(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_what_is_wrong_with_it(tmp_path: Path, lines: list[str], reason: str) -> None:
-    with pytest.raises(Trouble, match=reason):
-        way(load(written(tmp_path, *lines)))
+    with pytest.raises(CliError, match=reason):
+        connection_security(load(written(tmp_path, *lines)))
 
 
 def test_the_format_command_writes_users(tmp_path: Path) -> None:
@@ -131,5 +131,5 @@ def test_of_a_command_that_has_ended_nothing_stays(tmp_path: Path) -> None:
         cli, ["user", "list", "--bootstrap-server", nobody, "--command-config", properties]
     )
     assert done.exit_code != 0
-    assert WAY.get() == PLAINTEXT
+    assert SECURITY.get() == PLAINTEXT
     assert in_use.get() == {}

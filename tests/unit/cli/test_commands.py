@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft.cli.confluent_client import first_address, key_values
-from kraft.cli.errors import Trouble, plain_trouble
+from kraft.cli.errors import CliError, plain_errors
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
 from kraft.cli.tables import show
@@ -54,7 +54,7 @@ def test_no_broker_is_one_sentence(command, free_ports):
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (Trouble("so it is"), 1, "kraft: so it is\n"),
+        (CliError("so it is"), 1, "kraft: so it is\n"),
         (
             FatalError(ExitCode.PORT_IN_USE, "port 1 is in use"),
             ExitCode.PORT_IN_USE,
@@ -66,14 +66,14 @@ def test_no_broker_is_one_sentence(command, free_ports):
     ],
 )
 def test_expected_trouble_is_one_sentence(error, code, sentence, capsys):
-    with pytest.raises(SystemExit) as ended, plain_trouble():
+    with pytest.raises(SystemExit) as ended, plain_errors():
         raise error
     assert ended.value.code == code
     assert capsys.readouterr().err == sentence
 
 
 def test_a_bug_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError), plain_trouble():
+    with pytest.raises(ZeroDivisionError), plain_errors():
         _ = 1 // 0
 
 
@@ -84,11 +84,11 @@ def test_plain_tables_line_up(capsys):
 
 def test_pairs_and_addresses():
     assert key_values(["a=1", "b=x=y", "c="], "it") == {"a": "1", "b": "x=y", "c": ""}
-    with pytest.raises(Trouble, match="oops: it is given as KEY=VALUE"):
+    with pytest.raises(CliError, match="oops: it is given as KEY=VALUE"):
         key_values(["oops"], "it")
     assert first_address("a:1,b:2") == ("a", 1)
     assert first_address("[::1]:9092") == ("::1", 9092)
-    with pytest.raises(Trouble, match="nonsense"):
+    with pytest.raises(CliError, match="nonsense"):
         first_address("nonsense")
 
 

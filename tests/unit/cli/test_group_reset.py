@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kraft.cli import group_reset as reset
-from kraft.cli.errors import Trouble
+from kraft.cli.errors import CliError
 from metadata_quorum.foundation.model import TopicPartition
 
 HERE = TopicPartition("orders", 0)
 
 
-def place(committed: int | None = 40, at_time: int | None = None) -> reset.Place:
-    return reset.Place(HERE, 10, 100, committed, at_time)
+def place(committed: int | None = 40, at_time: int | None = None) -> reset.PartitionOffsets:
+    return reset.PartitionOffsets(HERE, 10, 100, committed, at_time)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,14 @@ def place(committed: int | None = 40, at_time: int | None = None) -> reset.Place
         (reset.FromFile({HERE: 1}), place(), 10),
     ],
 )
-def test_every_rule_stays_within_the_log(rule: reset.Rule, known: reset.Place, expected: int) -> None:
+def test_every_rule_stays_within_the_log(
+    rule: reset.Rule, known: reset.PartitionOffsets, expected: int
+) -> None:
     assert reset.new_offset(rule, known) == expected
 
 
 def test_nothing_to_shift() -> None:
-    with pytest.raises(Trouble, match="orders-0: nothing is committed"):
+    with pytest.raises(CliError, match="orders-0: nothing is committed"):
         reset.new_offset(reset.ShiftBy(1), place(committed=None))
 
 
@@ -67,15 +69,15 @@ def test_durations(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1H", "P-1D"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(Trouble, match="P1DT2H3M4S"):
+    with pytest.raises(CliError, match="P1DT2H3M4S"):
         reset.parse_duration(text)
 
 
 def test_selections_and_files() -> None:
     assert reset.parse_selection(["a", "b:0,2"]) == {"a": [], "b": [0, 2]}
-    with pytest.raises(Trouble, match="b:x: partitions are named as b:0,2"):
+    with pytest.raises(CliError, match="b:x: partitions are named as b:0,2"):
         reset.parse_selection(["b:x"])
     lines = ["orders,0,12", "", "mine,orders,1,13", "other,orders,2,14"]
     assert reset.read_csv(lines, "mine", "f.csv") == {HERE: 12, TopicPartition("orders", 1): 13}
-    with pytest.raises(Trouble, match=r"f\.csv, line 2: a line is topic,partition,offset"):
+    with pytest.raises(CliError, match=r"f\.csv, line 2: a line is topic,partition,offset"):
         reset.read_csv(["orders,0,12", "orders,zero,12"], "mine", "f.csv")

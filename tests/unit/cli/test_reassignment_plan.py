@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.cli.reassignment_plan import Placed, decode, encode, propose
+from kraft.cli.reassignment_plan import PlacedPartition, decode, encode, propose
 
 pytestmark = pytest.mark.row("Q11", "Q12")
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Placed], dict[int, str | None]]:
+def situations(draw: st.DrawFn) -> tuple[list[PlacedPartition], dict[int, str | None]]:
     """Partitions that lie anywhere, and brokers to use (some of them new, others missing)."""
     brokers = draw(st.lists(st.integers(1, 9), min_size=1, max_size=8, unique=True))
     names = draw(st.sampled_from([(None,), ("a", "b"), ("a", "b", "c")]))
     racks = {broker: draw(st.sampled_from(names)) for broker in brokers}
     size = draw(st.integers(1, min(3, len(brokers))))
     lies = st.lists(st.integers(1, 12), min_size=size, max_size=size, unique=True).map(tuple)
-    return [Placed("t", n, draw(lies)) for n in range(draw(st.integers(1, 12)))], racks
+    return [PlacedPartition("t", n, draw(lies)) for n in range(draw(st.integers(1, 12)))], racks
 
 
 @given(situations())
 def test_a_proposal_is_whole_and_spread_over_racks(
-    situation: tuple[list[Placed], dict[int, str | None]],
+    situation: tuple[list[PlacedPartition], dict[int, str | None]],
 ) -> None:
     current, racks = situation
     for before, after in zip(current, propose(current, racks), strict=True):
@@ -42,7 +42,7 @@ def test_a_proposal_is_whole_and_spread_over_racks(
 
 @given(situations())
 def test_without_racks_loads_and_leads_are_even(
-    situation: tuple[list[Placed], dict[int, str | None]],
+    situation: tuple[list[PlacedPartition], dict[int, str | None]],
 ) -> None:
     current, named = situation
     racks = dict.fromkeys(named)
@@ -57,7 +57,11 @@ def test_without_racks_loads_and_leads_are_even(
 
 
 def test_what_may_stay_stays() -> None:
-    current = [Placed("t", 0, (1, 2)), Placed("t", 1, (2, 3)), Placed("t", 2, (3, 1))]
+    current = [
+        PlacedPartition("t", 0, (1, 2)),
+        PlacedPartition("t", 1, (2, 3)),
+        PlacedPartition("t", 2, (3, 1)),
+    ]
     grown = propose(current, dict.fromkeys((1, 2, 3, 4)))
     moved = sum(len(set(a.replicas) - set(b.replicas)) for a, b in zip(grown, current, strict=True))
     assert moved == 1  # six replicas on four brokers: the new one takes one
@@ -66,16 +70,16 @@ def test_what_may_stay_stays() -> None:
 
 def test_too_few_brokers() -> None:
     with pytest.raises(ValueError, match="2 replicas cannot be placed on 1 brokers"):
-        propose([Placed("t", 0, (1, 2))], {1: None})
+        propose([PlacedPartition("t", 0, (1, 2))], {1: None})
 
 
 def test_the_file_is_that_of_the_tool() -> None:
-    plan = [Placed("t", 0, (1, 2)), Placed("u", 3, (2,), ("/disks/b",))]
+    plan = [PlacedPartition("t", 0, (1, 2)), PlacedPartition("u", 3, (2,), ("/disks/b",))]
     text = encode(plan)
     assert text.startswith('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]')
-    assert decode(text) == [Placed("t", 0, (1, 2), ("any", "any")), plan[1]]
+    assert decode(text) == [PlacedPartition("t", 0, (1, 2), ("any", "any")), plan[1]]
     assert decode('{"partitions": [{"topic": "t", "partition": 1, "replicas": [7]}]}') == [
-        Placed("t", 1, (7,))
+        PlacedPartition("t", 1, (7,))
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraft.api.config_validation import check_broker_values
-from kraft.config.dynamic_config import LiveConfig
+from kraft.config.dynamic_config import DynamicBrokerConfig
 from kraft.config.keys import NO_EFFECT, Update
 from kraft.config.node_config import ROWS, Config
 from kraft.local.free_ports import HOST
@@ -32,7 +32,7 @@ class Node:
 
     def __init__(self) -> None:
         self.config = config(**PLAIN, max_connections="100")
-        self.live = LiveConfig(self.config, self.apply)
+        self.live = DynamicBrokerConfig(self.config, self.apply)
         self.image: MetadataImage = EMPTY_IMAGE
 
     def apply(self, config: Config) -> None:
@@ -142,20 +142,20 @@ def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -
         **protocol, ssl_keystore_location=str(first), ssl_truststore_location=str(authority.certificate)
     )
     security = NodeSecurity(static)
-    door = security.doors["IN"].tls
-    assert door is not None
-    assert shown(door, authority) == "first"
+    listener_security = security.listeners["IN"].tls
+    assert listener_security is not None
+    assert shown(listener_security, authority) == "first"
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(second)}))
-    assert shown(door, authority) == "second"
+    assert shown(listener_security, authority) == "second"
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}))
-    assert shown(door, authority) == "second"
+    assert shown(listener_security, authority) == "second"
 
 
-def shown(door: ssl.SSLContext, authority: Authority) -> str:
+def shown(listener_security: ssl.SSLContext, authority: Authority) -> str:
     """Whom the certificate names that a client is shown."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    server = door.wrap_bio(to_server, to_client, server_side=True)
+    server = listener_security.wrap_bio(to_server, to_client, server_side=True)
     client = context.wrap_bio(to_client, to_server, server_hostname=HOST)
     for end in (client, server, client, server):
         try:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from examples.flights.picture import Mark, Mean, carriers, svg, week
+from examples.flights.picture import ChartMark, Mean, carriers, svg, week
 from examples.flights.plan import DayDelay
 
 ROWS = [
@@ -34,7 +34,7 @@ def test_weeks_begin_on_the_first_of_january(day, number):
 
 
 def test_the_file_is_well_formed_and_needs_no_other():
-    text = svg(carriers(ROWS, {"AA": NAME}), [Mark(date(2013, 1, 4), "node 1 killed")])
+    text = svg(carriers(ROWS, {"AA": NAME}), [ChartMark(date(2013, 1, 4), "node 1 killed")])
     root = ElementTree.fromstring(text)
     titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
     assert titles == [

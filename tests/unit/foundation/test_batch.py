@@ -19,7 +19,7 @@ from metadata_quorum.foundation.batch import (
     set_log_append_time,
     set_offset_and_epoch,
 )
-from metadata_quorum.foundation.compression import Codec, compress, decompress
+from metadata_quorum.foundation.compression import CompressionType, compress, decompress
 
 RECORDS = [
     Record(-1, 1000, b"key", b"value", (("a", b"1"), ("b", None))),
@@ -43,8 +43,8 @@ def test_header_says_what_was_encoded():
 
 
 @pytest.mark.row("L9")
-@pytest.mark.parametrize("codec", list(Codec))
-def test_records_come_back_from_every_codec(codec: Codec):
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_records_come_back_from_every_codec(codec: CompressionType):
     data = encode_batch(RECORDS * 500, base_offset=5, compression=codec)
     assert read_header(data).compression == codec
     decoded = decode_batch(data)
@@ -52,16 +52,20 @@ def test_records_come_back_from_every_codec(codec: Codec):
     assert [record._replace(offset=-1) for record in decoded] == RECORDS * 500
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_decompression_stops_at_its_bound(codec: Codec):
+@pytest.mark.parametrize(
+    "codec", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+)
+def test_decompression_stops_at_its_bound(codec: CompressionType):
     bomb = compress(codec, bytes(10_000_000))
     assert len(bomb) < 600_000
     with pytest.raises(ValueError, match="more than 1000000 bytes"):
         decompress(codec, bomb, 1_000_000)
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_damaged_compression_is_a_value_error(codec: Codec):
+@pytest.mark.parametrize(
+    "codec", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+)
+def test_damaged_compression_is_a_value_error(codec: CompressionType):
     data = bytearray(compress(codec, b"some records, some records" * 100))
     for cut in (1, len(data) // 2, len(data) - 1):
         with pytest.raises(ValueError):
@@ -72,8 +76,8 @@ def test_incompressible_and_empty_lz4():
     import random
 
     noise = random.Random(1).randbytes(200_000)
-    assert bytes(decompress(Codec.LZ4, compress(Codec.LZ4, noise))) == noise
-    assert bytes(decompress(Codec.LZ4, compress(Codec.LZ4, b""))) == b""
+    assert bytes(decompress(CompressionType.LZ4, compress(CompressionType.LZ4, noise))) == noise
+    assert bytes(decompress(CompressionType.LZ4, compress(CompressionType.LZ4, b""))) == b""
 
 
 def test_offset_and_epoch_lie_outside_the_crc():

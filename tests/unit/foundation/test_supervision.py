@@ -21,7 +21,7 @@ from metadata_quorum.foundation.supervision import (
     MAX_PLACES,
     ErrorBoundary,
     bounded,
-    kept_up,
+    restarted,
     settle,
     supervised,
 )
@@ -81,7 +81,7 @@ def test_work_that_must_go_on_is_begun_anew_until_it_is_cancelled(loop, told):
         turns.append(loop.time())
         raise KeyError("a bug")
 
-    task = kept_up(loop, work, "a-link")
+    task = restarted(loop, work, "a-link")
     loop.run_until_complete(asyncio.sleep(60))
     pauses = [after - before for before, after in itertools.pairwise(turns)]
     assert 10 < len(turns) < 30
@@ -133,7 +133,7 @@ async def _breaks() -> None:
     [
         (lambda loop: supervised(loop, _fails(), "work"), False),
         (lambda loop: supervised(loop, _breaks(), "work"), True),
-        (lambda loop: kept_up(loop, _breaks, "work"), True),
+        (lambda loop: restarted(loop, _breaks, "work"), True),
         (lambda loop: loop.call_later(0.0, _bug), False),
         (lambda loop: loop.call_at(loop.time(), _broken_invariant), True),
         (lambda loop: loop.call_soon(_broken_invariant), True),

@@ -1,4 +1,4 @@
-"""A GroupTable under a virtual clock: plays the runtime's part without a loop, a log or a broker.
+"""A GroupMetadataManager under a virtual clock: plays the runtime's part without a loop, a log or a broker.
 
 Records that the table yields are "appended" (kept as bytes) and replayed at once, as the runtime
 does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinator would know.
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
-from data_plane.coordinator.groups.table import GroupDecision, GroupLimits, GroupTable
+from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager, GroupResult
 from data_plane.coordinator.machine import Instant, Replies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 EPOCH_MS = 1_700_000_000_000
-NO_DELAY = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0))
+NO_DELAY = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
 
 
 class TableDriver:
     def __init__(self, limits: GroupLimits = NO_DELAY, view: ClusterView | None = None) -> None:
         self.limits = limits
         self.view = view or ClusterView()
-        self.table = GroupTable(limits, self.view)
+        self.table = GroupMetadataManager(limits, self.view)
         self.now = 0.0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refusal: ErrorCode | None = None
@@ -73,7 +73,7 @@ class TableDriver:
         successor.table.loaded(successor.at)
         return successor
 
-    def _carry_out(self, decision: GroupDecision) -> None:
+    def _carry_out(self, decision: GroupResult) -> None:
         replies: Replies = decision.replies
         if decision.records and self.refusal is not None:
             replies = [(ticket, self.refusal) for ticket, _ in replies]

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.coordinator.groups.classic.states import GroupRules
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupService, GroupServiceConfig
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.groups.table import GroupLimits
 from kraft.api import group_admin, group_offsets, groups
 from kraft.api.context import NodeContext, RequestContext, Role
@@ -54,8 +54,8 @@ class Broker:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        config = GroupServiceConfig(GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0)))
-        self.service = GroupService(config, MemoryLog(), loop, random.Random(1), lambda: EPOCH_MS)
+        config = GroupCoordinatorConfig(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0)))
+        self.service = GroupCoordinator(config, MemoryLog(), loop, random.Random(1), lambda: EPOCH_MS)
         self.node = NodeContext(
             node_id=1,
             cluster_id="c",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules, MigrationPolicy
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig, MigrationPolicy
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -27,7 +27,7 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
 )
 from data_plane.coordinator.groups.table import GroupLimits
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
@@ -52,7 +52,9 @@ def driver(topics: Topics) -> TableDriver:
 
 
 def driven(topics: Topics, **rules: Any) -> TableDriver:
-    limits = GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0), consumer=ConsumerGroupRules(**rules))
+    limits = GroupLimits(
+        rules=ClassicGroupConfig(initial_rebalance_delay=0.0), consumer=ConsumerGroupConfig(**rules)
+    )
     return TableDriver(limits, topics.view)
 
 
@@ -287,7 +289,7 @@ def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: Tabl
     assert commit(driver, "m1", epoch, knows_epochs=False) is ErrorCode.UNSUPPORTED_VERSION
     assert commit(driver, "other", epoch) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(driver, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
-    transactional = {"producer": Producer(1, 0)}
+    transactional = {"producer": ProducerIdAndEpoch(1, 0)}
     assert commit(driver, "m1", epoch - 1, **transactional) is ErrorCode.ILLEGAL_GENERATION
     for member_id, told, code in (
         ("m1", epoch - 1, ErrorCode.STALE_MEMBER_EPOCH),

@@ -13,29 +13,29 @@ from data_plane.coordinator.groups.messages import (
     FetchOffsets,
     OffsetToCommit,
 )
-from data_plane.coordinator.groups.offsets import Offsets
+from data_plane.coordinator.groups.offsets import OffsetMetadataManager
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.groups.service import GroupService, GroupServiceConfig
-from data_plane.coordinator.groups.table import GroupLimits, GroupTable
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
+from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import Shard
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.test_service import ORDERS_0, commit, refusal, run, service
 
-FEW_IN_A_TURN = GroupServiceConfig(groups=GroupLimits(max_records_per_sweep=10))
+FEW_IN_A_TURN = GroupCoordinatorConfig(groups=GroupLimits(max_records_per_sweep=10))
 PLACES = [TopicPartition("orders", n) for n in range(3)]
-PRODUCER = Producer(7, 3)
+PRODUCER = ProducerIdAndEpoch(7, 3)
 
 
-async def commit_all(groups: GroupService, offset: int, group_ids: list[str]) -> None:
+async def commit_all(groups: GroupCoordinator, offset: int, group_ids: list[str]) -> None:
     for group_id in group_ids:
         offsets = tuple(OffsetToCommit(place, offset) for place in PLACES)
         await groups.commit_offsets(CommitOffsets(group_id, offsets))
 
 
-async def all_committed(groups: GroupService, group_ids: list[str]) -> dict[str, list[int | None]]:
+async def all_committed(groups: GroupCoordinator, group_ids: list[str]) -> dict[str, list[int | None]]:
     found = {}
     for group_id in group_ids:
         offsets = (await groups.fetch_offsets(FetchOffsets(group_id, tuple(PLACES)))).offsets
@@ -91,31 +91,31 @@ def test_a_partition_that_is_being_loaded_hears_of_a_deleted_topic_too() -> None
 @pytest.mark.row("G3", "P4")
 @pytest.mark.parametrize("commit_it", [True, False])
 def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -> None:
-    offsets = Offsets()
+    offsets = OffsetMetadataManager()
 
     def record(offset: int) -> OffsetRecord:
         return OffsetRecord("g", ORDERS_0, CommittedOffset(offset, -1, "", 0, -1))
 
     offsets.replay(record(1))
-    forgetting = offsets.begin_to_forget(["orders"])
+    deletion = offsets.begin_topic_deletion(["orders"])
     offsets.hold(record(9), PRODUCER.producer_id)
-    assert offsets.forget_some(forgetting, 10) == []
+    assert offsets.delete_some_offsets(deletion, 10) == []
     offsets.end_transaction(PRODUCER.producer_id, commit=commit_it)
-    for tombstone in offsets.forget_some(forgetting, 10):
+    for tombstone in offsets.delete_some_offsets(deletion, 10):
         offsets.replay(tombstone)
-    assert not forgetting.left
+    assert not deletion.left
     assert [kept.offset for kept in offsets.of("g").values()] == ([9] if commit_it else [])
 
 
 def test_one_group_with_very_many_offsets_is_forgotten_in_several_turns() -> None:
-    offsets = Offsets()
+    offsets = OffsetMetadataManager()
     places = [TopicPartition("orders", n) for n in range(25)]
     for place in places:
         offsets.replay(OffsetRecord("g", place, CommittedOffset(1, -1, "", 0, -1)))
-    forgetting = offsets.begin_to_forget(["orders"])
+    deletion = offsets.begin_topic_deletion(["orders"])
     sizes = []
-    while not forgetting.done:
-        tombstones = offsets.forget_some(forgetting, 10)
+    while not deletion.done:
+        tombstones = offsets.delete_some_offsets(deletion, 10)
         sizes.append(len(tombstones))
         for tombstone in tombstones:
             offsets.replay(tombstone)
@@ -139,7 +139,7 @@ def test_a_machine_that_cannot_take_what_is_in_the_log_serves_no_longer(
             appended: list[int] = []
             kept = Shard._append
             monkeypatch.setattr(Shard, "_append", lambda *a: appended.append(1) or kept(*a))
-            monkeypatch.setattr(GroupTable, step, fails)
+            monkeypatch.setattr(GroupMetadataManager, step, fails)
             if step == "replay":
                 asked = groups.commit_offsets(commit(6))
             else:

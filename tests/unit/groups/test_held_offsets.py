@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from data_plane.coordinator.groups.messages import ListedGroup
-from data_plane.coordinator.groups.service import GroupService
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.groups.service import GroupCoordinator
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.test_service import (
@@ -22,20 +22,20 @@ from tests.unit.groups.test_service import (
     transactional,
 )
 
-PRODUCER = Producer(7, 3)
-Deletion = Callable[[GroupService], Awaitable[None]]
+PRODUCER = ProducerIdAndEpoch(7, 3)
+Deletion = Callable[[GroupCoordinator], Awaitable[None]]
 
 
-async def delete_group(groups: GroupService) -> None:
+async def delete_group(groups: GroupCoordinator) -> None:
     assert await groups.delete_group("g") is ErrorCode.NONE
 
 
-async def delete_topic(groups: GroupService) -> None:
+async def delete_topic(groups: GroupCoordinator) -> None:
     groups.topics_deleted(["orders"])
     await settle()
 
 
-async def delete_offset(groups: GroupService) -> None:
+async def delete_offset(groups: GroupCoordinator) -> None:
     assert (await groups.delete_offsets("g", [ORDERS_0])).errors == {ORDERS_0: ErrorCode.NONE}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.classic.states import TRANSITIONS, GroupRules, GroupState
+from data_plane.coordinator.groups.classic.states import TRANSITIONS, ClassicGroupConfig, ClassicGroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -159,14 +159,14 @@ def test_the_protocol_that_most_prefer_of_those_all_can_play() -> None:
 
 
 def test_a_full_group_takes_nobody_more() -> None:
-    driver, _ = stable(2, GroupLimits(rules=GroupRules(0.0, max_size=2)))
+    driver, _ = stable(2, GroupLimits(rules=ClassicGroupConfig(0.0, max_size=2)))
     reply = driver.answer("join", join(new="m3"))
     assert isinstance(reply, JoinReply)
     assert reply.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_an_empty_group_waits_for_more_members_as_long_as_they_keep_coming() -> None:
-    driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=3.0)))
+    driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
     first = driver.ask("join", join(new="m1", rebalance_timeout_ms=7_000))
     driver.advance(2.0)
     second = driver.ask("join", join(new="m2", rebalance_timeout_ms=7_000))
@@ -412,7 +412,7 @@ def test_a_static_member_is_missed_only_after_its_session() -> None:
 def test_static_members_that_begin_together(delay_s: float, generations: list[int]) -> None:
     """With Kafka's default delay neither is told to rejoin; without any, as `kraft up` has it, the first one
     has begun when the second one comes. (librdkafka's 0102 rests on the delay.)"""
-    driver = TableDriver(GroupLimits(rules=GroupRules(initial_rebalance_delay=delay_s)))
+    driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=delay_s)))
     first = driver.ask("join", join(new="m1", instance_id="i1"))
     driver.advance(0.1)
     second = driver.ask("join", join(new="m2", instance_id="i2"))
@@ -447,8 +447,10 @@ def test_a_refused_store_is_told_to_the_static_member_that_came_back() -> None:
 
 
 def test_dead_is_the_end_of_every_state_and_has_no_way_out() -> None:
-    assert set(TRANSITIONS) == set(GroupState)
+    assert set(TRANSITIONS) == set(ClassicGroupState)
     assert all(
-        GroupState.DEAD in after for state_, after in TRANSITIONS.items() if state_ is not GroupState.DEAD
+        ClassicGroupState.DEAD in after
+        for state_, after in TRANSITIONS.items()
+        if state_ is not ClassicGroupState.DEAD
     )
-    assert not TRANSITIONS[GroupState.DEAD]
+    assert not TRANSITIONS[ClassicGroupState.DEAD]

@@ -176,7 +176,7 @@ def test_a_group_with_more_offsets_than_a_sweep_takes_is_expired_and_deleted_pie
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     driver = TableDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
-    assert driver.run("forget_some", driver.table.begin_to_forget(["orders"])) == 1
+    assert driver.run("delete_some_offsets", driver.table.begin_topic_deletion(["orders"])) == 1
     assert kept(driver) == {OTHER_0: 2}
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from data_plane.coordinator.groups.classic.states import GroupRules
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP
 from data_plane.coordinator.groups.messages import (
@@ -27,9 +27,9 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import GroupService, GroupServiceConfig, java_string_hash
+from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig, java_string_hash
 from data_plane.coordinator.groups.table import GroupLimits
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import ShardLimits
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -39,8 +39,8 @@ from tests.unit.groups.table_driver import EPOCH_MS
 from tests.unit.groups.topics import Topics
 
 ORDERS_0 = TopicPartition("orders", 0)
-CONFIG = GroupServiceConfig(
-    GroupLimits(rules=GroupRules(initial_rebalance_delay=0.0), min_session_timeout_ms=10),
+CONFIG = GroupCoordinatorConfig(
+    GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0), min_session_timeout_ms=10),
     ShardLimits(load_slice_bytes=2_000, load_turn_bytes=500),
 )
 
@@ -54,10 +54,10 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def service(
-    log: MemoryLog, *, epoch: int | None = 1, config: GroupServiceConfig = CONFIG
-) -> AsyncIterator[GroupService]:
+    log: MemoryLog, *, epoch: int | None = 1, config: GroupCoordinatorConfig = CONFIG
+) -> AsyncIterator[GroupCoordinator]:
     """Leading the partition of group `g`, loaded; nothing where `epoch` is None."""
-    groups = GroupService(config, log, asyncio.get_running_loop(), random.Random(7), lambda: EPOCH_MS)
+    groups = GroupCoordinator(config, log, asyncio.get_running_loop(), random.Random(7), lambda: EPOCH_MS)
     try:
         if epoch is not None:
             groups.become_leader(groups.partition_for("g"), epoch)
@@ -71,7 +71,7 @@ def commit(offset: int) -> CommitOffsets:
     return CommitOffsets("g", (OffsetToCommit(ORDERS_0, offset),))
 
 
-async def committed(groups: GroupService) -> int | None:
+async def committed(groups: GroupCoordinator) -> int | None:
     kept = (await groups.fetch_offsets(FetchOffsets("g", (ORDERS_0,)))).offsets[ORDERS_0]
     return None if kept is None else kept.offset
 
@@ -150,7 +150,7 @@ def test_a_reply_waits_until_what_it_says_is_replicated() -> None:
 def test_replication_that_takes_too_long_is_told() -> None:
     async def test() -> None:
         log = MemoryLog()
-        config = GroupServiceConfig(shards=ShardLimits(commit_timeout=0.01))
+        config = GroupCoordinatorConfig(shards=ShardLimits(commit_timeout=0.01))
         async with service(log, config=config) as groups:
             log.replicating = False
             assert await refusal(groups.commit_offsets(commit(5))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -167,7 +167,9 @@ def test_what_is_due_at_once_is_as_good_on_the_loop_that_nodes_use() -> None:
 
     async def test() -> None:
         log = MemoryLog()
-        async with service(log, config=GroupServiceConfig(shards=ShardLimits(commit_timeout=0.0))) as groups:
+        async with service(
+            log, config=GroupCoordinatorConfig(shards=ShardLimits(commit_timeout=0.0))
+        ) as groups:
             log.replicating = False
             asked = [refusal(groups.commit_offsets(commit(offset))) for offset in (5, 6)]
             assert await asyncio.gather(*asked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
@@ -378,11 +380,11 @@ def test_the_group_without_a_name_can_be_deleted_and_not_described() -> None:
     run(test)
 
 
-def transactional(offset: int, producer: Producer) -> CommitOffsets:
+def transactional(offset: int, producer: ProducerIdAndEpoch) -> CommitOffsets:
     return CommitOffsets("g", (OffsetToCommit(ORDERS_0, offset),), producer=producer)
 
 
-async def is_unstable(groups: GroupService) -> bool:
+async def is_unstable(groups: GroupCoordinator) -> bool:
     return ORDERS_0 in (await groups.fetch_offsets(FetchOffsets("g", (ORDERS_0,), True))).unstable
 
 
@@ -392,7 +394,7 @@ async def is_unstable(groups: GroupService) -> bool:
 def test_offsets_of_a_transaction_count_when_it_commits(commit_it: bool, reloaded: str) -> None:
     async def test() -> None:
         log = MemoryLog()
-        producer = Producer(7, 3)
+        producer = ProducerIdAndEpoch(7, 3)
         async with service(log) as groups:
             number = groups.partition_for("g")
             await groups.commit_offsets(commit(5))
@@ -417,7 +419,7 @@ def test_offsets_of_a_transaction_count_when_it_commits(commit_it: bool, reloade
 def test_of_two_offsets_the_later_one_counts_whichever_transaction_ends_first(reloaded: bool) -> None:
     async def test() -> None:
         log = MemoryLog()
-        first, second, third = Producer(1, 0), Producer(2, 0), Producer(3, 0)
+        first, second, third = ProducerIdAndEpoch(1, 0), ProducerIdAndEpoch(2, 0), ProducerIdAndEpoch(3, 0)
         async with service(log) as groups:
             number = groups.partition_for("g")
             await groups.commit_offsets(transactional(10, first))
@@ -472,7 +474,7 @@ def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
 def test_what_no_batch_could_hold_goes_in_several() -> None:
     partitions = [TopicPartition("orders", n) for n in range(100)]
 
-    async def commit_all(groups: GroupService) -> None:
+    async def commit_all(groups: GroupCoordinator) -> None:
         for partition in partitions:
             await groups.commit_offsets(CommitOffsets("g", (OffsetToCommit(partition, 1),)))
 

@@ -9,7 +9,7 @@ import pytest
 from data_plane.log.aborted import AbortedTransaction, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
-from data_plane.log.log import Log, Origin
+from data_plane.log.log import AppendOrigin, UnifiedLog
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, cut, lead, open_log
@@ -20,21 +20,23 @@ pytestmark = pytest.mark.row("L1")
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
 
-def send(log: Log, producer: int, sequence: int, value: bytes = b"x") -> int:
+def send(log: UnifiedLog, producer: int, sequence: int, value: bytes = b"x") -> int:
     return lead(
         log, value, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
     )
 
 
-def end(log: Log, producer: int, *, commit: bool) -> int:
+def end(log: UnifiedLog, producer: int, *, commit: bool) -> int:
     marker = encode_end_txn_marker(
         commit=commit, coordinator_epoch=0, producer_id=producer, producer_epoch=0, timestamp=NOW_MS
     )
-    info = log.append_as_leader(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    info = log.append_as_leader(
+        bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    )
     return info.first_offset
 
 
-def interleaved(directory: Path) -> Log:
+def interleaved(directory: Path) -> UnifiedLog:
     """Offsets 0-1 open by producer 1 and 2, 2 aborts 1, 3 commits 2, then 20 short aborted ones."""
     log = open_log(directory, SMALL)
     send(log, 1, 0)

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from data_plane.log.cleaner import CleanWork, UncleanableError, batches_of
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
-from data_plane.log.log import Log, Origin
+from data_plane.log.log import AppendOrigin, UnifiedLog
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CRC_START,
@@ -37,13 +37,18 @@ COMPACT = LogConfig(
 )
 
 
-def put(log: Log, *pairs: tuple[bytes | None, bytes | None], origin: Origin = Origin.CLIENT, **fields) -> int:
+def put(
+    log: UnifiedLog,
+    *pairs: tuple[bytes | None, bytes | None],
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    **fields,
+) -> int:
     records = [Record(-1, NOW_MS, key, value) for key, value in pairs]
     data = bytearray(encode_batch(records, **fields))
     return log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=origin).first_offset
 
 
-def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+def contents(log: UnifiedLog) -> list[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of every data record, by reads as a follower does them."""
     found = []
     offset = log.log_start_offset
@@ -60,9 +65,9 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     return found
 
 
-def clean(log: Log, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
+def clean(log: UnifiedLog, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     """As the cleaner does it, without waiting for anything."""
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, now_ms), now_ms, **arguments)
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, now_ms), now_ms, **arguments)
     work.run(MAY_BLOCK)
     assert log.replace(work, now_ms)
     log.disk.sync_dir(log.directory, MAY_BLOCK)
@@ -72,14 +77,14 @@ def clean(log: Log, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     return work
 
 
-def filled(directory: Path, config: LogConfig = COMPACT, rounds: int = 12) -> Log:
+def filled(directory: Path, config: LogConfig = COMPACT, rounds: int = 12) -> UnifiedLog:
     log = open_log(directory, config)
     for i in range(rounds):
         put(log, (b"a", b"%d" % i), (b"b", b"x" * 50), (b"once-%d" % i, b"%d" % i))
     return log
 
 
-def latest_below(log: Log, end: int) -> set[bytes]:
+def latest_below(log: UnifiedLog, end: int) -> set[bytes]:
     """Keys that stand below `end` more than once."""
     keys = [key for offset, key, _ in contents(log) if offset < end]
     return {key for key in keys if keys.count(key) > 1}
@@ -171,7 +176,7 @@ def test_a_producers_last_batch_stays_though_empty(tmp_path):
     assert open_log(tmp_path, COMPACT).producers.states[7].last_sequence == 0
 
 
-def two_batches_of_a_producer(directory: Path) -> Log:
+def two_batches_of_a_producer(directory: Path) -> UnifiedLog:
     """In two segments, with a snapshot between them; a newer value lies behind the second."""
     log = open_log(directory, COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
@@ -296,7 +301,7 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     put(log, (b"a", b"3"))
     log.roll(NOW_MS)
     files_before = sorted(path.name for path in tmp_path.iterdir())
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
     with pytest.raises(UncleanableError, match="offset 1"):
         work.run(MAY_BLOCK)
     work.discard(MAY_BLOCK)
@@ -304,7 +309,7 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     assert put(log, (b"a", b"4")) == 3
 
 
-def marker(log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0) -> None:
+def marker(log: UnifiedLog, producer_id: int, *, commit: bool, producer_epoch: int = 0) -> None:
     data = bytearray(
         encode_end_txn_marker(
             commit=commit,
@@ -314,7 +319,7 @@ def marker(log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0)
             timestamp=NOW_MS,
         )
     )
-    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 def test_records_of_an_aborted_transaction_go_and_its_marker_once_it_is_not_needed(tmp_path):
@@ -360,19 +365,19 @@ def test_a_transaction_whose_marker_is_gone_does_not_come_back_from_an_old_snaps
 
 def test_lag_and_ratio_decide_when(tmp_path):
     log = filled(tmp_path)
-    assert log.dirt(log.log_end_offset, NOW_MS).is_due(COMPACT)
-    assert not log.dirt(0, NOW_MS).is_due(COMPACT)  # nothing is replicated yet
+    assert log.to_clean(log.log_end_offset, NOW_MS).is_due(COMPACT)
+    assert not log.to_clean(0, NOW_MS).is_due(COMPACT)  # nothing is replicated yet
     log.config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
-    assert not log.dirt(log.log_end_offset, NOW_MS + 999).is_due(log.config)
-    assert log.dirt(log.log_end_offset, NOW_MS + 1000).is_due(log.config)
+    assert not log.to_clean(log.log_end_offset, NOW_MS + 999).is_due(log.config)
+    assert log.to_clean(log.log_end_offset, NOW_MS + 1000).is_due(log.config)
     log.config = COMPACT
     clean(log)
     patient = LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=5000)
     put(log, (b"a", b"new"), (b"fill", b"x" * 300))
     log.roll(NOW_MS)
     log.config = patient
-    assert log.dirt(log.log_end_offset, NOW_MS).ratio < 0.9
-    assert log.dirt(log.log_end_offset, NOW_MS + 5001).is_due(
+    assert log.to_clean(log.log_end_offset, NOW_MS).ratio < 0.9
+    assert log.to_clean(log.log_end_offset, NOW_MS + 5001).is_due(
         LogConfig(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=5000)
     )
 
@@ -392,7 +397,7 @@ def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
 
 def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
     log = filled(tmp_path)
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
     cut(log, 5)
     expected = contents(log)

@@ -17,7 +17,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log, LogCorruptError, Origin
+from data_plane.log.log import AppendOrigin, LogCorruptError, UnifiedLog
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, lead, open_log, read_committed
@@ -61,7 +61,7 @@ class Seen:
     epochs: tuple[tuple[int, int], ...]
 
 
-def seen(log: Log) -> Seen:
+def seen(log: UnifiedLog) -> Seen:
     newest = {key: (offset, value) for offset, key, value in read_committed(log)}
     return Seen(
         {key: found for key, found in newest.items() if found[1] is not None},
@@ -78,20 +78,20 @@ class Work:
     """How the log comes to be, what is done to it, and what may come back of it."""
 
     config: LogConfig
-    made: Callable[[Log], None]
-    done: Callable[[Log], object]
+    made: Callable[[UnifiedLog], None]
+    done: Callable[[UnifiedLog], object]
     halfway: Callable[[Seen, Seen, Seen], bool]
     """Whether (found, before, after) is right though `found` is neither of them."""
 
 
-def flush(log: Log) -> None:
+def flush(log: UnifiedLog) -> None:
     work = log.prepare_flush()
     if work is not None:
         work.run(MAY_BLOCK)
         log.flush_done(work)
 
 
-def transactions_over_many_segments(log: Log) -> None:
+def transactions_over_many_segments(log: UnifiedLog) -> None:
     """Tombstones that have had their time, and aborted records whose markers lie in other segments."""
     transaction = {"producer_epoch": 0, "transactional": True}
     put(log, (b"gone", b"once there"), (b"a", b"old"), (b"fill-1", b"x" * 150))
@@ -110,7 +110,7 @@ def transactions_over_many_segments(log: Log) -> None:
     log.cleaned_to = 0
 
 
-def epochs_and_a_transaction(log: Log) -> None:
+def epochs_and_a_transaction(log: UnifiedLog) -> None:
     for epoch in range(4):
         for i in range(3):
             lead(log, b"%d-%d" % (epoch, i), b"x" * 60, epoch=epoch)
@@ -119,22 +119,22 @@ def epochs_and_a_transaction(log: Log) -> None:
     lead(log, b"end", epoch=4)
 
 
-def send_in(log: Log, epoch: int, producer: int, sequence: int) -> None:
+def send_in(log: UnifiedLog, epoch: int, producer: int, sequence: int) -> None:
     lead(
         log, b"t", epoch=epoch, producer_id=producer, producer_epoch=0, base_sequence=sequence,
         transactional=True,
     )  # fmt: skip
 
 
-def cleaned_late(log: Log) -> None:
+def cleaned_late(log: UnifiedLog) -> None:
     clean(log, now_ms=NOW_MS + DAY_MS)
 
 
-def checkpoint(log: Log) -> None:
+def checkpoint(log: UnifiedLog) -> None:
     checkpoints.write_offsets(log.disk, CHECKPOINT, {TP: log.recovery_point}, MAY_BLOCK)
 
 
-def cut(log: Log) -> None:
+def cut(log: UnifiedLog) -> None:
     work = log.prepare_cut(5)
     assert work is not None
     work.run(MAY_BLOCK)
@@ -145,7 +145,7 @@ def cut(log: Log) -> None:
     flush(log)
 
 
-def cut_and_written_again(log: Log) -> None:
+def cut_and_written_again(log: UnifiedLog) -> None:
     work = log.prepare_cut(5)
     assert work is not None
     work.run(MAY_BLOCK)
@@ -157,20 +157,20 @@ def cut_and_written_again(log: Log) -> None:
     checkpoint(log)
 
 
-def begun_anew(log: Log) -> None:
+def begun_anew(log: UnifiedLog) -> None:
     log.truncate_fully_and_start_at(1000)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     flush(log)
 
 
-def retired(log: Log) -> None:
+def retired(log: UnifiedLog) -> None:
     for deletion in log.delete_old_segments(NOW_MS, log.log_end_offset):
         deletion.run(MAY_BLOCK)
     flush(log)
 
 
-def grown(log: Log) -> None:
+def grown(log: UnifiedLog) -> None:
     """Appends over a few rolls, with an abort among them."""
     for i in range(4):
         lead(log, b"more-%d" % i, b"x" * 150, epoch=5)
@@ -178,7 +178,7 @@ def grown(log: Log) -> None:
     abort = encode_end_txn_marker(
         commit=False, coordinator_epoch=0, producer_id=5, producer_epoch=0, timestamp=NOW_MS
     )
-    log.append_as_leader(bytearray(abort), leader_epoch=5, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append_as_leader(bytearray(abort), leader_epoch=5, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     flush(log)
     log.roll(NOW_MS)
 
@@ -204,7 +204,7 @@ def ends_the_same(found: Seen, before: Seen, after: Seen) -> bool:
     return gone or (before.start <= found.start <= after.start and found.end == before.end)
 
 
-def _close(log: Log) -> None:
+def _close(log: UnifiedLog) -> None:
     log.close_clean(MAY_BLOCK)
 
 
@@ -239,7 +239,7 @@ def deaths(work: Work, *, power: bool, again: int, seeds: int) -> Iterator[tuple
     """Every crash point: a name for it, what was found, and what the work began and would have ended with."""
     origin = durable(work)
 
-    def opened(disk: MortalDisk) -> Log:
+    def opened(disk: MortalDisk) -> UnifiedLog:
         """As log_dirs.py does."""
         point = checkpoints.read_offsets(disk, CHECKPOINT, MAY_BLOCK)[TP]
         log = open_log(PATH, work.config, disk=disk, recovery_point=point)
@@ -263,7 +263,7 @@ def deaths(work: Work, *, power: bool, again: int, seeds: int) -> Iterator[tuple
             random = Random(at * 1_000 + seed)
             disk.left = at
             starts = 0
-            log: Log | None = None
+            log: UnifiedLog | None = None
             while True:
                 try:
                     log = opened(disk)

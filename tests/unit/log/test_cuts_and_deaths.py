@@ -15,7 +15,7 @@ import pytest
 from chaos.sim.disk import Killed, SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import batch, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
@@ -41,12 +41,12 @@ class Replica:
         self.written = 0
         self.versions: list[list[bytes]] = [[]]  # since the last start: the last one is what it holds
         self.durable = 0  # so many records of the last version
-        self.log: Log | None = None
+        self.log: UnifiedLog | None = None
 
     def start(self) -> None:
         """As log_dirs.py does after the machine went down. Dies where the disk does."""
         points = checkpoints.read_offsets(self.disk, CHECKPOINT, MAY_BLOCK)
-        log = open_log(PATH, CONFIG, disk=self.disk, recovery_point=points.get(TP, 0), went_down=True)
+        log = open_log(PATH, CONFIG, disk=self.disk, recovery_point=points.get(TP, 0), machine_restarted=True)
         self.check([value or b"" for _, value in read_all(log)])
         self.log = log
         self.checkpoint()

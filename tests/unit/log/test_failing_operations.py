@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chaos.sim.disk import SimDisk
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
 from tests.support.logs import NOW_MS, cut, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
@@ -20,14 +20,14 @@ PATH = "/d/t-0"
 pytestmark = pytest.mark.row("L7")
 
 
-def flush(log: Log) -> None:
+def flush(log: UnifiedLog) -> None:
     work = log.prepare_flush()
     if work is not None:
         work.run(MAY_BLOCK)
         log.flush_done(work)
 
 
-def compactable(disk: SimDisk) -> Log:
+def compactable(disk: SimDisk) -> UnifiedLog:
     disk.make_dirs("/d")
     log = open_log(PATH, COMPACT, disk=disk)
     for i in range(8):
@@ -36,7 +36,7 @@ def compactable(disk: SimDisk) -> Log:
     return log
 
 
-def cut_and_led_anew(log: Log) -> None:
+def cut_and_led_anew(log: UnifiedLog) -> None:
     cut(log, 0)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
@@ -47,7 +47,7 @@ def cut_and_led_anew(log: Log) -> None:
 def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
     disk = SimDisk()
     log = compactable(disk)
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
     cut_and_led_anew(log)
     for left in (disk.durable_clone(), disk):
@@ -59,7 +59,7 @@ def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
 def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
     disk = SimDisk()
     log = compactable(disk)
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
     sync_dir, synced = disk.sync_dir, []
 
     def meanwhile(path: str, may_block: MayBlock) -> None:
@@ -80,8 +80,8 @@ def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
 OPERATIONS: Final = ("open", "rename", "append", "remove", "sync", "sync_dir")
 
 
-def clean_or_discard(log: Log) -> None:
-    work = log.plan_cleaning(log.dirt(log.log_end_offset, NOW_MS), NOW_MS)
+def clean_or_discard(log: UnifiedLog) -> None:
+    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
     try:
         work.run(MAY_BLOCK)
         log.replace(work, NOW_MS)
@@ -94,7 +94,7 @@ def clean_or_discard(log: Log) -> None:
         deletion.run(MAY_BLOCK)
 
 
-def work_on(log: Log, acknowledged: dict[int, bytes], code: int, further: int) -> None:
+def work_on(log: UnifiedLog, acknowledged: dict[int, bytes], code: int, further: int) -> None:
     """Appends of all sizes with rolls and flushes between them, and a compaction. What a log refuses for want
     of a file it may take later, and the work ends soon after that or late (`further` appends); a fault of the
     disk, or a change that stops half-way, ends it."""

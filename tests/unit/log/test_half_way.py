@@ -9,12 +9,12 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.doubt import LogInDoubtError
+from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.index import _Index
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import Segment
-from data_plane.log.validation import Origin
+from data_plane.log.segment import LogSegment
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
@@ -35,8 +35,8 @@ def entry_of(i: int) -> bytearray:
     return batch(b"v%d" % i, producer_id=7, producer_epoch=0, base_sequence=i - i // 4, transactional=True)
 
 
-def append(log: Log, i: int) -> None:
-    origin = Origin.COORDINATOR if i % 4 == 3 else Origin.CLIENT
+def append(log: UnifiedLog, i: int) -> None:
+    origin = AppendOrigin.COORDINATOR if i % 4 == 3 else AppendOrigin.CLIENT
     info = log.append_as_leader(entry_of(i), leader_epoch=i // 50, now_ms=NOW_MS, origin=origin)
     assert info.first_offset == i
 
@@ -49,16 +49,16 @@ def test_a_file_that_fails_anywhere_in_an_append_gives_no_offset_twice(operation
         log = open_log(DIRECTORY, INDEX_EACH, disk=disk)
         disk.fail(operation, code, path_part="/t-0/", after=after)
         i = failed = 0
-        while i < 700 and not log.in_doubt:
+        while i < 700 and not log.inconsistent:
             try:
                 append(log, i)
-            except (OSError, LogInDoubtError):
+            except (OSError, InconsistentLogError):
                 failed += 1
                 assert failed < 3
             else:
                 i += 1
-        if log.in_doubt:
-            with pytest.raises(LogInDoubtError):
+        if log.inconsistent:
+            with pytest.raises(InconsistentLogError):
                 append(log, i)
         else:
             assert log.log_end_offset == i
@@ -87,16 +87,16 @@ def test_no_file_to_be_had_for_an_index_refuses_no_append(monkeypatch, tmp_path)
     assert read_all(log, 700)[0] == (700, b"v700")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Segment, "note"), (ProducerStateManager, "update")])
+@pytest.mark.parametrize(("owner", "name"), [(LogSegment, "note"), (ProducerStateManager, "update")])
 def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch, tmp_path):
     log = open_log(tmp_path / "t-0")
     append(log, 0)
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, lambda *_: 1 // 0)
-        with pytest.raises(LogInDoubtError):
+        with pytest.raises(InconsistentLogError):
             append(log, 1)
     for change in (lambda: append(log, 1), lambda: cut(log, 0), lambda: log.advance_log_start(1)):
-        with pytest.raises(LogInDoubtError):
+        with pytest.raises(InconsistentLogError):
             change()
     again = open_log(tmp_path / "t-0")
     assert [offset for offset, _ in read_all(again)] == [0, 1]

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
-from data_plane.log.log import Log, LogCorruptError
+from data_plane.log.log import LogCorruptError, UnifiedLog
 from metadata_quorum.foundation.batch import iter_headers
 from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
@@ -21,7 +21,7 @@ from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, contents, put
 ROOMY = replace(COMPACT, segment_bytes=100_000)
 
 
-def copied(log: Log, directory: Path) -> Log:
+def copied(log: UnifiedLog, directory: Path) -> UnifiedLog:
     """What a new follower gets, fetch by fetch, until it has come to the end."""
     follower = open_log(directory, ROOMY)
     follower.truncate_fully_and_start_at(log.log_start_offset)
@@ -32,7 +32,7 @@ def copied(log: Log, directory: Path) -> Log:
     return follower
 
 
-def without_its_last_record(directory: Path) -> Log:
+def without_its_last_record(directory: Path) -> UnifiedLog:
     """Offset 2 was a tombstone that has had its time; the segment behind it is empty."""
     log = open_log(directory, ROOMY)
     put(log, (b"g1", b"offset"), (b"g2", b"offset"))
@@ -63,14 +63,14 @@ def test_no_stand_in_outlives_its_use(tmp_path):
     assert [(h.base_offset, h.record_count) for _, h in iter_headers(data)] == [(0, 1), (3, 1)]
 
 
-@pytest.mark.parametrize("stop", [Log.close, Log.close_clean])
+@pytest.mark.parametrize("stop", [UnifiedLog.close, UnifiedLog.close_clean])
 def test_a_gap_that_an_older_version_left_is_closed_at_the_start(tmp_path, stop):
     log = without_its_last_record(tmp_path / "leader")
     (_, first), *_ = log.segments[0].headers(0, log.segments[0].size)
     log.segments[0].file.truncate(first.size)  # without its stand-in
     log.segments[0].size = first.size
-    stop(log, *([MAY_BLOCK] if stop is Log.close_clean else []))
-    again = open_log(tmp_path / "leader", ROOMY, clean=stop is Log.close_clean, recovery_point=3)
+    stop(log, *([MAY_BLOCK] if stop is UnifiedLog.close_clean else []))
+    again = open_log(tmp_path / "leader", ROOMY, clean=stop is UnifiedLog.close_clean, recovery_point=3)
     assert again.log_end_offset == 3
     assert contents(copied(again, tmp_path / "follower")) == [(1, b"g2", b"offset")]
 
@@ -90,7 +90,7 @@ def test_a_truncation_into_a_gap_stays_where_it_was_after_a_restart(tmp_path):
 # --- a new beginning
 
 
-def used(directory: Path) -> Log:
+def used(directory: Path) -> UnifiedLog:
     """Epochs 1 and 3, an open transaction from offset 3 on, and a snapshot of it at the end."""
     log = open_log(directory)
     lead(log, b"a", b"b", epoch=1)
@@ -196,7 +196,7 @@ def test_a_cut_is_durable_with_the_next_flush(offset):
         assert again.log_end_offset == offset
 
 
-def flush(log: Log) -> None:
+def flush(log: UnifiedLog) -> None:
     work = log.prepare_flush()
     if work is not None:
         work.run(MAY_BLOCK)

@@ -6,7 +6,7 @@ import pytest
 
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from data_plane.log.producers import MAX_SEQUENCE, ProducerStateManager
-from data_plane.log.validation import Origin
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import (
     Record,
     decode_batch,
@@ -109,7 +109,7 @@ def test_transactions_hold_the_stable_offset_back(tmp_path):
     marker = encode_end_txn_marker(
         commit=False, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=NOW_MS
     )
-    log.append_as_leader(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append_as_leader(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     assert log.first_unstable_offset(3) == 1, "the marker is not replicated yet"
     assert log.first_unstable_offset(4) is None
     log.close()

@@ -11,7 +11,7 @@ import pytest
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import LogCorruptError
-from data_plane.log.segment import Segment
+from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
 from tests.support.may_block import MAY_BLOCK
@@ -218,9 +218,9 @@ def test_a_sealed_segment_remembers_no_batches(tmp_path):
     assert len(read_all(log)) == 2000
 
 
-def asizeof(segment: Segment) -> int:
+def asizeof(segment: LogSegment) -> int:
     """Bytes of the lists that it keeps."""
-    lists = [getattr(segment, name) for name in Segment.__slots__]
+    lists = [getattr(segment, name) for name in LogSegment.__slots__]
     return sum(sys.getsizeof(each) for each in lists if isinstance(each, list))
 
 
@@ -320,7 +320,7 @@ def test_a_snapshot_of_what_was_cut_away_is_not_used_when_its_removal_was_lost(t
         lead(log, value)
     log.close()
     snapshot.write_bytes(cut_away)
-    log = open_log(tmp_path, went_down=True)
+    log = open_log(tmp_path, machine_restarted=True)
     cut(log, 3)
     assert log.producers.states == {}
     assert log.first_unstable_offset(3) is None

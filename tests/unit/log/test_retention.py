@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log
+from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import NOW_MS, cut, lead, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
 
 
-def filled(directory: Path, **settings) -> Log:
+def filled(directory: Path, **settings) -> UnifiedLog:
     """Ten segments of one record, a second apart."""
     log = open_log(directory, LogConfig(segment_bytes=100, **settings))
     for i in range(10):
@@ -109,6 +109,6 @@ def test_a_cut_whose_segment_retention_takes_meanwhile_is_begun_again(tmp_path):
     log.delete_old_segments(NOW_MS, 10)
     assert log.log_start_offset > 2
     assert not log.truncate_to(work)
-    assert not log.in_doubt
+    assert not log.inconsistent
     assert cut(log, 2)
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)

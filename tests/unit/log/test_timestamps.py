@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from data_plane.log.config import LogConfig
-from data_plane.log.segment import Segment
+from data_plane.log.segment import LogSegment
 from tests.support.logs import NOW_MS, lead, open_log
 from tests.support.may_block import MAY_BLOCK
 
@@ -66,7 +66,7 @@ def test_a_search_beside_the_loop_does_without_what_only_the_loop_may_look_at(
     log = open_log(tmp_path / "t-0")
     for i in range(400):
         lead(log, b"x", timestamp=NOW_MS + i)
-    monkeypatch.setattr(Segment, "locate", None)
+    monkeypatch.setattr(LogSegment, "locate", None)
     log._active._offset_ends, log._active._batch_ends = [0, 400], [0]  # half-way
     found = log.search_time(timestamp).run(MAY_BLOCK)
     assert found is not None

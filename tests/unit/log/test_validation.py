@@ -9,8 +9,8 @@ import pytest
 from crc32c import crc32c
 
 from data_plane.log.config import LogConfig
-from data_plane.log.log import Log
-from data_plane.log.validation import Effort, InvalidRecords, Origin, TakesLong, check
+from data_plane.log.log import UnifiedLog
+from data_plane.log.validation import AppendOrigin, BudgetExceeded, InvalidRecords, WorkBudget, check
 from metadata_quorum.foundation.batch import Record, check_crc, decode_batch, encode_batch, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.record_walk import Survey, survey
@@ -20,7 +20,7 @@ from tests.support.may_block import MAY_BLOCK
 HOUR_MS = 3_600_000
 
 
-def code_of(log: Log, records: bytearray, **arguments) -> ErrorCode:
+def code_of(log: UnifiedLog, records: bytearray, **arguments) -> ErrorCode:
     before = log.log_end_offset, log.size
     with pytest.raises(BrokerError) as caught:
         log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, **arguments)
@@ -38,31 +38,31 @@ def with_field(
 
 
 @pytest.fixture
-def log(tmp_path) -> Log:
+def log(tmp_path) -> UnifiedLog:
     return open_log(tmp_path)
 
 
 @pytest.mark.parametrize("position", [21, 30, 61, -1])
-def test_wrong_crc(log: Log, position: int):
+def test_wrong_crc(log: UnifiedLog, position: int):
     records = batch(b"value")
     records[position] ^= 0x01 if position != 30 else 0x80
     assert code_of(log, records) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
     assert log.log_end_offset == 0
 
 
-def test_wrong_crc_field(log: Log):
+def test_wrong_crc_field(log: UnifiedLog):
     assert code_of(log, with_field(batch(b"v"), 17, ">I", 1, fix_crc=False)) == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 60])
-def test_cut_short(log: Log, size: int):
+def test_cut_short(log: UnifiedLog, size: int):
     records = batch(b"value")[:size]
     assert code_of(log, records) == ErrorCode.INVALID_RECORD
     assert code_of(log, batch(b"value")[:-1]) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("rest", [b"\0\0\0", batch(b"another")[:-1], batch(b"another")[:16]])
-def test_what_is_no_whole_batch_behind_one_is_cut_off(log: Log, rest: bytes):
+def test_what_is_no_whole_batch_behind_one_is_cut_off(log: UnifiedLog, rest: bytes):
     first = batch(b"value")
     log.append_as_leader(first + rest, leader_epoch=0, now_ms=NOW_MS)
     assert len(log.read(0, 1000).read(MAY_BLOCK)) == len(first)
@@ -70,7 +70,7 @@ def test_what_is_no_whole_batch_behind_one_is_cut_off(log: Log, rest: bytes):
 
 
 @pytest.mark.parametrize("claimed", [-1, 0, 13, 48])
-def test_impossible_length(log: Log, claimed: int):
+def test_impossible_length(log: UnifiedLog, claimed: int):
     assert code_of(log, with_field(batch(b"v"), 8, ">i", claimed)) == ErrorCode.CORRUPT_MESSAGE
 
 
@@ -83,33 +83,35 @@ def test_impossible_length(log: Log, claimed: int):
         (-1, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_wrong_magic(log: Log, magic: int, code: ErrorCode):
+def test_wrong_magic(log: UnifiedLog, magic: int, code: ErrorCode):
     assert code_of(log, with_field(batch(b"v"), 16, ">b", magic)) == code
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
-def test_record_count_against_last_offset(log: Log, count: int):
+def test_record_count_against_last_offset(log: UnifiedLog, count: int):
     assert code_of(log, with_field(batch(b"a", b"b"), 57, ">i", count)) == ErrorCode.INVALID_RECORD
 
 
-def test_count_and_last_offset_lie_together(log: Log):
+def test_count_and_last_offset_lie_together(log: UnifiedLog):
     records = with_field(batch(b"a", b"b"), 57, ">i", 1000)
     assert code_of(log, with_field(records, 23, ">i", 999)) == ErrorCode.INVALID_RECORD
 
 
-def test_nothing_and_too_much(log: Log):
+def test_nothing_and_too_much(log: UnifiedLog):
     assert code_of(log, bytearray()) == ErrorCode.INVALID_RECORD
     assert code_of(log, batch(b"a") + batch(b"b")) == ErrorCode.INVALID_RECORD
 
 
-def test_what_only_brokers_may_write(log: Log):
+def test_what_only_brokers_may_write(log: UnifiedLog):
     assert code_of(log, batch(b"v", control=True)) == ErrorCode.INVALID_RECORD
     assert code_of(log, batch(b"v", base_offset=5)) == ErrorCode.INVALID_RECORD
-    log.append_as_leader(batch(b"v", base_offset=5), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.append_as_leader(
+        batch(b"v", base_offset=5), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    )
     assert read_all(log) == [(0, b"v")]
 
 
-def test_unknown_codec(log: Log):
+def test_unknown_codec(log: UnifiedLog):
     for codec in (5, 7):
         assert (
             code_of(log, with_field(batch(b"v"), 21, ">h", codec)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -117,7 +119,7 @@ def test_unknown_codec(log: Log):
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_few_compressed_bytes_that_claim_all_offsets(log: Log, codec: int):
+def test_a_few_compressed_bytes_that_claim_all_offsets(log: UnifiedLog, codec: int):
     records = batch(b"v", compression=codec)
     with_field(records, 23, ">i", 2**31 - 2)
     assert code_of(log, with_field(records, 57, ">i", 2**31 - 1)) == ErrorCode.INVALID_RECORD
@@ -131,7 +133,7 @@ def test_base_timestamp_beyond_all_times(tmp_path, base: int, policy: str):
     assert code_of(log, with_field(records, 27, ">q", base)) == ErrorCode.INVALID_TIMESTAMP
 
 
-def test_producer_id_without_sequence(log: Log):
+def test_producer_id_without_sequence(log: UnifiedLog):
     assert code_of(log, batch(b"v", producer_id=4, producer_epoch=0)) == ErrorCode.INVALID_RECORD
     log.append_as_leader(batch(b"v", producer_id=4, base_sequence=0), leader_epoch=0, now_ms=NOW_MS)
 
@@ -250,12 +252,12 @@ RECORD = Record(-1, NOW_MS, b"key", b"value")
 
 @CODECS
 @pytest.mark.parametrize("count", [1, 3, 1000])
-def test_a_count_that_is_not_that_of_the_records(log: Log, codec: int, count: int):
+def test_a_count_that_is_not_that_of_the_records(log: UnifiedLog, codec: int, count: int):
     assert code_of(log, crafted(RECORD, RECORD, count=count, codec=codec)) == ErrorCode.INVALID_RECORD
 
 
 @CODECS
-def test_garbage_under_a_good_crc(log: Log, codec: int):
+def test_garbage_under_a_good_crc(log: UnifiedLog, codec: int):
     records = crafted(RECORD, codec=codec)
     records[61:] = b"\xff" * len(records[61:])
     assert code_of(log, with_field(records, 23, ">i", 0)) == ErrorCode.INVALID_RECORD
@@ -263,7 +265,7 @@ def test_garbage_under_a_good_crc(log: Log, codec: int):
 
 @CODECS
 @pytest.mark.parametrize("deltas", [[1_000_000], [0, 0], [0, 2], [1, 0], [5, 0]])
-def test_offset_deltas_are_the_records_places(log: Log, codec: int, deltas: list[int]):
+def test_offset_deltas_are_the_records_places(log: UnifiedLog, codec: int, deltas: list[int]):
     with pytest.raises(InvalidRecords) as caught:
         log.append_as_leader(
             crafted(*[RECORD] * len(deltas), deltas=deltas, codec=codec), leader_epoch=0, now_ms=NOW_MS
@@ -298,7 +300,7 @@ def test_each_record_without_a_key_is_named_on_a_compacted_topic(tmp_path, codec
 
 
 @CODECS
-def test_a_wrong_max_timestamp_is_put_right(log: Log, codec: int):
+def test_a_wrong_max_timestamp_is_put_right(log: UnifiedLog, codec: int):
     sent = crafted(RECORD, RECORD._replace(timestamp=NOW_MS + 5), codec=codec)
     log.append_as_leader(with_field(sent, 35, ">q", NOW_MS - 1000), leader_epoch=0, now_ms=NOW_MS)
     header = read_header(sent)
@@ -313,7 +315,7 @@ def test_more_than_a_thousand_bad_records_are_not_named(tmp_path):
     assert len(caught.value.record_errors) == 1000
 
 
-def test_header_keys_need_not_be_text(log: Log):
+def test_header_keys_need_not_be_text(log: UnifiedLog):
     sent = crafted(RECORD._replace(headers=(("\udcff\udc80", b"1"),)))
     assert b"\xff\x80" in sent
     log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS)
@@ -326,21 +328,21 @@ def test_too_much_for_at_once_changes_nothing(tmp_path, codec: int):
     sent = batch(*[b"v", b"longer"] * 1000, compression=codec)
     before = bytes(sent)
     for steps in (0, 10, 1000, 1999):
-        with pytest.raises(TakesLong):
-            check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(steps))
+        with pytest.raises(BudgetExceeded):
+            check(sent, log.config, NOW_MS, AppendOrigin.CLIENT, WorkBudget(steps))
         assert bytes(sent) == before
-    checked = check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(100_000))
+    checked = check(sent, log.config, NOW_MS, AppendOrigin.CLIENT, WorkBudget(100_000))
     log.append_as_leader(checked, leader_epoch=0, now_ms=NOW_MS)
     assert len(read_all(log)) == 2000
 
 
-def test_headers_are_as_much_work_as_records(log: Log):
+def test_headers_are_as_much_work_as_records(log: UnifiedLog):
     sent = crafted(RECORD._replace(headers=(("", None),) * 5000))
-    with pytest.raises(TakesLong):
-        check(sent, log.config, NOW_MS, Origin.CLIENT, Effort(5000))
+    with pytest.raises(BudgetExceeded):
+        check(sent, log.config, NOW_MS, AppendOrigin.CLIENT, WorkBudget(5000))
 
 
-def test_a_follower_takes_no_marker_that_is_none(log: Log):
+def test_a_follower_takes_no_marker_that_is_none(log: UnifiedLog):
     marker = bytearray(
         encode_batch([Record(0, NOW_MS, b"", b"")], producer_id=1, producer_epoch=0, control=True)
     )
@@ -350,7 +352,7 @@ def test_a_follower_takes_no_marker_that_is_none(log: Log):
     assert log.size == 0
 
 
-def test_lz4_blocks_must_not_depend_on_each_other(log: Log):
+def test_lz4_blocks_must_not_depend_on_each_other(log: UnifiedLog):
     """Kafka's clients could not read them."""
     sent = crafted(RECORD, codec=3)[:61] + bytes(cramjam.lz4.compress(bytes(crafted(RECORD)[61:])))
     assert code_of(log, with_field(sent, 8, ">i", len(sent) - 12)) == ErrorCode.INVALID_RECORD

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.controller.controller import Controller, ControllerConfig
+from metadata_quorum.controller.controller import ControllerConfig, QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -18,12 +18,12 @@ from metadata_quorum.foundation.model import Endpoint, ResourceType, TopicPartit
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.requests import (
+    BrokerHeartbeatRequest,
     CreatablePartitions,
     CreatableTopic,
-    HeartbeatRequest,
     RegisterBrokerRequest,
 )
-from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.port import Applied, ProposalOutcome
 from tests.support.virtual_loop import run_virtually
 
 CLUSTER = "test-cluster"
@@ -49,7 +49,7 @@ class OneVoter:
     def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
         loop = asyncio.get_event_loop()
         if not self.is_leader:
-            loop.call_soon(on_done, Applied(Outcome.REFUSED))
+            loop.call_soon(on_done, Applied(ProposalOutcome.REFUSED))
             return
         self._waiting.append((command, self.term, on_done))
         if not self.held:
@@ -60,12 +60,12 @@ class OneVoter:
         for command, term, on_done in waiting:
             self.index += 1
             result = self.machine.apply(self.index, term, command)
-            on_done(Applied(Outcome.COMMITTED, self.index, term, result))
+            on_done(Applied(ProposalOutcome.COMMITTED, self.index, term, result))
 
     def expire(self) -> None:
         """What was proposed ends UNKNOWN, and may still be committed."""
         for _, _, on_done in self._waiting:
-            on_done(Applied(Outcome.UNKNOWN))
+            on_done(Applied(ProposalOutcome.UNKNOWN))
         self._waiting = [(command, term, lambda applied: None) for command, term, _ in self._waiting]
 
     def lead(self) -> None:
@@ -77,7 +77,7 @@ class OneVoter:
         self.is_leader = False
         waiting, self._waiting = self._waiting, []
         for _, _, on_done in waiting:
-            on_done(Applied(Outcome.UNKNOWN))
+            on_done(Applied(ProposalOutcome.UNKNOWN))
         self.machine.lost_leadership(self.term)
 
 
@@ -87,7 +87,7 @@ class Node:
     def __init__(self, **config: object) -> None:
         self.machine = MetadataStateMachine(MetadataLog(SimDisk(), "/node/__cluster_metadata-0"))
         self.raft = OneVoter(self.machine)
-        self.controller = Controller(
+        self.controller = QuorumController(
             1,
             self.raft,
             self.machine,
@@ -121,7 +121,7 @@ class Node:
     async def beat(self, broker: int, **wants: bool):
         now = self.controller.image
         return await self.controller.heartbeat(
-            HeartbeatRequest(broker, now.brokers[broker].broker_epoch, now.offset, **wants)
+            BrokerHeartbeatRequest(broker, now.brokers[broker].broker_epoch, now.offset, **wants)
         )
 
     async def brokers(self, *ids: int) -> None:
@@ -192,7 +192,9 @@ async def test_it_is_active_however_late_its_claim_is_committed() -> None:
     late = node.raft.term
     node.raft.step_down()
     node.raft.lead()
-    node.machine.apply(9, late, c.encode(c.Proposal(late, 1, c.ClaimLeadership(leader_id=1, voters=(1,)))))
+    node.machine.apply(
+        9, late, c.encode(c.StampedCommand(late, 1, c.ClaimLeadership(leader_id=1, voters=(1,))))
+    )
     assert not node.controller.is_active, "a claim of an earlier term"
 
 
@@ -204,7 +206,7 @@ async def test_a_broker_registers_is_unfenced_and_keeps_its_epoch() -> None:
     epoch = await node.register(1)
     assert epoch == node.controller.image.offset
     assert node.fenced(1)
-    behind = HeartbeatRequest(1, epoch, epoch - 1)
+    behind = BrokerHeartbeatRequest(1, epoch, epoch - 1)
     assert (await node.controller.heartbeat(behind)).is_fenced
     reply = await node.beat(1)
     assert reply.is_caught_up
@@ -220,7 +222,7 @@ async def test_a_stale_epoch_is_refused() -> None:
     await node.lead()
     await node.brokers(1)
     with pytest.raises(BrokerError) as e:
-        await node.controller.heartbeat(HeartbeatRequest(1, 0, 100))
+        await node.controller.heartbeat(BrokerHeartbeatRequest(1, 0, 100))
     assert e.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -479,7 +481,7 @@ async def test_preferred_leaders_are_given_their_partitions_back() -> None:
     await node.brokers(1, 2)
     await node.controller.create_topics([CreatableTopic("t", assignments={0: (1, 2)})])
     await node.controller.heartbeat(
-        HeartbeatRequest(1, node.controller.image.brokers[1].broker_epoch, 1 << 40, want_fence=True)
+        BrokerHeartbeatRequest(1, node.controller.image.brokers[1].broker_epoch, 1 << 40, want_fence=True)
     )
     await node.beat(1)
     partition = node.controller.image.partition(TopicPartition("t", 0))

@@ -10,7 +10,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER
 from metadata_quorum.protocol.commands import AssignReplicasToDirs
 from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 
 NEW = 8
 
@@ -19,9 +19,9 @@ def directory(broker: int, number: int) -> UUID:
     return UUID(int=1000 * broker + number)
 
 
-def ready(*, elr: bool = True) -> Machine:
+def ready(*, elr: bool = True) -> MetadataMachine:
     """Three brokers with two directories each; partition 0 of `t` is in their first, 1 in their second."""
-    machine = Machine()
+    machine = MetadataMachine()
     machine.claim(elr=elr)
     for broker in (1, 2, 3):
         machine.register(broker, log_dirs=(directory(broker, 0), directory(broker, 1)))
@@ -70,7 +70,7 @@ def test_who_lost_the_last_directory_stays_fenced() -> None:
         machine.unfence(1)
         assert machine.image.brokers[1].fenced
         assert not any(machine.image.can_serve(1, p) for _, _, p in machine.image.each_partition())
-    copy = Machine()
+    copy = MetadataMachine()
     copy.machine.restore(machine.machine.snapshot()(), machine.index, machine.term)()
     assert not copy.image.brokers[1].has_any_dir
     machine.register(1, incarnation=2, log_dirs=(directory(1, NEW),))

@@ -17,11 +17,11 @@ from metadata_quorum.metadata.records import AccessControlEntryRecord, Partition
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.replies import Refused
 from metadata_quorum.raft.port import QUICK_WEIGHT
-from tests.support.metadata_machine import Machine
+from tests.support.metadata_machine import MetadataMachine
 
 
-def ready(*brokers: int) -> Machine:
-    machine = Machine()
+def ready(*brokers: int) -> MetadataMachine:
+    machine = MetadataMachine()
     machine.claim()
     machine.brokers(*brokers)
     return machine
@@ -83,7 +83,7 @@ def test_a_snapshot_tells_subscribers_what_is_different() -> None:
     source = ready(1, 2)
     source.create("stays", 1, 2)
     source.create("goes", 1)
-    reader = Machine()
+    reader = MetadataMachine()
     reader.machine.restore(source.machine.snapshot()(), source.index, source.term)()
     stays, goes = (source.image.topics_by_name[name].id for name in ("stays", "goes"))
     source.run(c.DeleteTopics(topic_ids=(goes,)))
@@ -106,19 +106,19 @@ def test_a_snapshot_tells_subscribers_what_is_different() -> None:
 def test_a_torn_snapshot_is_a_value_error(cut: int) -> None:
     data = ready(1).machine.snapshot()()
     with pytest.raises(ValueError):
-        Machine().machine.restore(data[:cut], 1, 1)()
+        MetadataMachine().machine.restore(data[:cut], 1, 1)()
 
 
 def test_a_damaged_snapshot_is_a_value_error() -> None:
     data = bytearray(ready(1).machine.snapshot()())
     data[-100] ^= 1
     with pytest.raises(ValueError):
-        Machine().machine.restore(bytes(data), 1, 1)()
+        MetadataMachine().machine.restore(bytes(data), 1, 1)()
 
 
 def test_a_full_disk_ends_the_voter_before_it_tells_another_history() -> None:
     """A refusal would be another outcome than the other voters': they compare theirs with this one's."""
-    machine = Machine()
+    machine = MetadataMachine()
     machine.claim()
     before = machine.machine.rolling_hash
     machine.disk.fail("append", errno.ENOSPC)
@@ -195,14 +195,14 @@ def test_partition_registration_defaults() -> None:
 
 def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> None:
     """And comes to the same: judged first, the image as it was until it is adopted."""
-    machine, twin = Machine(), Machine()
+    machine, twin = MetadataMachine(), MetadataMachine()
     for each in (machine, twin):
         each.claim()
         each.brokers(1, 2, 3)
         each.create("t", 1000, 3)
     broker = machine.image.brokers[3]
     fence = c.FenceBroker(broker_id=3, broker_epoch=broker.broker_epoch)
-    data = c.encode(c.Proposal(1, 1, fence))
+    data = c.encode(c.StampedCommand(1, 1, fence))
     before = machine.image
     assert machine.machine.weight(data) > QUICK_WEIGHT
     adopt = machine.machine.prepare(90, 1, data)
@@ -212,13 +212,13 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
     assert machine.image.brokers[3].fenced
     assert machine.machine.rolling_hash == twin.machine.rolling_hash
     assert machine.log.read(before.offset + 1, 1 << 30) == twin.log.read(before.offset + 1, 1 << 30)
-    small = c.encode(c.Proposal(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
+    small = c.encode(c.StampedCommand(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
     assert machine.machine.weight(small) <= QUICK_WEIGHT
     assert ready(1).machine.weight(data) <= QUICK_WEIGHT
     many = c.ElectLeaders(
         election_type=0, partitions=tuple(c.PartitionName(topic="t" * 20, partition=p) for p in range(1000))
     )
-    assert machine.machine.weight(c.encode(c.Proposal(1, 1, many))) > QUICK_WEIGHT
+    assert machine.machine.weight(c.encode(c.StampedCommand(1, 1, many))) > QUICK_WEIGHT
 
 
 def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
@@ -229,7 +229,7 @@ def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
     assert machine.machine.weight(b"\x7f") > QUICK_WEIGHT
     monkeypatch.setattr(state_machine, "weight", lambda image, command: 1 / 0)
     fence = c.FenceBroker(broker_id=1, broker_epoch=machine.epoch(1))
-    assert machine.machine.weight(c.encode(c.Proposal(1, 1, fence))) > QUICK_WEIGHT
+    assert machine.machine.weight(c.encode(c.StampedCommand(1, 1, fence))) > QUICK_WEIGHT
 
 
 def test_every_command_has_a_weight() -> None:
@@ -243,7 +243,7 @@ def test_a_command_weighs_what_it_makes() -> None:
     machine.run(c.CreateAcls(acls=tuple(acl(n, f"t{n}") for n in range(1000))))
 
     def beside(command: c.Command) -> bool:
-        return machine.machine.weight(c.encode(c.Proposal(1, 1, command))) > QUICK_WEIGHT
+        return machine.machine.weight(c.encode(c.StampedCommand(1, 1, command))) > QUICK_WEIGHT
 
     def topics(partitions: int, count: int = 1) -> c.CreateTopics:
         new = c.NewTopic(name="n", topic_id=UUID(int=9), partitions=partitions, replication_factor=1)

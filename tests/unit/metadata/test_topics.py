@@ -12,13 +12,13 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, ResourceType
 from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigType
 from metadata_quorum.protocol import commands as c
-from tests.support.metadata_machine import Machine, entries
+from tests.support.metadata_machine import MetadataMachine, entries
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 
 
-def ready(*brokers: int) -> Machine:
-    machine = Machine()
+def ready(*brokers: int) -> MetadataMachine:
+    machine = MetadataMachine()
     machine.claim()
     machine.brokers(*(brokers or (1, 2, 3)))
     return machine

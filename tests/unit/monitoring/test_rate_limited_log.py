@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.monitoring.rate_limited_log import LINES, LONGEST_LINE, PERIOD_S, paced
+from kraft.monitoring.rate_limited_log import LINES, LONGEST_LINE, PERIOD_S, rate_limited
 
 
 class Kept(logging.Handler):
@@ -27,7 +27,7 @@ def kept() -> Iterator[Kept]:
     log.propagate = False
     log.setLevel(logging.INFO)
     log.addHandler(handler)
-    paced(log)
+    rate_limited(log)
     yield handler
     log.removeHandler(handler)
     for each in list(log.filters):

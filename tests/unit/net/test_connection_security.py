@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.net.connection_security import AuthenticationFailed, Login, Scram, Tls, tls_context
+from kraft.net.connection_security import AuthenticationFailed, Login, ScramClient, Tls, tls_context
 
 pytestmark = pytest.mark.row("U4")
 
@@ -19,8 +19,8 @@ PROOF = (
 VERDICT = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def scram(username: str = "user", password: str = "pencil") -> Scram:
-    return Scram(Login("SCRAM-SHA-256", username, password), nonce="rOprNGfwEbeRWgbNEkqO")
+def scram(username: str = "user", password: str = "pencil") -> ScramClient:
+    return ScramClient(Login("SCRAM-SHA-256", username, password), nonce="rOprNGfwEbeRWgbNEkqO")
 
 
 def test_the_exchange_of_the_rfc() -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from kraft.broker.scram_users import ScramUsers
-from kraft.net.connection_security import AuthenticationFailed, Login, Scram
+from kraft.net.connection_security import AuthenticationFailed, Login, ScramClient
 from kraft.net.scram import ScramExchange
 from kraft.storage.bootstrap import parse_user
 from metadata_quorum.foundation.errors import FatalError
@@ -55,13 +55,13 @@ def test_the_exchange_of_the_rfc() -> None:
 @pytest.mark.parametrize("user", ["anna", "a=b,c", "ümlaut"])
 def test_our_two_ends_agree(mechanism: ScramMechanism, user: str) -> None:
     server = exchange(credential(user, "her, = secret", mechanism), mechanism=mechanism)
-    client = Scram(Login(mechanism.sasl_name, user, "her, = secret"), nonce="theirs")
+    client = ScramClient(Login(mechanism.sasl_name, user, "her, = secret"), nonce="theirs")
     client.check(server.step(client.answer(server.step(client.first_message()))))
     assert server.user == user
 
 
 def refusal(server: ScramExchange, login: Login) -> str:
-    client = Scram(login, nonce="theirs")
+    client = ScramClient(login, nonce="theirs")
     answer = client.answer(server.step(client.first_message()))
     with pytest.raises(AuthenticationFailed) as refused:
         server.step(answer)

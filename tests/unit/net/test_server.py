@@ -14,8 +14,8 @@ import pytest
 from kraft.api import dispatch
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.table import ROWS
-from kraft.net.connection import Limits
-from kraft.net.connection_quotas import Most
+from kraft.net.connection import ConnectionLimits
+from kraft.net.connection_quotas import MaxConnections
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
 from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -237,7 +237,7 @@ async def test_requests_without_reply_are_bounded_in_bytes():
         await gate
         return {"error_code": 0}
 
-    limits = ServerLimits(connection=Limits(max_in_flight_bytes=1000))
+    limits = ServerLimits(connection=ConnectionLimits(max_in_flight_bytes=1000))
     async with serving(row(HEARTBEAT, slow), limits) as running:
         client = await running.client()
         body = encode_request(HEARTBEAT, 0, {"group_id": "x" * 200})
@@ -336,7 +336,7 @@ async def test_who_ended_the_connection_is_told():
 
 @on_a_loop
 async def test_more_connections_than_allowed_are_refused():
-    async with serving(limits=ServerLimits(most=Most(2))) as running:
+    async with serving(limits=ServerLimits(max_connections=MaxConnections(2))) as running:
         first, second = await running.client(), await running.client()
         await first.negotiate()
         await second.negotiate()

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from kraft.local.free_ports import HOST
-from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, Limits
-from kraft.net.connection_quotas import Most, Standing, handles_for_clients
-from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, Door, Peer, Reply, Server, ServerLimits
+from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, ConnectionLimits
+from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_for_clients
+from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, ListenerSecurity, Peer, Reply, Server, ServerLimits
 from kraft.net.unread import LEAST_BYTES
 from tests.support.nodes.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
 
-LOGIN = Door(asks_login=True)
+LOGIN = ListenerSecurity(asks_login=True)
 MIB = 1024 * 1024
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -38,13 +38,13 @@ class Node:
         self.writers: list[asyncio.StreamWriter] = []
         self.charge = 0
 
-    async def listen(self, name: str, door: Door) -> None:
-        self.ports[name] = await self.server.listen(name, HOST, 0, door)
+    async def listen(self, name: str, security: ListenerSecurity) -> None:
+        self.ports[name] = await self.server.listen(name, HOST, 0, security)
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
         if frame == b"login":
             peer.authenticated = True
-        peer.begun().charge(self.charge)
+        peer.started().charge(self.charge)
         if frame == b"wait":
             self.waiting.append(self.loop.create_future())
             return self.waiting[-1]
@@ -57,10 +57,10 @@ class Node:
 
 
 @asynccontextmanager
-async def node(limits: ServerLimits | None = None, **doors: Door) -> AsyncIterator[Node]:
+async def node(limits: ServerLimits | None = None, **doors: ListenerSecurity) -> AsyncIterator[Node]:
     made = Node(limits if limits is not None else ServerLimits())
-    for name, door in doors.items():
-        await made.listen(name, door)
+    for name, security in doors.items():
+        await made.listen(name, security)
     try:
         yield made
     finally:
@@ -85,7 +85,9 @@ async def answered(streams: Streams, frame: bytes) -> bool:
 
 @on_a_loop
 async def test_a_large_frame_is_for_those_who_have_logged_in():
-    small = ServerLimits(connection=Limits(max_frame_bytes=10_000, max_frame_bytes_before_login=100))
+    small = ServerLimits(
+        connection=ConnectionLimits(max_frame_bytes=10_000, max_frame_bytes_before_login=100)
+    )
     async with node(small, SASL=LOGIN) as running:
         stranger, known = await running.connect("SASL"), await running.connect("SASL")
         assert await answered(stranger, b"x" * 100)
@@ -99,17 +101,17 @@ async def test_a_large_frame_is_for_those_who_have_logged_in():
 async def test_what_strangers_hold_is_apart_from_what_others_hold():
     limits = ServerLimits(max_queued_bytes=MIB, max_queued_bytes_before_login=200_000)
     async with node(limits, SASL=LOGIN) as running:
-        strangers = [await running.connect("SASL") for _ in range(3)]
-        for _, writer in strangers:
+        unauthenticated = [await running.connect("SASL") for _ in range(3)]
+        for _, writer in unauthenticated:
             writer.write(struct.pack(">i", 300_000) + b"x")
-        await until(lambda: running.server.strangers.exhausted)
+        await until(lambda: running.server.unauthenticated.exhausted)
         assert running.server.budgets["SASL"].used_bytes == 0
         known = await running.connect("SASL")
         assert await answered(known, b"login")
         assert await answered(known, b"x" * (SMALL_FRAME_BYTES + 1))
-        for _, writer in strangers:
+        for _, writer in unauthenticated:
             writer.close()
-        await until(lambda: running.server.strangers.used_bytes == 0)
+        await until(lambda: running.server.unauthenticated.used_bytes == 0)
 
 
 @on_a_loop
@@ -118,13 +120,13 @@ async def test_who_logs_in_with_a_request_under_way_is_counted_where_it_belongs(
         reader, writer = await running.connect("SASL")
         writer.write(framed(b"wait"))
         await until(lambda: running.waiting)
-        assert running.server.strangers.used_bytes == 4
+        assert running.server.unauthenticated.used_bytes == 4
         writer.write(framed(b"login"))
         (connection,) = running.server.connections
         await until(lambda: connection.peer.authenticated)
-        assert running.server.strangers.used_bytes == 4
+        assert running.server.unauthenticated.used_bytes == 4
         writer.write(framed(b"more"))
-        await until(lambda: running.server.strangers.used_bytes == 0)
+        await until(lambda: running.server.unauthenticated.used_bytes == 0)
         running.waiting[0].set_result((framed(b"done"),))
         assert await reader.readexactly(8 + 9 + 8) == framed(b"done") + framed(b"login") + framed(b"more")
         assert running.server.budgets["SASL"].used_bytes == 0
@@ -250,7 +252,7 @@ async def test_while_memory_is_short_a_large_frame_must_come_quickly():
 
 @on_a_loop
 async def test_an_address_has_so_many_connections():
-    async with node(ServerLimits(most=Most(of_one_host=2)), OPEN=OPEN) as running:
+    async with node(ServerLimits(max_connections=MaxConnections(of_one_host=2)), OPEN=OPEN) as running:
         first, second = await running.connect("OPEN"), await running.connect("OPEN")
         third, _ = await running.connect("OPEN")
         assert await closes(third)
@@ -260,13 +262,15 @@ async def test_an_address_has_so_many_connections():
         assert await answered(second, b"still here")
 
 
-CLIENTS, BROKERS = Door(), Door(standing=Standing.BROKERS)
-CONTROLLERS = Door(standing=Standing.CONTROLLERS)
+CLIENTS, BROKERS = ListenerSecurity(), ListenerSecurity(listener_kind=ListenerKind.BROKERS)
+CONTROLLERS = ListenerSecurity(listener_kind=ListenerKind.CONTROLLERS)
 
 
 @on_a_loop
 async def test_clients_leave_files_to_the_node_itself():
-    limits = ServerLimits(most=Most(handles=0), most_of_controllers=Most(handles=0))
+    limits = ServerLimits(
+        max_connections=MaxConnections(handles=0), max_controller_connections=MaxConnections(handles=0)
+    )
     async with node(limits, CLIENTS=CLIENTS, BROKERS=BROKERS, CONTROLLERS=CONTROLLERS) as running:
         refused, _ = await running.connect("CLIENTS")
         assert await closes(refused)
@@ -279,7 +283,7 @@ async def test_clients_leave_files_to_the_node_itself():
 @on_a_loop
 async def test_clients_cannot_keep_brokers_and_controllers_apart():
     doors = {"CLIENTS": CLIENTS, "BROKERS": BROKERS, "CONTROLLERS": CONTROLLERS}
-    async with node(ServerLimits(most=Most(2)), **doors) as running:
+    async with node(ServerLimits(max_connections=MaxConnections(2)), **doors) as running:
         idle, busy = await running.connect("CLIENTS"), await running.connect("CLIENTS")
         assert await answered(idle, b"first")
         assert await answered(busy, b"later")
@@ -289,13 +293,13 @@ async def test_clients_cannot_keep_brokers_and_controllers_apart():
         assert await answered(await running.connect("BROKERS"), b"fetch")
         assert await closes(idle[0])
         assert await answered(busy, b"still here")
-        running.server.limits = ServerLimits(most=Most(0, 0))
+        running.server.limits = ServerLimits(max_connections=MaxConnections(0, 0))
         assert await answered(await running.connect("CONTROLLERS"), b"undo")
 
 
 @on_a_loop
 async def test_controllers_have_a_limit_of_their_own():
-    limits = ServerLimits(most_of_controllers=Most(1))
+    limits = ServerLimits(max_controller_connections=MaxConnections(1))
     async with node(limits, CLIENTS=CLIENTS, CONTROLLERS=CONTROLLERS) as running:
         assert await answered(await running.connect("CONTROLLERS"), b"vote")
         refused, _ = await running.connect("CONTROLLERS")
@@ -311,21 +315,23 @@ def test_handshakes_are_connections(tmp_path: Path):
 
     @on_a_loop
     async def test():
-        async with node(ServerLimits(most=Most(2)), TLS=Door(context)) as running:
+        async with node(
+            ServerLimits(max_connections=MaxConnections(2)), TLS=ListenerSecurity(context)
+        ) as running:
             silent = [await running.connect("TLS") for _ in range(2)]
-            await until(lambda: running.server.counts[Standing.SHARED].total == 2)
+            await until(lambda: running.server.counts[ListenerKind.SHARED].total == 2)
             refused, _ = await running.connect("TLS")
             assert await closes(refused)
             for _, writer in silent:
                 writer.close()
-            await until(lambda: not running.server.counts[Standing.SHARED].total)
+            await until(lambda: not running.server.counts[ListenerKind.SHARED].total)
             known = await running.connect("TLS", trusting)
             assert await answered(known, b"welcome")
             assert len(running.server.connections) == 1
             nonsense, writer = await running.connect("TLS")
             writer.write(framed(b"no handshake"))
             await nonsense.read()
-            await until(lambda: running.server.counts[Standing.SHARED].total == 1)
+            await until(lambda: running.server.counts[ListenerKind.SHARED].total == 1)
             assert await answered(known, b"welcome")
             known[1].close()
             await until(lambda: not running.server.connections)

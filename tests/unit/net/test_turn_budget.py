@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
-from kraft.net.server import OPEN, Door
-from kraft.net.turn_budget import SHARE, SHARE_S, Turns
+from kraft.net.server import OPEN, ListenerSecurity
+from kraft.net.turn_budget import SHARE, SHARE_S, TurnBudget
 from tests.unit.net.harness import on_a_loop, until
 from tests.unit.net.test_server_limits import framed, node
 
@@ -19,10 +19,12 @@ pytestmark = pytest.mark.row("P7")
 MANY = 2000
 
 
-@pytest.mark.parametrize("door", [OPEN, Door(asks_login=True)], ids=["open", "before login"])
+@pytest.mark.parametrize("security", [OPEN, ListenerSecurity(asks_login=True)], ids=["open", "before login"])
 @on_a_loop
-async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_order(door: Door):
-    async with node(CLIENTS=door) as served:
+async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_order(
+    security: ListenerSecurity,
+):
+    async with node(CLIENTS=security) as served:
         per_turn: list[int] = []
         serve = served.server.serve
 
@@ -73,18 +75,18 @@ def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
 @on_a_loop
 async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_goes_on_in_the_next():
     now = 0.0
-    turns = Turns(asyncio.get_running_loop(), lambda: now)
+    turns = TurnBudget(asyncio.get_running_loop(), lambda: now)
     went_on: list[str] = []
-    assert turns.lets_go_on(lambda: None)
+    assert turns.may_continue(lambda: None)
     now += SHARE_S
     for name in ("first", "second", "third"):
 
-        def go_on(name: str = name) -> None:
+        def resume(name: str = name) -> None:
             nonlocal now
             went_on.append(name)
             now += SHARE_S
 
-        assert not turns.lets_go_on(go_on)
+        assert not turns.may_continue(resume)
     for number in range(1, 4):
         await asyncio.sleep(0)
         assert len(went_on) <= number  # one is all that there is time for
@@ -97,11 +99,11 @@ class Held:
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
 
-    def lets_go_on(self, go_on: Callable[[], None]) -> bool:
-        self.waiting.append(go_on)
+    def may_continue(self, resume: Callable[[], None]) -> bool:
+        self.waiting.append(resume)
         return False
 
-    def begun(self) -> None:
+    def started(self) -> None:
         pass
 
 
@@ -115,12 +117,12 @@ async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
             return began[-1]
 
         served.server.serve = serve
-        served.server.turns = turns = Held()
+        served.server.turn_budget = turn_budget = Held()
         reader, writer = await served.connect("CLIENTS")
         writer.write(framed(b"first") + framed(b"second"))
-        await until(lambda: bool(turns.waiting))
+        await until(lambda: bool(turn_budget.waiting))
         began[0].set_result((framed(b"1"),))
         assert (await reader.readexactly(5))[4:] == b"1"
         assert len(began) == 1
-        turns.waiting.pop()()
+        turn_budget.waiting.pop()()
         assert len(began) == 2

@@ -52,7 +52,7 @@ def mapped(protocol: str) -> str:
 
 def test_plaintext_asks_for_nothing() -> None:
     security = NodeSecurity(config(listener_security_protocol_map=mapped("PLAINTEXT")))
-    assert security.doors == {"IN": OPEN, "CONTROLLER": OPEN}
+    assert security.listeners == {"IN": OPEN, "CONTROLLER": OPEN}
     assert security.logins == {}
     assert security.to_brokers is PLAINTEXT
     assert security.to_controllers is PLAINTEXT
@@ -72,7 +72,7 @@ def test_a_listeners_own_key_beats_the_nodes() -> None:
     )
     assert security.logins["IN"].plain_users == {"n": "p", "b": "y"}
     assert security.to_brokers.login == Login("PLAIN", "n", "p")
-    assert security.doors["IN"].asks_login
+    assert security.listeners["IN"].asks_login
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.node.metadata_publisher import STEP, Publisher, steps_of
+from kraft.node.metadata_publisher import STEP, BrokerMetadataPublisher, steps_of
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import TopicPartition
@@ -47,8 +47,8 @@ class _Broker:
 
         partitions: Any = SimpleNamespace(
             apply=apply,
-            drop_strays=lambda image: None,
-            many_to_make=lambda delta, image: None,
+            remove_stray_replicas=lambda image: None,
+            logs_to_create=lambda delta, image: None,
             remove=lambda gone: [],
             to_make_again=False,
             make_again=MetadataDelta,
@@ -70,7 +70,7 @@ class _Broker:
         if real_loop is not None:
             loop.create_task = real_loop.create_task
         node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE, loop=loop)
-        self.publisher = Publisher(
+        self.publisher = BrokerMetadataPublisher(
             node,
             partitions,
             unused,
@@ -151,7 +151,7 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
 
 
 @pytest.mark.parametrize("many", [True, False], ids=["many logs to make", "few"])
-@pytest.mark.parametrize("step", ["apply", "many_to_make"])
+@pytest.mark.parametrize("step", ["apply", "logs_to_create"])
 def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, many):
     async def main() -> None:
         broker = _Broker()
@@ -165,9 +165,9 @@ def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, ma
             return work(MAY_BLOCK)
 
         broker.publisher._blocking = blocking
-        partitions.take_made = lambda made: None
+        partitions.add_created = lambda made: None
         made = SimpleNamespace(run=lambda may_block: None) if many else None
-        partitions.many_to_make = lambda delta, image: made if image.offset == 1 else None
+        partitions.logs_to_create = lambda delta, image: made if image.offset == 1 else None
         kept = getattr(partitions, step)
 
         def fails(delta, image):

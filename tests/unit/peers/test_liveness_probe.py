@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from kraft.net.client import Address
-from kraft.peers.liveness_probe import LastCalls, is_gone
+from kraft.peers.liveness_probe import LivenessProbe, is_gone
 
 
 async def _served(port: int, patience_s: float) -> bool:
@@ -43,9 +43,9 @@ def test_a_listener_that_closes_while_we_call() -> None:
             told.set()
 
         address = Address("127.0.0.1", listener.getsockname()[1])
-        calls = LastCalls(loop, lambda broker_id: address, on_gone, 10.0)
-        calls.call(3)
-        calls.call(3)  # the second broken connection of one death
+        calls = LivenessProbe(loop, lambda broker_id: address, on_gone, 10.0)
+        calls.probe(3)
+        calls.probe(3)  # the second broken connection of one death
         await asyncio.sleep(0)
         listener.close()
         await told.wait()

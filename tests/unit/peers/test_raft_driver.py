@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from kraft.peers.raft_driver import BesideLoop
+from kraft.peers.raft_driver import BackgroundThreads
 
 
 class Driver:
@@ -18,7 +18,7 @@ class Driver:
 
 def test_work_is_done_in_a_thread_and_noticed_on_the_loop() -> None:
     async def run() -> None:
-        beside = BesideLoop(asyncio.get_running_loop())
+        beside = BackgroundThreads(asyncio.get_running_loop())
         driver = Driver()
         beside.driver = driver  # type: ignore[assignment]
         here = threading.get_ident()
@@ -43,7 +43,7 @@ def test_work_is_done_in_a_thread_and_noticed_on_the_loop() -> None:
 
 def test_a_closed_node_waits_for_what_runs_and_hears_of_nothing_more() -> None:
     async def run() -> None:
-        beside = BesideLoop(asyncio.get_running_loop())
+        beside = BackgroundThreads(asyncio.get_running_loop())
         go = threading.Event()
         heard: list[bool] = []
         begun = [asyncio.get_running_loop().create_future() for _ in range(3)]

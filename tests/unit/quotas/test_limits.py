@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_plane.quotas.limits import Client, Limit, Limits, Quota, QuotaEntity, limits_of
+from data_plane.quotas.limits import QuotaClient, QuotaEntity, QuotaLimit, QuotaLimits, QuotaType, limits_of
 
 
 def entity(user: str | None = "", client_id: str | None = "") -> QuotaEntity:
@@ -29,21 +29,23 @@ PRECEDENCE = [
 @pytest.mark.row("R12")
 @pytest.mark.parametrize("first", range(len(PRECEDENCE)))
 def test_the_most_specific_holds(first: int) -> None:
-    limits = Limits({known: float(place) for place, (known, _) in enumerate(PRECEDENCE) if place >= first})
-    assert limits.of_client(Client("u", "c")) == Limit(PRECEDENCE[first][1], first)
+    limits = QuotaLimits(
+        {known: float(place) for place, (known, _) in enumerate(PRECEDENCE) if place >= first}
+    )
+    assert limits.of_client(QuotaClient("u", "c")) == QuotaLimit(PRECEDENCE[first][1], first)
 
 
 @pytest.mark.parametrize(
     ("client", "value"),
     [
-        (Client("u", "c"), 1.0),
-        (Client("u", "other"), 3.0),
-        (Client("other", "c"), 2.0),
-        (Client("other", "other"), None),
+        (QuotaClient("u", "c"), 1.0),
+        (QuotaClient("u", "other"), 3.0),
+        (QuotaClient("other", "c"), 2.0),
+        (QuotaClient("other", "other"), None),
     ],
 )
-def test_names_that_are_not_ours_do_not_hold(client: Client, value: float | None) -> None:
-    limits = Limits({entity("u", "c"): 1.0, entity(client_id="c"): 2.0, entity("u"): 3.0})
+def test_names_that_are_not_ours_do_not_hold(client: QuotaClient, value: float | None) -> None:
+    limits = QuotaLimits({entity("u", "c"): 1.0, entity(client_id="c"): 2.0, entity("u"): 3.0})
     found = limits.of_client(client)
     assert (found and found.value) == value
 
@@ -53,12 +55,12 @@ def test_each_kind_is_looked_up_for_itself() -> None:
     limits = limits_of(
         {entity("u", "c"): {"producer_byte_rate": 1.0}, entity(None): {"consumer_byte_rate": 2.0}}
     )
-    assert limits[Quota.PRODUCED_BYTES].of_client(Client("u", "c")) == Limit(("u", "c"), 1.0)
-    assert limits[Quota.FETCHED_BYTES].of_client(Client("u", "c")) == Limit(("u", None), 2.0)
-    assert limits[Quota.REQUEST_TIME].of_client(Client("u", "c")) is None
+    assert limits[QuotaType.PRODUCED_BYTES].of_client(QuotaClient("u", "c")) == QuotaLimit(("u", "c"), 1.0)
+    assert limits[QuotaType.FETCHED_BYTES].of_client(QuotaClient("u", "c")) == QuotaLimit(("u", None), 2.0)
+    assert limits[QuotaType.REQUEST_TIME].of_client(QuotaClient("u", "c")) is None
 
 
 def test_addresses() -> None:
-    limits = Limits({(("ip", "10.0.0.1"),): 1.0, (("ip", None),): 2.0})
+    limits = QuotaLimits({(("ip", "10.0.0.1"),): 1.0, (("ip", None),): 2.0})
     assert (limits.of_address("10.0.0.1"), limits.of_address("10.0.0.2")) == (1.0, 2.0)
-    assert Limits({}).of_address("10.0.0.1") is None
+    assert QuotaLimits({}).of_address("10.0.0.1") is None

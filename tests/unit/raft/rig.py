@@ -22,7 +22,7 @@ from chaos.sim.durable_voter import DurableVoter
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import EntryKind, Message, decode
-from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, Outcome
+from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
 DIRECTORY = "/disk/quorum"
@@ -242,7 +242,7 @@ class Rig:
         return [i for i in sorted(self.rafts) if self.rafts[i].is_leader]
 
     def committed(self, ends: list[Applied]) -> bool:
-        return bool(ends) and all(end.outcome is Outcome.COMMITTED for end in ends)
+        return bool(ends) and all(end.outcome is ProposalOutcome.COMMITTED for end in ends)
 
 
 class Mutant(NamedTuple):

@@ -7,13 +7,15 @@ import pytest
 from metadata_quorum.raft.election import Votes
 from metadata_quorum.raft.leading import Leading
 from metadata_quorum.raft.messages import AppendReply, VoteReply, encode
-from metadata_quorum.raft.replication import Follower
+from metadata_quorum.raft.replication import FollowerProgress
 from tests.unit.raft.rig import Mutant, Rig, expecting
 
 _heard = Leading._heard
 
 
-def _heard_in_any_term(self: Leading, peer: int, term: int, seq: int, now: float | None) -> Follower | None:
+def _heard_in_any_term(
+    self: Leading, peer: int, term: int, seq: int, now: float | None
+) -> FollowerProgress | None:
     return _heard(self, peer, self._core.term, seq, now)
 
 

@@ -20,7 +20,7 @@ from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
 from metadata_quorum.raft.messages import LogEntry
-from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.port import Applied, ProposalOutcome
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
 CONFIG = RaftConfig(snapshot_entries=6, snapshot_chunk_bytes=16)
@@ -69,7 +69,7 @@ class Walk:
 
     def propose(self, leader: int, value: bytes) -> None:
         def done(end: Applied) -> None:
-            if end.outcome is Outcome.COMMITTED:
+            if end.outcome is ProposalOutcome.COMMITTED:
                 self.acked.append(value)
 
         self.step(lambda: self.rig.rafts[leader].propose(value, done))

@@ -9,7 +9,7 @@ import pytest
 
 from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.raft.config import RaftConfig
-from metadata_quorum.raft.port import Applied, Outcome
+from metadata_quorum.raft.port import Applied, ProposalOutcome
 from metadata_quorum.raft.proposals import Proposal, Proposals
 from metadata_quorum.raft.voter import SyncObjRaft
 from tests.unit.raft.rig import Mutant, Rig, expecting
@@ -33,7 +33,7 @@ def test_a_proposal_ends_committed_with_the_answer_of_apply() -> None:
     ends = rig.propose(1, b"x")
     assert ends == []  # never from inside propose
     rig.settle()
-    assert ends == [Applied(Outcome.COMMITTED, index + 1, rig.rafts[1].term, b"did x")]
+    assert ends == [Applied(ProposalOutcome.COMMITTED, index + 1, rig.rafts[1].term, b"did x")]
 
 
 def test_a_follower_refuses() -> None:
@@ -43,7 +43,7 @@ def test_a_follower_refuses() -> None:
     assert ends == []
     assert rig.rafts[2].next_tick_in() == 0.0
     rig.settle()
-    assert [end.outcome for end in ends] == [Outcome.REFUSED]
+    assert [end.outcome for end in ends] == [ProposalOutcome.REFUSED]
     assert rig.machines[1].values == []
 
 
@@ -55,7 +55,7 @@ def test_a_command_beyond_the_limit_is_refused_and_one_beyond_a_batch_arrives() 
     values = [b"a" * 5000, b"b", b"c" * 101, b"d" * 100, b"e" * 99]
     ends = rig.propose(1, *values)
     rig.settle()
-    assert [end.outcome for end in too_large] == [Outcome.REFUSED]
+    assert [end.outcome for end in too_large] == [ProposalOutcome.REFUSED]
     assert rig.committed(ends)
     assert all(machine.values == values for machine in rig.machines.values())
 
@@ -71,7 +71,7 @@ def test_a_deposed_leaders_queue_is_refused(mutant: Mutant | None, monkeypatch: 
         rig.elect(2, 2, 3)
         rig.elect(1)
         rig.run(1.0)
-        assert [end.outcome for end in ends] == [Outcome.REFUSED]
+        assert [end.outcome for end in ends] == [ProposalOutcome.REFUSED]
         assert all(machine.values == [] for machine in rig.machines.values())
 
 
@@ -90,7 +90,7 @@ def test_what_a_deposed_leader_had_in_its_log_ends_unknown_before_it_is_told(
     monkeypatch.setattr(machine, "lost_leadership", lambda term: told_with.append(len(ends)))
     rig.cut.clear()
     rig.run(1.0)
-    assert [end.outcome for end in ends] == [Outcome.UNKNOWN]
+    assert [end.outcome for end in ends] == [ProposalOutcome.UNKNOWN]
     assert told_with == [1]
     assert machine.values == []
 
@@ -104,7 +104,7 @@ def test_a_proposal_without_an_end_becomes_unknown_once() -> None:
     rig.tick(1)
     assert rig.rafts[1].next_tick_in() <= 1.5
     rig.run(1.6, 0.1, 1)
-    assert [end.outcome for end in ends] == [Outcome.UNKNOWN]
+    assert [end.outcome for end in ends] == [ProposalOutcome.UNKNOWN]
     rig.cut.clear()
     rig.run(1.0)
     assert rig.machines[2].values == [b"x"]  # it did commit: nobody could have known
@@ -157,7 +157,7 @@ def test_closing_ends_what_is_open() -> None:
     rig.tick(1)
     queued = rig.propose(1, b"y")
     rig.rafts[1].close()
-    assert [end.outcome for end in (*appended, *queued)] == [Outcome.UNKNOWN, Outcome.REFUSED]
+    assert [end.outcome for end in (*appended, *queued)] == [ProposalOutcome.UNKNOWN, ProposalOutcome.REFUSED]
 
 
 def test_voters_are_static() -> None:

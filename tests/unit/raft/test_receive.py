@@ -9,7 +9,7 @@ from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.log_matching import Matched, Mismatch, judge_append
 from metadata_quorum.raft.messages import Append
-from metadata_quorum.raft.replication import Follower
+from metadata_quorum.raft.replication import FollowerProgress
 from tests.unit.raft.rig import Mutant, Rig, expecting
 
 SMALL = RaftConfig(append_bytes=1)
@@ -38,7 +38,7 @@ def _one_step_back(log: RaftJournal, commit_index: int, message: Append) -> Matc
     return verdict
 
 
-def _rewind_always(self: Follower, seq: int, next_index: int) -> bool:
+def _rewind_always(self: FollowerProgress, seq: int, next_index: int) -> bool:
     self.next_index = next_index
     return True
 
@@ -142,7 +142,11 @@ def test_commit_follows_no_further_than_what_the_message_verified(
 
 @pytest.mark.parametrize(
     "mutant",
-    [None, Mutant(following, "judge_append", _one_step_back), Mutant(Follower, "rewind", _rewind_always)],
+    [
+        None,
+        Mutant(following, "judge_append", _one_step_back),
+        Mutant(FollowerProgress, "rewind", _rewind_always),
+    ],
 )
 def test_a_conflicting_tail_and_a_long_backlog_converge_in_few_messages(
     mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ import pytest
 
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.raft.admission import Admission, ProvenNonce, Rejoins
+from metadata_quorum.raft.admission import ProvenNonce, Rejoins, VoterAdmission
 from metadata_quorum.raft.identity import is_formatted
 from metadata_quorum.raft.journal import FILE_NAME
 from metadata_quorum.raft.leading import Leading
@@ -22,7 +22,7 @@ def _proven_by_a_majority(
     return pending if pending is not None and mute.get(peer, 0) >= pending.at else None
 
 
-NEVER_MUTE = Mutant(Admission, "mute", False)
+NEVER_MUTE = Mutant(VoterAdmission, "mute", False)
 
 
 @pytest.mark.row("Q9")

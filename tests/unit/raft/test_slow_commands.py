@@ -6,7 +6,7 @@ import pytest
 
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.messages import Ack, AppendReply, decode
-from metadata_quorum.raft.port import QUICK_WEIGHT, Outcome
+from metadata_quorum.raft.port import QUICK_WEIGHT, ProposalOutcome
 from tests.unit.raft.rig import Rig
 
 
@@ -43,7 +43,7 @@ def test_a_leader_is_deposed_while_it_decides() -> None:
     rig.elect(2, 2, 3)
     rig.cut.clear()
     rig.run(1.0, 0.05)
-    assert [end.outcome for end in ends[1:]] == [Outcome.UNKNOWN] * 3
+    assert [end.outcome for end in ends[1:]] == [ProposalOutcome.UNKNOWN] * 3
     for _ in range(3):
         rig.run_jobs()
         rig.run(0.5, 0.05)

@@ -15,10 +15,10 @@ from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuotas
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import Partitions, PartitionsSettings
+from data_plane.replication.replica_manager import ReplicaManager, ReplicaManagerConfig
 from fetch.delayed_fetch import FetchService
 from fetch.fetcher import FetcherContext
-from fetch.fetcher_manager import Fetchers
+from fetch.fetcher_manager import ReplicaFetcherManager
 from fetch.follower_session import FetchLimits
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from fetch.sessions import SessionCache
@@ -108,8 +108,8 @@ class Broker:
         ]
         self.endpoints: list[MemoryLeader] = []
         self.quotas = ReplicationQuotas(broker_id)
-        self.partitions = Partitions(
-            PartitionsSettings(
+        self.partitions = ReplicaManager(
+            ReplicaManagerConfig(
                 broker_id, lag_time_max=cluster.lag_time_max, log_defaults=cluster.log_defaults
             ),
             self.dirs,
@@ -125,7 +125,7 @@ class Broker:
         self.fetches = FetchService(
             self.partitions, self.sessions, self.timer, loop, quota=self.quotas.leader
         )
-        self.fetchers = Fetchers(
+        self.fetchers = ReplicaFetcherManager(
             FetcherContext(
                 broker_id,
                 lambda: cluster.image.brokers[broker_id].broker_epoch,

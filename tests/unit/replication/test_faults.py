@@ -15,9 +15,9 @@ from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.log.effects import FlushWork
-from data_plane.replication.directory_assignments import DirectoryReports, ReplicaPlace
+from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import RoleChanges
+from data_plane.replication.replica_manager import LocalReplicaChanges
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation
@@ -311,9 +311,9 @@ async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
         def broken(*_: object) -> None:
             raise InvariantViolation("P5", "")
 
-        monkeypatch.setattr(Partition, "sweep_isr", broken)
+        monkeypatch.setattr(Partition, "maybe_shrink_isr", broken)
         cluster.create_topic("t", [[1]])
-        cluster.brokers[1].partitions.sweep_isr()
+        cluster.brokers[1].partitions.maybe_shrink_isr()
         assert [type(error) for error in deaths] == [InvariantViolation]
 
 
@@ -358,12 +358,12 @@ async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
         seen: list[int] = []
         kept = partitions.apply
 
-        def ahead(delta: MetadataDelta, image: MetadataImage) -> RoleChanges:
-            made = partitions.many_to_make(delta, image)
+        def ahead(delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
+            made = partitions.logs_to_create(delta, image)
             if made is not None:
                 made.run(MAY_BLOCK)
                 seen.append(len(made.logs))
-                partitions.take_made(made)
+                partitions.add_created(made)
             return kept(delta, image)
 
         partitions.apply = ahead  # type: ignore[method-assign]
@@ -449,9 +449,9 @@ class Told:
     """A controller that hears where replicas lie."""
 
     def __init__(self) -> None:
-        self.places: list[ReplicaPlace] = []
+        self.places: list[ReplicaAssignment] = []
 
-    async def assign_replicas(self, places: Sequence[ReplicaPlace]) -> None:
+    async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
         self.places += places
 
 
@@ -463,7 +463,7 @@ async def test_the_controller_hears_of_a_replica_that_was_given_up():
         partitions = cluster.brokers[1].partitions
         told = Told()
         cluster.create_topic("bad", [[1]])
-        partitions._reports = DirectoryReports(told, cluster.loop)
+        partitions._assignments = AssignmentsManager(told, cluster.loop)
         replica = cluster.replica(1, "bad")
         partitions.give_up(replica, "the log", KeyError("a bug"))
         await until(lambda: bool(told.places))
@@ -514,5 +514,5 @@ async def test_what_could_not_be_made_is_of_one_topic_and_not_of_its_name():
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
         topic_id = cluster.create_topic("t", [[1]])
         tp = TopicPartition("t", 0)
-        assert partitions._found.is_offline(tp, topic_id)
-        assert not partitions._found.is_offline(tp, UUID(int=77))
+        assert partitions._unclaimed.is_offline(tp, topic_id)
+        assert not partitions._unclaimed.is_offline(tp, UUID(int=77))

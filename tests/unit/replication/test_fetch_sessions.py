@@ -356,7 +356,7 @@ def test_sessions_remember_so_many_partitions_together():
 
 @pytest.mark.row("P7")
 def test_a_session_has_no_more_partitions_than_a_request_may_name():
-    cache = SessionCache(1000, random.Random(1), most_named=lambda: 10)
+    cache = SessionCache(1000, random.Random(1), max_request_partitions=lambda: 10)
     session = cache.open(_naming(10), 0.0)
     cache.open(_naming(10, session_id=session.session_id, session_epoch=1), 0.0)  # the same ones
     with pytest.raises(BrokerError, match="too many"):

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from fetch.follower import (
-    CutTo,
+    FollowerStep,
     RestartAt,
-    Step,
-    cut_offset,
+    TruncateTo,
     next_step,
     resolve_out_of_range,
     retry_delay,
+    truncation_offset,
 )
 from fetch.messages import FetchedPartition, LogBounds
 from metadata_quorum.foundation.errors import ErrorCode
@@ -31,12 +31,12 @@ from metadata_quorum.foundation.errors import ErrorCode
     ],
 )
 def test_where_to_cut(diverging: tuple[int, int], local: tuple[int, int], end: int, cut: int):
-    assert cut_offset(diverging, local, end) == cut
+    assert truncation_offset(diverging, local, end) == cut
 
 
 @pytest.mark.row("R6")
 def test_what_to_do_out_of_range():
-    assert resolve_out_of_range(10, LogBounds(0, 8)) == CutTo(8)
+    assert resolve_out_of_range(10, LogBounds(0, 8)) == TruncateTo(8)
     assert resolve_out_of_range(10, LogBounds(12, 20)) == RestartAt(12)
     assert resolve_out_of_range(10, LogBounds(3, 20)) is None
 
@@ -45,15 +45,15 @@ def test_the_step_for_each_answer():
     def answer(error: ErrorCode, diverging: tuple[int, int] | None = None) -> FetchedPartition:
         return FetchedPartition(UUID(int=1), "t", 0, error, diverging_epoch=diverging)
 
-    assert next_step(answer(ErrorCode.NONE)) is Step.APPEND
-    assert next_step(answer(ErrorCode.NONE, (1, 2))) is Step.CUT
-    assert next_step(answer(ErrorCode.OFFSET_OUT_OF_RANGE)) is Step.FIND_BOUNDS
+    assert next_step(answer(ErrorCode.NONE)) is FollowerStep.APPEND
+    assert next_step(answer(ErrorCode.NONE, (1, 2))) is FollowerStep.CUT
+    assert next_step(answer(ErrorCode.OFFSET_OUT_OF_RANGE)) is FollowerStep.FIND_BOUNDS
     for error in (
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.KAFKA_STORAGE_ERROR,
     ):
-        assert next_step(answer(error)) is Step.WAIT
+        assert next_step(answer(error)) is FollowerStep.WAIT
 
 
 def test_delays_double_up_to_a_limit():

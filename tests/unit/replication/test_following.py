@@ -106,10 +106,10 @@ async def test_a_cut_off_follower_leaves_the_isr_by_time_and_comes_back_when_it_
             endpoint.break_off()
         sweeper = cluster.brokers[1].partitions
         needed = [cluster.produce(b"b%d" % i) for i in range(3)][-1]
-        sweeper.sweep_isr()
+        sweeper.maybe_shrink_isr()
         await asyncio.sleep(0)
         assert cluster.isr() == (1, 2, 3)  # three records behind, but not for long enough
-        await until(lambda: (sweeper.sweep_isr(), cluster.isr() == (1, 2))[1])
+        await until(lambda: (sweeper.maybe_shrink_isr(), cluster.isr() == (1, 2))[1])
         assert cluster.leader().high_watermark == needed
         cluster.cuts.clear()
         await until(lambda: set(cluster.isr()) == {1, 2, 3})
@@ -124,10 +124,10 @@ async def test_an_idle_partition_keeps_its_isr():
         await produce_outcome(cluster, b"a")
         for _ in range(10):
             await asyncio.sleep(0.006)
-            cluster.brokers[1].partitions.sweep_isr()
+            cluster.brokers[1].partitions.maybe_shrink_isr()
         # Even in the moment of an append after a long silence.
         cluster.produce(b"b")
-        cluster.brokers[1].partitions.sweep_isr()
+        cluster.brokers[1].partitions.maybe_shrink_isr()
         await asyncio.sleep(0)
         assert set(cluster.isr()) == {1, 2, 3}
 
@@ -144,7 +144,7 @@ async def test_below_min_insync_replicas_a_produce_is_refused_before_and_after_t
                 endpoint.break_off()
         waiting = asyncio.ensure_future(produce_outcome(cluster, b"b"))
         sweeper = cluster.brokers[1].partitions
-        await until(lambda: (sweeper.sweep_isr(), cluster.isr() == (1,))[1])
+        await until(lambda: (sweeper.maybe_shrink_isr(), cluster.isr() == (1,))[1])
         assert await waiting == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         with pytest.raises(BrokerError) as refused:
             cluster.produce(b"c")

@@ -15,8 +15,8 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.partition_directory import Place
-from data_plane.replication.replica_manager import Partitions
+from data_plane.log.partition_directory import PartitionDirectory
+from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError
@@ -119,11 +119,11 @@ def keyed(cluster: Cluster, value: bytes = b"old") -> None:
 # ---- what is late
 
 
-async def settling(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+async def settling(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     """The new directory's identity."""
 
 
-async def flushing(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+async def flushing(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     while await executor.run_next():
         pass
     for _ in range(3):
@@ -133,14 +133,14 @@ async def flushing(cluster: Cluster, partitions: Partitions, executor: Executor)
     partitions.flush(cluster.replica(1))
 
 
-async def cleaning(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+async def cleaning(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     await flushing(cluster, partitions, executor)
     while await executor.run_next():
         pass
     partitions._spawn(partitions._cleaner.sweep())
 
 
-async def checkpointing(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     await flushing(cluster, partitions, executor)
     while await executor.run_next():
         pass
@@ -153,7 +153,7 @@ async def checkpointing(cluster: Cluster, partitions: Partitions, executor: Exec
     partitions._spawn(partitions.checkpoint(everything=True))
 
 
-async def moving(cluster: Cluster, partitions: Partitions, executor: Executor) -> None:
+async def moving(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     while await executor.run_next():
         pass
     keyed(cluster)
@@ -194,7 +194,10 @@ async def history(
     such a piece, and such an operation in it."""
     disk = SteppedDisk()
     monkeypatch.setattr(
-        Place, "_lock", property(lambda _: SteppedLock(disk), lambda _self, _lock: None), raising=False
+        PartitionDirectory,
+        "_lock",
+        property(lambda _: SteppedLock(disk), lambda _self, _lock: None),
+        raising=False,
     )
     defaults = replace(LogConfig(), file_delete_delay_ms=0)
     executor = Executor()

@@ -207,12 +207,12 @@ def test_how_an_answer_is_taken(error: ErrorCode, outcome: IsrOutcome, maximal: 
     fetched(state, 3, 10, 10)
     change = state.expand(state.followers[3], 10)
     assert change is not None
-    assert state.take_answer(change, AlterPartitionResult(error)) is outcome
+    assert state.handle_response(change, AlterPartitionResult(error)) is outcome
     assert state.maximal_isr == maximal
     # Metadata settles it in any case.
     state.take_metadata(PartitionRegistration((1, 2, 3), (1, 2, 3), 1, 5, 10), 100.0)
     assert (state.change, state.isr, state.partition_epoch) == (None, (1, 2, 3), 10)
-    assert state.take_answer(change, AlterPartitionResult(ErrorCode.NONE)) is IsrOutcome.IGNORED
+    assert state.handle_response(change, AlterPartitionResult(ErrorCode.NONE)) is IsrOutcome.IGNORED
 
 
 def test_an_older_answer_or_metadata_is_no_news():
@@ -221,13 +221,13 @@ def test_an_older_answer_or_metadata_is_no_news():
     change = state.expand(state.followers[3], 10)
     assert change is not None
     old = AlterPartitionResult(ErrorCode.NONE, 1, 5, (1,), 8)
-    assert state.take_answer(change, old) is IsrOutcome.IGNORED
+    assert state.handle_response(change, old) is IsrOutcome.IGNORED
     other_epoch = AlterPartitionResult(ErrorCode.NONE, 1, 6, (1,), 20)
-    assert state.take_answer(change, other_epoch) is IsrOutcome.IGNORED
+    assert state.handle_response(change, other_epoch) is IsrOutcome.IGNORED
     assert not state.take_metadata(PartitionRegistration((1, 2, 3), (1,), 1, 5, 9), 100.0)
     assert state.change is change
     fresh = AlterPartitionResult(ErrorCode.NONE, 1, 5, (1, 2, 3), 10)
-    assert state.take_answer(change, fresh) is IsrOutcome.COMMITTED
+    assert state.handle_response(change, fresh) is IsrOutcome.COMMITTED
     assert state.isr == (1, 2, 3)
 
 

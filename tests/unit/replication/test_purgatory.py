@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from data_plane.purgatory.purgatory import JointWait, OffsetWaits
+from data_plane.purgatory.purgatory import DelayedOperation, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.property.test_timing_wheel import FakeLoop
@@ -31,9 +31,9 @@ def no_collections() -> Iterator[None]:
     gc.enable()
 
 
-def waiting(waits: OffsetWaits, timer: WheelTimer) -> weakref.ref[Request]:
+def waiting(waits: ThresholdPurgatory, timer: WheelTimer) -> weakref.ref[Request]:
     request = Request()
-    wait = JointWait(request.done)
+    wait = DelayedOperation(request.done)
     wait.add(waits, 5)
     wait.start(timer, 30.0)
     return weakref.ref(request)
@@ -43,7 +43,7 @@ def waiting(waits: OffsetWaits, timer: WheelTimer) -> weakref.ref[Request]:
 @pytest.mark.parametrize("ending", ["reached", "failed", "expired"])
 def test_a_wait_that_is_over_is_freed_at_once(ending: str):
     loop = FakeLoop()
-    timer, waits = WheelTimer(loop), OffsetWaits(_raise)
+    timer, waits = WheelTimer(loop), ThresholdPurgatory(_raise)
     held = waiting(waits, timer)
     assert held() is not None
     if ending == "reached":
@@ -57,7 +57,7 @@ def test_a_wait_that_is_over_is_freed_at_once(ending: str):
 
 def test_a_callback_that_fails_takes_neither_the_others_with_it_nor_who_made_the_number_rise():
     faults: list[Exception] = []
-    waits = OffsetWaits(lambda work, error: faults.append(error))
+    waits = ThresholdPurgatory(lambda work, error: faults.append(error))
     told: list[ErrorCode] = []
     waits.add(5, told.append)
     waits.add(5, lambda outcome: {}["a bug"])

@@ -13,7 +13,7 @@ import pytest
 from data_plane.log.config import LogConfig
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import PartitionsSettings
+from data_plane.replication.replica_manager import ReplicaManagerConfig
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -51,7 +51,7 @@ async def test_what_metadata_does_not_place_here_is_set_aside_not_deleted():
         await cluster.crash(1)
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
-        broker.partitions.drop_strays(cluster.image)
+        broker.partitions.remove_stray_replicas(cluster.image)
         (name,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("t-0")]
         assert name.endswith("-stray")
 
@@ -71,7 +71,7 @@ async def test_a_name_as_long_as_the_limit_is_set_aside_and_deleted():
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
         assert not [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("nnn")]
-        broker.partitions.drop_strays(cluster.image)
+        broker.partitions.remove_stray_replicas(cluster.image)
         assert broker.dirs[0].online
         (stray,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("stray")]
         assert stray.endswith("-stray")
@@ -417,7 +417,7 @@ async def test_the_cleaner_is_told_of_another_rhythm_while_it_runs():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0")
         partitions = cluster.brokers[1].partitions
-        settings = PartitionsSettings(1, lag_time_max=cluster.lag_time_max, cleaner_interval=3600.0)
+        settings = ReplicaManagerConfig(1, lag_time_max=cluster.lag_time_max, cleaner_interval=3600.0)
         partitions.configure(settings)
         partitions.start()
         log = cluster.replica(1).log

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from chaos.sim.replication_schedules import classic_schedule, run_seed
-from chaos.sim.replication_world import World
+from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.leader_state import LeaderState
 from data_plane.replication.partition import Partition
 from fetch.follower import TRUNCATE_BY_EPOCHS, TRUNCATE_TO_HIGH_WATERMARK
@@ -17,7 +17,7 @@ from metadata_quorum.foundation.invariants import InvariantViolation
 MORE = pytest.mark.long  # the same with other seeds
 
 
-def violation(run: Callable[[], World]) -> str | None:
+def violation(run: Callable[[], ReplicationWorld]) -> str | None:
     """The invariant that broke, or None."""
     try:
         world = run()
@@ -126,7 +126,9 @@ def no_divergence_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_leader_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower cuts at the leader's end of an epoch, whatever its own is."""
-    monkeypatch.setattr("fetch.fetcher.cut_offset", lambda diverging, local, end: min(diverging[1], end))
+    monkeypatch.setattr(
+        "fetch.fetcher.truncation_offset", lambda diverging, local, end: min(diverging[1], end)
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,10 +147,10 @@ def test_a_rule_that_is_taken_away_is_missed(mutation, monkeypatch: pytest.Monke
     assert any(caught(seed) for seed in range(150))
 
 
-def joins_before_the_epochs_start() -> World:
+def joins_before_the_epochs_start() -> ReplicationWorld:
     """2 takes over with a record that is acknowledged and a high watermark that does not cover it yet.
     3, which lacks the record, has reached that high watermark. It must not join the ISR by it."""
-    world = World()
+    world = ReplicationWorld()
     world.fence(3)
     world.publish_all()
     world.produce(1)

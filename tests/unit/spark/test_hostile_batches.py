@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from metadata_quorum.foundation.batch import CRC_START, CorruptBatchError, Record, encode_batch
-from metadata_quorum.foundation.compression import Codec, compress
+from metadata_quorum.foundation.compression import CompressionType, compress
 from spark_connector.decode import Decoder, whole_batches
 
 COUNT, LAST_DELTA, BASE_TIME, ATTRIBUTES, LENGTH = (57, ">i"), (23, ">i"), (27, ">q"), (21, ">h"), (8, ">i")
@@ -27,7 +27,7 @@ def forged(data: bytes, *changes: tuple[tuple[int, str], int]) -> bytes:
     return bytes(batch)
 
 
-def with_body(count: int, body: bytes, codec: Codec) -> bytes:
+def with_body(count: int, body: bytes, codec: CompressionType) -> bytes:
     """A batch of these records, compressed."""
     packed = compress(codec, body)
     head = encode_batch([Record(0, 1_000)], base_offset=0)[:61]
@@ -76,11 +76,11 @@ def test_offsets_that_do_not_ascend(deltas: tuple[int, ...]):
         b"\x0c\x00\x00" + bytes([each * 2 if each >= 0 else 1]) + b"\x01\x01\x00" for each in deltas
     )
     with pytest.raises(CorruptBatchError, match="offset"):
-        read(with_body(3, body, Codec.NONE))
+        read(with_body(3, body, CompressionType.NONE))
 
 
-@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.SNAPPY])
-def test_a_bomb(codec: Codec):
+@pytest.mark.parametrize("codec", [CompressionType.ZSTD, CompressionType.SNAPPY])
+def test_a_bomb(codec: CompressionType):
     """Some KiB that would fill more memory than anybody should."""
     with pytest.raises(CorruptBatchError, match="hold more than 134217728 bytes"):
         read(with_body(1, bytes(129 * MIB), codec))
@@ -98,7 +98,7 @@ def test_millions_of_tiny_records_come_in_pieces():
         else b""
         for at in range(count)
     )
-    data = with_body(count, body, Codec.ZSTD)
+    data = with_body(count, body, CompressionType.ZSTD)
     rows = 0
     tracemalloc.start()
     try:
@@ -124,7 +124,7 @@ def test_a_record_of_very_many_headers():
     headers = _varint(150_000) + b"\x00\x01" * 150_000
     fields = b"\x00\x00\x00\x01\x01" + headers
     with pytest.raises(CorruptBatchError, match="150000 headers of one record"):
-        read(with_body(1, _varint(len(fields)) + fields, Codec.ZSTD), headers=True)
+        read(with_body(1, _varint(len(fields)) + fields, CompressionType.ZSTD), headers=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -140,7 +140,7 @@ def test_any_change_is_an_error_or_harmless(seed: int):
             )
             for at in range(rng.choice((1, 3, 90)))
         ]
-        data = bytearray(encode_batch(records, base_offset=5, compression=rng.choice(list(Codec))))
+        data = bytearray(encode_batch(records, base_offset=5, compression=rng.choice(list(CompressionType))))
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(61, len(data))] = rng.randrange(256)
         changes = [(rng.choice(kinds), rng.choice(values)) for _ in range(rng.randrange(2))]

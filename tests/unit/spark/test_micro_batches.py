@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from spark_connector.coordinators import Mark, Transaction
+from spark_connector.coordinators import CommittedMark, OpenTransaction
 from spark_connector.errors import SinkError
-from spark_connector.micro_batches import MicroBatch, Written
+from spark_connector.micro_batches import MicroBatch, TaskRows
 from spark_connector.transactions import ATTEMPT_NAMES, Rows, name_of
 
 
 def micro_batch(number: int, *digests: int) -> MicroBatch:
     """With a task for each digest, and a row in it where it is not 0."""
     written = [
-        Written(task, Rows(1, each, "t", Transaction(f"q-{task}-0", task, 0)) if each else Rows())
+        TaskRows(task, Rows(1, each, "t", OpenTransaction(f"q-{task}-0", task, 0)) if each else Rows())
         for task, each in enumerate(digests)
     ]
     return MicroBatch("q", "q-", number, written)
@@ -35,7 +35,7 @@ FIRST = micro_batch(5, 11, 0, 13)
     ],
 )
 def test_another_one_of_that_number(again: MicroBatch, says: str) -> None:
-    mark = Mark(6, FIRST.manifest)
+    mark = CommittedMark(6, FIRST.manifest)
     FIRST._check(mark)
     with pytest.raises(SinkError, match=says):
         again._check(mark)
@@ -44,8 +44,8 @@ def test_another_one_of_that_number(again: MicroBatch, says: str) -> None:
 def test_the_first_transaction_decides_for_all() -> None:
     """The others' marks tell only that they have followed."""
     first, second = FIRST._marked()
-    assert (first.group, first.mark) == ("q", Mark(6, FIRST.manifest))
-    assert (second.group, second.mark) == ("q-2", Mark(6, ""))
+    assert (first.group, first.mark) == ("q", CommittedMark(6, FIRST.manifest))
+    assert (second.group, second.mark) == ("q-2", CommittedMark(6, ""))
     assert first.topic == "t"
     elsewhere = MicroBatch("q", "q-", 5, FIRST.written, mark_topic="u")
     assert {each.topic for each in elsewhere._marked()} == {"u"}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from data_plane.coordinator.machine import Decision, Instant, Producer
-from data_plane.coordinator.transactions.records import Transaction, TransactionRecord, decode, encode
-from data_plane.coordinator.transactions.state_machine import TransactionLimits, TransactionTable
+from data_plane.coordinator.machine import CoordinatorResult, Instant, ProducerIdAndEpoch
+from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionRecord, decode, encode
+from data_plane.coordinator.transactions.state_machine import TransactionLimits, TransactionStateManager
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -20,7 +20,7 @@ TIMEOUT_MS = 60_000
 class TableDriver:
     def __init__(self, limits: TransactionLimits | None = None) -> None:
         self.limits = limits or TransactionLimits()
-        self.table = TransactionTable(self.limits)
+        self.table = TransactionStateManager(self.limits)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = EPOCH_MS
         self.next_producer_id = 1000
@@ -29,7 +29,7 @@ class TableDriver:
     def at(self) -> Instant:
         return Instant(self.now_ms / 1000, self.now_ms)
 
-    def init(self, name: str, expected: Producer | None = None) -> Producer | ErrorCode:
+    def init(self, name: str, expected: ProducerIdAndEpoch | None = None) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
         if self.table.needs_producer_id(name):
             self.next_producer_id += 1
@@ -39,11 +39,17 @@ class TableDriver:
         )
 
     def add(
-        self, name: str, producer: Producer, partitions: Collection[TopicPartition], version: int = 0
+        self,
+        name: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        version: int = 0,
     ) -> ErrorCode:
         return self._code(lambda: self.table.add_partitions(name, producer, partitions, version, 0, self.at))
 
-    def end(self, name: str, producer: Producer, *, commit: bool, version: int = 0) -> Producer | ErrorCode:
+    def end(
+        self, name: str, producer: ProducerIdAndEpoch, *, commit: bool, version: int = 0
+    ) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
         if self.table.needs_producer_id(name):
             self.next_producer_id += 1
@@ -54,41 +60,43 @@ class TableDriver:
             )
         )
 
-    def complete(self, name: str) -> Transaction:
+    def complete(self, name: str) -> TransactionMetadata:
         """The markers have been written; what they said."""
         [(_, prepared)] = self.table.prepared(name, 0, self.at).replies
-        assert isinstance(prepared, Transaction)
+        assert isinstance(prepared, TransactionMetadata)
         self.carry_out(self.table.complete(name, prepared, 0, self.at))
         return prepared
 
-    def state(self, name: str) -> Transaction:
+    def state(self, name: str) -> TransactionMetadata:
         [(_, known)] = self.table.describe(name, 0, self.at).replies
-        assert isinstance(known, Transaction)
+        assert isinstance(known, TransactionMetadata)
         return known
 
     def failover(self) -> None:
-        self.table = TransactionTable(self.limits)
+        self.table = TransactionStateManager(self.limits)
         for key, value in self.log:
             record = decode(key, value)
             assert record is not None
             self.table.replay(record, self.at)
 
-    def carry_out(self, decision: Decision[TransactionRecord]) -> object:
+    def carry_out(self, decision: CoordinatorResult[TransactionRecord]) -> object:
         for record in decision.records:
             self.log.append(encode(record))
             self.table.replay(record, self.at)
         return decision.replies[0][1] if decision.replies else None
 
-    def _producer(self, decide: Callable[[], Decision[TransactionRecord]]) -> Producer | ErrorCode:
+    def _producer(
+        self, decide: Callable[[], CoordinatorResult[TransactionRecord]]
+    ) -> ProducerIdAndEpoch | ErrorCode:
         reply = self.ask(decide)
-        assert isinstance(reply, Producer | ErrorCode)
+        assert isinstance(reply, ProducerIdAndEpoch | ErrorCode)
         return reply
 
-    def _code(self, decide: Callable[[], Decision[TransactionRecord]]) -> ErrorCode:
+    def _code(self, decide: Callable[[], CoordinatorResult[TransactionRecord]]) -> ErrorCode:
         reply = self.ask(decide)
         return reply if isinstance(reply, ErrorCode) else ErrorCode.NONE
 
-    def ask(self, decide: Callable[[], Decision[TransactionRecord]]) -> object:
+    def ask(self, decide: Callable[[], CoordinatorResult[TransactionRecord]]) -> object:
         try:
             reply = self.carry_out(decide())
         except BrokerError as refusal:
@@ -96,9 +104,9 @@ class TableDriver:
         return reply.code if isinstance(reply, BrokerError) else reply
 
 
-def at_epoch(driver: TableDriver, name: str, epoch: int) -> Producer:
+def at_epoch(driver: TableDriver, name: str, epoch: int) -> ProducerIdAndEpoch:
     """An idle producer of that epoch, as the log tells of it."""
-    record = TransactionRecord(name, Transaction(7, epoch, TIMEOUT_MS, updated_ms=EPOCH_MS))
+    record = TransactionRecord(name, TransactionMetadata(7, epoch, TIMEOUT_MS, updated_ms=EPOCH_MS))
     driver.log.append(encode(record))
     driver.failover()
-    return Producer(7, epoch)
+    return ProducerIdAndEpoch(7, epoch)

@@ -10,10 +10,14 @@ from itertools import count
 
 import pytest
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import ShardLimits
 from data_plane.coordinator.transactions.records import TransactionRecord, TransactionState, encode
-from data_plane.coordinator.transactions.service import Marker, TransactionService, TransactionServiceConfig
+from data_plane.coordinator.transactions.service import (
+    TransactionCoordinator,
+    TransactionCoordinatorConfig,
+    TransactionMarker,
+)
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -21,19 +25,19 @@ from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.transactions.table_driver import EPOCH_MS, TIMEOUT_MS
 
 T0 = TopicPartition("t", 0)
-CONFIG = TransactionServiceConfig(timeout_check_interval=0.01, expiry_check_interval=0.01)
+CONFIG = TransactionCoordinatorConfig(timeout_check_interval=0.01, expiry_check_interval=0.01)
 
 
 class MarkerLog:
     """A marker channel that writes at once, or (`held`) when it is told to."""
 
     def __init__(self) -> None:
-        self.written: list[Marker] = []
-        self.begun: list[Marker] = []
+        self.written: list[TransactionMarker] = []
+        self.begun: list[TransactionMarker] = []
         self.open = asyncio.Event()
         self.open.set()
 
-    async def write(self, marker: Marker) -> None:
+    async def write(self, marker: TransactionMarker) -> None:
         self.begun.append(marker)
         await self.open.wait()
         self.written.append(marker)
@@ -50,8 +54,8 @@ async def service(
     *,
     epoch: int = 1,
     clock: Clock | None = None,
-    config: TransactionServiceConfig = CONFIG,
-) -> AsyncIterator[TransactionService]:
+    config: TransactionCoordinatorConfig = CONFIG,
+) -> AsyncIterator[TransactionCoordinator]:
     """Leading the partition of `x`, loaded."""
     ids = count(1000)
     time = clock or Clock()
@@ -60,7 +64,7 @@ async def service(
         await asyncio.sleep(0)
         return next(ids)
 
-    transactions = TransactionService(
+    transactions = TransactionCoordinator(
         config, log, markers, next_id, asyncio.get_running_loop(), lambda: time.now_ms
     )
     try:
@@ -92,7 +96,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     raise AssertionError("waited in vain")
 
 
-async def until_state(transactions: TransactionService, state: TransactionState) -> None:
+async def until_state(transactions: TransactionCoordinator, state: TransactionState) -> None:
     async def reached() -> bool:
         return (await transactions.describe("x")).state is state
 
@@ -104,7 +108,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def begun(transactions: TransactionService) -> Producer:
+async def begun(transactions: TransactionCoordinator) -> ProducerIdAndEpoch:
     producer = await transactions.init_producer_id("x", TIMEOUT_MS, None)
     await transactions.add_partitions("x", producer, [T0], 0)
     return producer
@@ -125,7 +129,7 @@ def test_the_answer_comes_before_the_markers_and_after_the_decision_is_replicate
             log.replicate(transactions.partition_for("x"))
             assert await ending == producer
             await settle()
-            assert markers.begun == [Marker(producer, 4, True, frozenset({T0}))]
+            assert markers.begun == [TransactionMarker(producer, 4, True, frozenset({T0}))]
             again = transactions.add_partitions("x", producer, [T0], 0)
             assert await refusal(again) is ErrorCode.CONCURRENT_TRANSACTIONS
             log.replicating = True
@@ -146,7 +150,7 @@ def test_the_next_coordinator_ends_what_was_prepared() -> None:
         later = MarkerLog()
         async with service(log, later, epoch=2) as transactions:
             await until_state(transactions, TransactionState.COMPLETE_COMMIT)
-            assert later.written == [Marker(producer, 2, True, frozenset({T0}))]
+            assert later.written == [TransactionMarker(producer, 2, True, frozenset({T0}))]
         assert markers.written == []
 
     run(test)
@@ -171,7 +175,7 @@ def test_a_decision_that_was_lost_with_its_coordinator_was_never_told_nor_marked
             assert (await transactions.describe("x")).state is TransactionState.ONGOING
             await transactions.end("x", producer, commit=False, client_version=0)
             await until_state(transactions, TransactionState.COMPLETE_ABORT)
-            assert markers.written == [Marker(producer, 2, False, frozenset({T0}))]
+            assert markers.written == [TransactionMarker(producer, 2, False, frozenset({T0}))]
 
     run(test)
 
@@ -184,8 +188,8 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
             producer = await begun(transactions)
             clock.now_ms += TIMEOUT_MS + 1
             await until_state(transactions, TransactionState.COMPLETE_ABORT)
-            fenced = Producer(producer.producer_id, producer.epoch + 1)
-            assert markers.written == [Marker(fenced, 1, False, frozenset({T0}))]
+            fenced = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
+            assert markers.written == [TransactionMarker(fenced, 1, False, frozenset({T0}))]
             clock.now_ms += CONFIG.transactions.id_expiration_ms
 
             async def nothing_is_left() -> bool:
@@ -199,7 +203,7 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
 def test_a_completion_that_cannot_be_written_is_tried_again_without_new_markers() -> None:
     async def test() -> None:
         log, markers = MemoryLog(), MarkerLog()
-        config = TransactionServiceConfig(shards=ShardLimits(commit_timeout=0.05))
+        config = TransactionCoordinatorConfig(shards=ShardLimits(commit_timeout=0.05))
         async with service(log, markers, config=config) as transactions:
             producer = await begun(transactions)
             markers.open.clear()

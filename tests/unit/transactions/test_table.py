@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from data_plane.coordinator.machine import Producer
+from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import (
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     TransactionState,
     decode,
@@ -23,22 +23,22 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 V1, V2 = 0, 2
 
 
-def begun(driver: TableDriver, name: str = "x") -> Producer:
+def begun(driver: TableDriver, name: str = "x") -> ProducerIdAndEpoch:
     producer = driver.init(name)
-    assert isinstance(producer, Producer)
+    assert isinstance(producer, ProducerIdAndEpoch)
     return producer
 
 
 def test_what_is_stored_is_read_again() -> None:
-    whole = Transaction(
+    whole = TransactionMetadata(
         7, 3, 60_000, TransactionState.PREPARE_COMMIT, frozenset({T0, T1, TopicPartition("u", 5)}),
         updated_ms=5, started_ms=4, previous_producer_id=6, next_producer_id=8, next_producer_epoch=0,
         client_version=2,
     )  # fmt: skip
-    for value in (whole, Transaction(7, 0, 1), None):
+    for value in (whole, TransactionMetadata(7, 0, 1), None):
         record = TransactionRecord("größe", value)
         assert decode(*encode(record)) == record
-    key, value = encode(TransactionRecord("x", Transaction(1, 2, 3)))
+    key, value = encode(TransactionRecord("x", TransactionMetadata(1, 2, 3)))
     # Kafka's bytes: an empty transaction has null partitions.
     assert key.hex() == "0000000178"
     assert value is not None
@@ -47,7 +47,9 @@ def test_what_is_stored_is_read_again() -> None:
     head = "0000" + "0000000000000001" + "0002" + "00000003"
     times = "0000000000000005" + "0000000000000004"
     old = bytes.fromhex(head + "01" + "00000001" + "000174" + "00000002" + "0000000000000001" + times)
-    known = Transaction(1, 2, 3, TransactionState.ONGOING, frozenset({T0, T1}), updated_ms=5, started_ms=4)
+    known = TransactionMetadata(
+        1, 2, 3, TransactionState.ONGOING, frozenset({T0, T1}), updated_ms=5, started_ms=4
+    )
     assert decode(key, old) == TransactionRecord("x", known)
     assert decode(key, bytes.fromhex(head + "00" + "ffffffff" + times)) is not None
     for broken in (b"", b"\x00", value[:-3], b"\x00\x05" + value[2:]):
@@ -81,7 +83,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
     first = begun(driver)
     assert driver.add("x", first, [T0], V2) is ErrorCode.NONE
     second = driver.end("x", first, commit=True, version=V2)
-    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert second == ProducerIdAndEpoch(first.producer_id, first.epoch + 1)
     assert driver.end("x", first, commit=True, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.complete("x").producer_epoch == second.epoch  # fences late batches of the first
     assert driver.end("x", first, commit=True, version=V2) == second
@@ -89,7 +91,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
     assert driver.end("x", second, commit=True, version=V2) is ErrorCode.INVALID_TXN_STATE
     assert driver.add("x", first, [T0], V2) is ErrorCode.PRODUCER_FENCED
     third = driver.end("x", second, commit=False, version=V2)  # of nothing: what is on its way is fenced
-    assert third == Producer(first.producer_id, second.epoch + 1)
+    assert third == ProducerIdAndEpoch(first.producer_id, second.epoch + 1)
     assert driver.complete("x").partitions == frozenset()
 
 
@@ -100,10 +102,10 @@ def test_an_empty_transaction_aborted_while_the_last_one_is_ending_is_told_to_wa
     first = begun(driver)
     driver.add("x", first, [T0], V2)
     second = driver.end("x", first, commit=True, version=V2)
-    assert isinstance(second, Producer)
+    assert isinstance(second, ProducerIdAndEpoch)
     assert driver.end("x", second, commit=False, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.complete("x")
-    third = Producer(second.producer_id, second.epoch + 1)
+    third = ProducerIdAndEpoch(second.producer_id, second.epoch + 1)
     assert driver.end("x", second, commit=False, version=V2) == third
 
 
@@ -119,13 +121,13 @@ def test_a_new_incarnation_fences_the_old_one() -> None:
     assert aborted.state is TransactionState.PREPARE_ABORT
     assert aborted.producer_epoch == old.epoch + 1
     new = begun(driver)
-    assert new == Producer(old.producer_id, old.epoch + 2)
+    assert new == ProducerIdAndEpoch(old.producer_id, old.epoch + 2)
     for attempt in (
         driver.add("x", old, [T0]),
         driver.end("x", old, commit=False),
         driver.end("x", old, commit=False, version=V2),
         driver.init("x", expected=old),
-        driver.init("x", expected=Producer(old.producer_id, old.epoch + 1)),
+        driver.init("x", expected=ProducerIdAndEpoch(old.producer_id, old.epoch + 1)),
     ):
         assert attempt is ErrorCode.PRODUCER_FENCED
 
@@ -143,7 +145,7 @@ def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
     driver = TableDriver()
     first = begun(driver)
     second = driver.init("x", expected=first)
-    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert second == ProducerIdAndEpoch(first.producer_id, first.epoch + 1)
     assert driver.init("x", expected=first) == second  # the answer was lost
     assert driver.add("x", second, [T0]) is ErrorCode.NONE
     assert driver.init("x", expected=first) is ErrorCode.PRODUCER_FENCED  # late: it must abort nothing
@@ -151,16 +153,16 @@ def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
     assert driver.init("x", expected=second) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.init("x", expected=second) is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.complete("x")
-    assert driver.init("x", expected=second) == Producer(first.producer_id, second.epoch + 1)
+    assert driver.init("x", expected=second) == ProducerIdAndEpoch(first.producer_id, second.epoch + 1)
 
 
 def test_an_id_that_is_forgotten_begins_anew() -> None:
     driver = TableDriver()
-    assert isinstance(driver.init("x", expected=Producer(5, 5)), Producer)
+    assert isinstance(driver.init("x", expected=ProducerIdAndEpoch(5, 5)), ProducerIdAndEpoch)
     driver.now_ms += driver.limits.id_expiration_ms
     driver.carry_out(driver.table.expire(driver.at))
     driver.failover()
-    assert driver.end("x", Producer(5, 5), commit=True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert driver.end("x", ProducerIdAndEpoch(5, 5), commit=True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert begun(driver).epoch == 0
 
 
@@ -171,11 +173,11 @@ def test_epochs_that_run_out_bring_a_new_producer_id(version: int) -> None:
     last = at_epoch(driver, "x", LAST_EPOCH)
     if version == V1:
         fresh = driver.init("x", expected=last)
-        assert isinstance(fresh, Producer)
+        assert isinstance(fresh, ProducerIdAndEpoch)
     else:
         assert driver.add("x", last, [T0], V2) is ErrorCode.NONE
         fresh = driver.end("x", last, commit=True, version=V2)
-        assert isinstance(fresh, Producer)
+        assert isinstance(fresh, ProducerIdAndEpoch)
         assert driver.init("x", expected=fresh) is ErrorCode.CONCURRENT_TRANSACTIONS
         marker = driver.complete("x")
         assert (marker.producer_id, marker.producer_epoch) == (last.producer_id, LAST_EPOCH + 1)
@@ -193,7 +195,7 @@ def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
     assert driver.init("x", expected=last) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.complete("x").producer_epoch == LAST_EPOCH + 1
     fresh = driver.init("x", expected=last)
-    assert isinstance(fresh, Producer)
+    assert isinstance(fresh, ProducerIdAndEpoch)
     assert fresh.producer_id != last.producer_id
     assert driver.init("x", expected=last) == fresh
 
@@ -220,14 +222,14 @@ def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
     driver = TableDriver()
     producer = begun(driver)
 
-    def missing(who: Producer) -> object:
+    def missing(who: ProducerIdAndEpoch) -> object:
         return driver.ask(lambda: driver.table.verify("x", who, [T0, T1], 0, driver.at))
 
     assert missing(producer) == (T0, T1)
     driver.add("x", producer, [T0])
     assert missing(producer) == (T1,)
-    assert missing(Producer(producer.producer_id, 9)) is ErrorCode.PRODUCER_FENCED
-    assert missing(Producer(9, 0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert missing(ProducerIdAndEpoch(producer.producer_id, 9)) is ErrorCode.PRODUCER_FENCED
+    assert missing(ProducerIdAndEpoch(9, 0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     driver.end("x", producer, commit=True)
     assert missing(producer) is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.complete("x")

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.classic.members import (
-    Member,
+    ClassicGroupMember,
     Roster,
     member_from,
     member_of,
@@ -23,9 +23,9 @@ from data_plane.coordinator.groups.classic.members import (
 from data_plane.coordinator.groups.classic.states import (
     CONSUMER_PROTOCOL_TYPE,
     TRANSITIONS,
+    ClassicGroupConfig,
+    ClassicGroupState,
     Effects,
-    GroupRules,
-    GroupState,
 )
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -51,9 +51,9 @@ from metadata_quorum.foundation.invariants import invariant
 class ClassicGroup:
     """One group. Every public method is one input."""
 
-    def __init__(self, group_id: str, rules: GroupRules, at: Instant) -> None:
+    def __init__(self, group_id: str, rules: ClassicGroupConfig, at: Instant) -> None:
         self.group_id = group_id
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_since_ms = at.now_ms
         self.generation = 0
         self.protocol_type = ""
@@ -75,12 +75,12 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is GroupState.EMPTY
+        return self.state is ClassicGroupState.EMPTY
 
     @property
     def is_idle(self) -> bool:
         """Nobody is in it and nobody is coming."""
-        return self.state is GroupState.EMPTY and not self._pending
+        return self.state is ClassicGroupState.EMPTY and not self._pending
 
     def next_deadline(self) -> float:
         """When `tick` is due, seconds; infinity where nothing waits for time."""
@@ -90,13 +90,13 @@ class ClassicGroup:
         return min(deadlines, default=float("inf"))
 
     def describe(self) -> DescribedGroup:
-        protocol = self.protocol if self.state is GroupState.STABLE else None
+        protocol = self.protocol if self.state is ClassicGroupState.STABLE else None
         members = tuple(m.described(protocol) for m in self.roster)
         return DescribedGroup(self.group_id, self.state.value, self.protocol_type, protocol or "", members)
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics that a stable group of consumers reads; None where that cannot be told."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is not GroupState.STABLE:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is not ClassicGroupState.STABLE:
             return None
         topics: set[str] = set()
         for member in self.roster:
@@ -110,22 +110,22 @@ class ClassicGroup:
         """Whether these offsets may be committed; a member's commit is a sign of life. In a transaction
         members need not say who they are (before KIP-447 they could not), and need not wait for a
         rebalance: the producer's epoch is what fences them."""
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         claims_membership = bool(request.member_id) or request.instance_id is not None
         if request.generation < 0 and not claims_membership:
             if request.producer is not None:
                 return ErrorCode.NONE
             # Someone outside of any group keeps offsets under this name; members would be overrun.
-            return ErrorCode.NONE if self.state is GroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
-        if self.state is GroupState.EMPTY and request.generation < 0:
+            return ErrorCode.NONE if self.state is ClassicGroupState.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        if self.state is ClassicGroupState.EMPTY and request.generation < 0:
             return ErrorCode.NONE
         member = self._known_member(request.member_id, request.instance_id)
         if isinstance(member, ErrorCode):
             return member
         if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is GroupState.COMPLETING_REBALANCE and request.producer is None:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE and request.producer is None:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard_of(member, at)
         return ErrorCode.NONE
@@ -157,7 +157,7 @@ class ClassicGroup:
         if not self._pending_sync:
             self._sync_deadline = None
         self._heard_of(member, at)
-        if self.state is GroupState.STABLE:
+        if self.state is ClassicGroupState.STABLE:
             self._reply(ticket, self._assigned(member))
         else:
             self._supersede(member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -171,7 +171,7 @@ class ClassicGroup:
         return self._take_effects()
 
     def leave(self, request: LeaveGroup, ticket: Ticket, at: Instant) -> Effects:
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             self._reply(ticket, LeaveReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return self._take_effects()
         outcomes = tuple((identity, self._leave_one(identity)) for identity in request.members)
@@ -204,7 +204,7 @@ class ClassicGroup:
         for member in self.roster:
             if member.member_id not in kept:
                 self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
-        members: list[Member] = []
+        members: list[ClassicGroupMember] = []
         for row in stored.members:
             known = self.roster.get(row.member_id)
             member = known or member_from(row, stored.protocol)
@@ -213,7 +213,7 @@ class ClassicGroup:
             member.assignment = row.assignment
             members.append(member)
         self.roster.replace(members, stored.leader)
-        self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
+        self.state = ClassicGroupState.STABLE if stored.members else ClassicGroupState.EMPTY
         self.state_since_ms = stored.state_timestamp_ms
         for member in self.roster:
             if member.sync_ticket is not None:
@@ -234,7 +234,7 @@ class ClassicGroup:
         for ticket, reply in self._when_stored:
             self._reply(ticket, JoinReply(error, reply.member_id))
         self._when_stored = []
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._refuse_assignment(error)
             self._prepare_rebalance(at)
         return self._take_effects()
@@ -250,13 +250,13 @@ class ClassicGroup:
             again = ErrorCode.REBALANCE_IN_PROGRESS
             self._supersede(member.join_ticket, JoinReply(again, member.member_id))
             self._supersede(member.sync_ticket, SyncReply(again))
-        self._transition(GroupState.DEAD, at)
+        self._transition(ClassicGroupState.DEAD, at)
         return self._take_effects()
 
     # --- joining -------------------------------------------------------------------------------
 
     def _refuse_join(self, request: JoinGroup) -> ErrorCode:
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._can_play(request.protocol_type, request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -302,10 +302,10 @@ class ClassicGroup:
             return
         unchanged = member.protocols == request.protocols
         leads = member.member_id == self.roster.leader
-        if self.state is GroupState.COMPLETING_REBALANCE and unchanged:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
             self._heard_of(member, at)  # its answer was lost on the way: say it again
             self._reply(ticket, self._joined(member))
-        elif self.state is GroupState.STABLE and unchanged and not leads:
+        elif self.state is ClassicGroupState.STABLE and unchanged and not leads:
             self._heard_of(member, at)
             self._reply(ticket, self._joined(member))
         else:
@@ -313,7 +313,7 @@ class ClassicGroup:
             self._update(member, request, ticket, at)
             self._rebalance_or_complete(at)
 
-    def _update(self, member: Member, request: JoinGroup, ticket: Ticket, at: Instant) -> None:
+    def _update(self, member: ClassicGroupMember, request: JoinGroup, ticket: Ticket, at: Instant) -> None:
         self._supersede(member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
         member.session_timeout_ms = request.session_timeout_ms
@@ -321,7 +321,9 @@ class ClassicGroup:
         member.join_ticket = ticket
         self._heard_of(member, at)
 
-    def _replace_static(self, member: Member, request: JoinGroup, ticket: Ticket, at: Instant) -> None:
+    def _replace_static(
+        self, member: ClassicGroupMember, request: JoinGroup, ticket: Ticket, at: Instant
+    ) -> None:
         """A static member came back without its id: it gets a new one, the old one is fenced. A
         stable group need not rebalance for that, unless the choice of protocol would change."""
         old_id, old_leader = member.member_id, self.roster.leader
@@ -331,7 +333,7 @@ class ClassicGroup:
             self._pending_sync.remove(old_id)
             self._pending_sync.add(member.member_id)
         self._update(member, request, ticket, at)
-        if self.state is not GroupState.STABLE or self.roster.select_protocol() != self.protocol:
+        if self.state is not ClassicGroupState.STABLE or self.roster.select_protocol() != self.protocol:
             self._rebalance_or_complete(at)
             return
         member.join_ticket = None
@@ -344,17 +346,17 @@ class ClassicGroup:
         self._effects.store = self._as_stored({m.member_id: m.assignment for m in self.roster})
 
     def _rebalance_or_complete(self, at: Instant) -> None:
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             self._maybe_complete_join(at)
         else:
             self._prepare_rebalance(at)
 
     def _prepare_rebalance(self, at: Instant) -> None:
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
         self._sync_deadline = None
-        first = self.state is GroupState.EMPTY
-        self._transition(GroupState.PREPARING_REBALANCE, at)
+        first = self.state is ClassicGroupState.EMPTY
+        self._transition(ClassicGroupState.PREPARING_REBALANCE, at)
         self._initial_time_left = None
         delay = self._rules.initial_rebalance_delay
         if first and delay > 0:
@@ -367,7 +369,7 @@ class ClassicGroup:
 
     def _maybe_complete_join(self, at: Instant) -> None:
         gathering = self._initial_time_left is not None
-        if self.state is not GroupState.PREPARING_REBALANCE or gathering:
+        if self.state is not ClassicGroupState.PREPARING_REBALANCE or gathering:
             return
         if self.roster.all_joined() and not self._pending:
             self._complete_join(at)
@@ -396,11 +398,11 @@ class ClassicGroup:
         self._pending_sync.clear()
         if not len(self.roster):
             self.protocol = None
-            self._transition(GroupState.EMPTY, at)
+            self._transition(ClassicGroupState.EMPTY, at)
             self._effects.store = self._as_stored({})
             return
         self.protocol = self.roster.select_protocol()
-        self._transition(GroupState.COMPLETING_REBALANCE, at)
+        self._transition(ClassicGroupState.COMPLETING_REBALANCE, at)
         self._sync_deadline = at.now + self._rebalance_timeout()
         for member in self.roster:
             member.is_new = False
@@ -410,7 +412,7 @@ class ClassicGroup:
                 self._reply(member.join_ticket, self._joined(member))
                 member.join_ticket = None
 
-    def _joined(self, member: Member) -> JoinReply:
+    def _joined(self, member: ClassicGroupMember) -> JoinReply:
         leads = member.member_id == self.roster.leader
         return JoinReply(
             ErrorCode.NONE,
@@ -424,8 +426,8 @@ class ClassicGroup:
 
     # --- syncing -------------------------------------------------------------------------------
 
-    def _check_sync(self, request: SyncGroup) -> Member | ErrorCode:
-        if self.state is GroupState.DEAD:
+    def _check_sync(self, request: SyncGroup) -> ClassicGroupMember | ErrorCode:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         member = self._known_member(request.member_id, request.instance_id)
         if isinstance(member, ErrorCode):
@@ -438,11 +440,11 @@ class ClassicGroup:
         ):
             if claimed is not None and claimed != actual:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is GroupState.EMPTY else member
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is ClassicGroupState.EMPTY else member
 
-    def _assigned(self, member: Member) -> SyncReply:
+    def _assigned(self, member: ClassicGroupMember) -> SyncReply:
         return SyncReply(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     def _refuse_assignment(self, error: ErrorCode) -> None:
@@ -462,7 +464,7 @@ class ClassicGroup:
     # --- staying and leaving -------------------------------------------------------------------
 
     def _check_heartbeat(self, request: Heartbeat, at: Instant) -> ErrorCode:
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         member = self._known_member(request.member_id, request.instance_id)
         if isinstance(member, ErrorCode):
@@ -470,7 +472,7 @@ class ClassicGroup:
         if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self._heard_of(member, at)
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -481,7 +483,9 @@ class ClassicGroup:
             return ErrorCode.NONE
         if not member_id and instance_id is not None:
             static = self.roster.by_instance(instance_id)
-            member: Member | ErrorCode = static if static is not None else ErrorCode.UNKNOWN_MEMBER_ID
+            member: ClassicGroupMember | ErrorCode = (
+                static if static is not None else ErrorCode.UNKNOWN_MEMBER_ID
+            )
         else:
             member = self._known_member(member_id, instance_id)
         if isinstance(member, ErrorCode):
@@ -489,7 +493,7 @@ class ClassicGroup:
         self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
         return ErrorCode.NONE
 
-    def _end_session(self, member: Member, at: Instant) -> None:
+    def _end_session(self, member: ClassicGroupMember, at: Instant) -> None:
         if member.waits and not member.is_new:
             self._heard_of(member, at)
             return
@@ -497,12 +501,12 @@ class ClassicGroup:
         self._members_changed(at)
 
     def _members_changed(self, at: Instant) -> None:
-        if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if self.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(at)
         else:
             self._maybe_complete_join(at)
 
-    def _dismiss(self, member: Member, error: ErrorCode) -> None:
+    def _dismiss(self, member: ClassicGroupMember, error: ErrorCode) -> None:
         """Out of the group; nothing it waits for is left open."""
         self._supersede(member.join_ticket, JoinReply(error, member.member_id))
         self._supersede(member.sync_ticket, SyncReply(error))
@@ -510,14 +514,14 @@ class ClassicGroup:
         self._pending_sync.discard(member.member_id)
         self.roster.remove(member)
 
-    def _fence(self, member: Member) -> None:
+    def _fence(self, member: ClassicGroupMember) -> None:
         self._supersede(member.join_ticket, JoinReply(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
         self._supersede(member.sync_ticket, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
         member.join_ticket = member.sync_ticket = None
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _known_member(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+    def _known_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember | ErrorCode:
         """The member that a request comes from, or why it is refused."""
         if instance_id is not None:
             static = self.roster.by_instance(instance_id)
@@ -527,7 +531,7 @@ class ClassicGroup:
         member = self.roster.get(member_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member
 
-    def _heard_of(self, member: Member, at: Instant) -> None:
+    def _heard_of(self, member: ClassicGroupMember, at: Instant) -> None:
         if not member.is_new:
             member.deadline = at.now + member.session_timeout
 
@@ -545,7 +549,7 @@ class ClassicGroup:
             tuple(m.stored(self.protocol, assignments.get(m.member_id, b"")) for m in self.roster),
         )
 
-    def _transition(self, target: GroupState, at: Instant) -> None:
+    def _transition(self, target: ClassicGroupState, at: Instant) -> None:
         invariant(target in TRANSITIONS[self.state], "GROUP_TRANSITION", (self.group_id, self.state, target))
         self.state = target
         self.state_since_ms = at.now_ms

@@ -19,7 +19,7 @@ from data_plane.coordinator.machine import Ticket
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicGroupMember:
     member_id: str
     instance_id: str | None
     client_id: str
@@ -85,9 +85,9 @@ class Member:
         )
 
 
-def member_of(request: JoinGroup, member_id: str) -> Member:
+def member_of(request: JoinGroup, member_id: str) -> ClassicGroupMember:
     """A newcomer."""
-    return Member(
+    return ClassicGroupMember(
         member_id,
         request.instance_id,
         request.client_id,
@@ -104,9 +104,9 @@ def rebalance_timeout_of(request: JoinGroup) -> int:
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
 
-def member_from(stored: StoredMember, protocol: str | None) -> Member:
+def member_from(stored: StoredMember, protocol: str | None) -> ClassicGroupMember:
     """A member as the log remembers it."""
-    return Member(
+    return ClassicGroupMember(
         stored.member_id,
         stored.instance_id,
         stored.client_id,
@@ -122,36 +122,36 @@ class Roster:
     """Members in the order they came, findable by instance id, with one of them leading."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ClassicGroupMember] = {}
         self._static: dict[str, str] = {}
         self.leader: str | None = None
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicGroupMember]:
         return iter(list(self._members.values()))
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicGroupMember | None:
         return self._members.get(member_id)
 
-    def by_instance(self, instance_id: str | None) -> Member | None:
+    def by_instance(self, instance_id: str | None) -> ClassicGroupMember | None:
         if instance_id is None:
             return None
         member_id = self._static.get(instance_id)
         return None if member_id is None else self._members[member_id]
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicGroupMember) -> None:
         """The next in order leads where the leader goes."""
         del self._members[member.member_id]
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
@@ -159,13 +159,13 @@ class Roster:
         if self.leader == member.member_id:
             self.leader = next(iter(self._members), None)
 
-    def replace(self, members: Iterable[Member], leader: str | None) -> None:
+    def replace(self, members: Iterable[ClassicGroupMember], leader: str | None) -> None:
         """All of them at once, in this order."""
         self._members = {m.member_id: m for m in members}
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         self.leader = leader
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """A static member came back: it keeps its place, under a new id."""
         led = self.leader == member.member_id
         self._members = {

@@ -22,7 +22,7 @@ from data_plane.coordinator.machine import Ticket
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
-class GroupState(Enum):
+class ClassicGroupState(Enum):
     """Values are Kafka's names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
@@ -32,21 +32,21 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+TRANSITIONS: Final[Mapping[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY, ClassicGroupState.DEAD}
     ),
-    GroupState.COMPLETING_REBALANCE: frozenset(
-        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}
     ),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.DEAD: frozenset(),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD}),
+    ClassicGroupState.DEAD: frozenset(),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRules:
+class ClassicGroupConfig:
     """What the configuration says about classic groups."""
 
     initial_rebalance_delay: float = 3.0

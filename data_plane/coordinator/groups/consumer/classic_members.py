@@ -29,8 +29,13 @@ from data_plane.coordinator.groups.consumer.membership import (
     subscribed_static_member,
     write_metadata,
 )
-from data_plane.coordinator.groups.consumer.rebalance import Setting, follow, reconcile, waits_for_others
-from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member, MemberState
+from data_plane.coordinator.groups.consumer.rebalance import (
+    RebalanceContext,
+    follow,
+    reconcile,
+    waits_for_others,
+)
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState, MemberState
 from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.messages import (
     JoinGroup,
@@ -42,20 +47,20 @@ from data_plane.coordinator.groups.messages import (
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     reply: JoinReply
     rebalance_timeout_ms: int = 0
     took_over: bool = False
     """The place of a static member of the consumer protocol."""
 
 
-def join(draft: Draft, request: JoinGroup, setting: Setting) -> Joined:
+def join(draft: Draft, request: JoinGroup, context: RebalanceContext) -> JoinResult:
     """A member joins or joins again."""
     member_id = request.member_id or request.new_member_id
-    check_room(draft, member_id, setting)
+    check_room(draft, member_id, context)
     _check_protocols(draft.state, request)
     if not request.member_id and request.instance_id is None and request.requires_known_id:
-        return Joined(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        return JoinResult(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     holder = draft.state.static_member(request.instance_id)
     before = _member_of(draft, request, member_id)
     subscription = _subscription(request)
@@ -63,16 +68,16 @@ def join(draft: Draft, request: JoinGroup, setting: Setting) -> Joined:
     if timeout_ms < 0:  # JoinGroup v0 has only a session timeout
         timeout_ms = request.session_timeout_ms
     changed = write_metadata(draft, before, _metadata(before, request, subscription, timeout_ms))
-    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0)
-    owned = by_id(subscription.owned, setting.view)
+    follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0)
+    owned = by_id(subscription.owned, context.view)
     after = reconcile(draft, draft.state.members[member_id], owned)
     protocol = request.protocols[0].name
     reply = JoinReply(ErrorCode.NONE, member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, protocol)
     took_over = holder is not None and not holder.uses_classic_protocol
-    return Joined(reply, timeout_ms, took_over)
+    return JoinResult(reply, timeout_ms, took_over)
 
 
-def check_protocol(member: Member, request: SyncGroup) -> None:
+def check_protocol(member: ConsumerGroupMember, request: SyncGroup) -> None:
     chosen = _protocols(member)[0].name
     for claimed, actual in (
         (request.protocol_type, CONSUMER_PROTOCOL_TYPE),
@@ -82,20 +87,20 @@ def check_protocol(member: Member, request: SyncGroup) -> None:
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def assigned(member: Member, view: ClusterView) -> SyncReply:
+def assigned(member: ConsumerGroupMember, view: ClusterView) -> SyncReply:
     protocol = _protocols(member)[0]
     assignment = write_assignment(by_name(member.assigned, view), version_of(protocol.metadata))
     return SyncReply(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, assignment)
 
 
-def must_rejoin(state: ConsumerGroupState, member: Member) -> bool:
+def must_rejoin(state: ConsumerGroupState, member: ConsumerGroupMember) -> bool:
     """There is a newer epoch, or something to give up, or something free by now that it is to have."""
     if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not waits_for_others(state, member)
 
 
-def leaving(state: ConsumerGroupState, identity: MemberIdentity) -> Member | ErrorCode:
+def leaving(state: ConsumerGroupState, identity: MemberIdentity) -> ConsumerGroupMember | ErrorCode:
     """Who it is that leaves, or is removed by its instance id alone; or why not."""
     member_id, instance_id = identity
     try:
@@ -128,16 +133,16 @@ def by_name(assignment: Assignment, view: ClusterView) -> Partitions:
     return {name: numbers for name, numbers in found.items() if name is not None}
 
 
-def _member_of(draft: Draft, request: JoinGroup, member_id: str) -> Member:
+def _member_of(draft: Draft, request: JoinGroup, member_id: str) -> ConsumerGroupMember:
     if request.instance_id is None:
-        return draft.state.members.get(member_id) or Member(member_id, MemberMetadata())
+        return draft.state.members.get(member_id) or ConsumerGroupMember(member_id, MemberMetadata())
     if not request.member_id:
         return subscribed_static_member(draft, member_id, request.instance_id, classic=True)
     return known_static_member(draft.state, member_id, request.instance_id)
 
 
 def _metadata(
-    before: Member, request: JoinGroup, subscription: Subscription, rebalance_timeout_ms: int
+    before: ConsumerGroupMember, request: JoinGroup, subscription: Subscription, rebalance_timeout_ms: int
 ) -> MemberMetadata:
     return MemberMetadata(
         instance_id=request.instance_id or before.instance_id,
@@ -170,10 +175,10 @@ def _subscription(request: JoinGroup) -> Subscription:
         raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"subscription: {e}") from e
 
 
-def _protocols(member: Member) -> tuple[ClassicProtocol, ...]:
+def _protocols(member: ConsumerGroupMember) -> tuple[ClassicProtocol, ...]:
     classic = member.metadata.classic
     return () if classic is None else classic.supported_protocols
 
 
-def _names(member: Member) -> list[str]:
+def _names(member: ConsumerGroupMember) -> list[str]:
     return [protocol.name for protocol in _protocols(member)]

@@ -3,7 +3,7 @@
 The publisher hands over each image (`take`); `topics_version` grows where topics have come, gone or
 grown, and by it a group knows at the next heartbeat that its target may be stale.
 
-    metadata_publisher -> GroupService -> here <- rebalance, group
+    metadata_publisher -> GroupCoordinator -> here <- rebalance, group
 """
 
 from __future__ import annotations

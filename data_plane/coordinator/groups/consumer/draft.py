@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from data_plane.coordinator.groups.assignment import Assignment
-from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
-    Current,
+    ConsumerGroupRecordType,
+    CurrentAssignment,
     GroupEpoch,
-    Kind,
     MemberMetadata,
     ResolvedRegex,
-    Target,
-    TargetEpoch,
+    TargetAssignment,
+    TargetAssignmentEpoch,
     Value,
     to_stored,
 )
@@ -36,23 +36,23 @@ class Draft:
         self.records: list[ConsumerGroupRecord] = []
 
     def write_group(self, epoch: int, metadata_hash: int) -> None:
-        self._write(Kind.GROUP, "", GroupEpoch(epoch, metadata_hash))
+        self._write(ConsumerGroupRecordType.GROUP, "", GroupEpoch(epoch, metadata_hash))
 
     def write_member(self, member_id: str, metadata: MemberMetadata) -> None:
-        self._write(Kind.MEMBER, member_id, metadata)
+        self._write(ConsumerGroupRecordType.MEMBER, member_id, metadata)
 
     def write_target_epoch(self, epoch: int) -> None:
-        self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch))
+        self._write(ConsumerGroupRecordType.TARGET_EPOCH, "", TargetAssignmentEpoch(epoch))
 
     def write_target(self, member_id: str, target: Assignment) -> None:
-        self._write(Kind.TARGET, member_id, Target(to_stored(target)))
+        self._write(ConsumerGroupRecordType.TARGET, member_id, TargetAssignment(to_stored(target)))
 
-    def write_current(self, member: Member) -> None:
+    def write_current(self, member: ConsumerGroupMember) -> None:
         """Where the member stands: epochs, state, partitions."""
         self._write(
-            Kind.CURRENT,
+            ConsumerGroupRecordType.CURRENT,
             member.member_id,
-            Current(
+            CurrentAssignment(
                 member.epoch,
                 member.previous_epoch,
                 member.state,
@@ -62,28 +62,32 @@ class Draft:
         )
 
     def write_regex(self, regex: str, resolved: ResolvedRegex) -> None:
-        self._write(Kind.REGEX, regex, resolved)
+        self._write(ConsumerGroupRecordType.REGEX, regex, resolved)
 
     def erase_regex(self, regex: str) -> None:
-        self._write(Kind.REGEX, regex, None)
+        self._write(ConsumerGroupRecordType.REGEX, regex, None)
 
     def erase_member(self, member_id: str) -> None:
-        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+        for kind in (
+            ConsumerGroupRecordType.CURRENT,
+            ConsumerGroupRecordType.TARGET,
+            ConsumerGroupRecordType.MEMBER,
+        ):
             self._write(kind, member_id, None)
 
     def erase_group(self) -> None:
         """Tombstones for everything."""
-        for kind in (Kind.CURRENT, Kind.TARGET):
+        for kind in (ConsumerGroupRecordType.CURRENT, ConsumerGroupRecordType.TARGET):
             for member_id in list(self.state.members):
                 self._write(kind, member_id, None)
-        self._write(Kind.TARGET_EPOCH, "", None)
+        self._write(ConsumerGroupRecordType.TARGET_EPOCH, "", None)
         for member_id in list(self.state.members):
-            self._write(Kind.MEMBER, member_id, None)
+            self._write(ConsumerGroupRecordType.MEMBER, member_id, None)
         for regex in list(self.state.regexes):
-            self._write(Kind.REGEX, regex, None)
-        self._write(Kind.GROUP, "", None)
+            self._write(ConsumerGroupRecordType.REGEX, regex, None)
+        self._write(ConsumerGroupRecordType.GROUP, "", None)
 
-    def replace_member(self, old: Member, new_id: str) -> Member:
+    def replace_member(self, old: ConsumerGroupMember, new_id: str) -> ConsumerGroupMember:
         """A static member takes its place again under another id, as one who joins."""
         target = self.state.target_of(old.member_id)
         self.erase_member(old.member_id)
@@ -92,7 +96,7 @@ class Draft:
         self.write_current(replace(old, member_id=new_id, epoch=0, previous_epoch=0))
         return self.state.members[new_id]
 
-    def _write(self, kind: Kind, name: str, value: Value | None) -> None:
+    def _write(self, kind: ConsumerGroupRecordType, name: str, value: Value | None) -> None:
         if not self.records:
             self.state = self.state.copy()
         record = ConsumerGroupRecord(kind, self.group_id, name, value)

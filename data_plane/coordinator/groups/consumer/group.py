@@ -23,20 +23,20 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerMember,
 )
 from data_plane.coordinator.groups.consumer.rebalance import (
-    Setting,
+    RebalanceContext,
     assignor_of,
     patterns_are_old,
     patterns_in_use,
 )
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import (
     LEAVING,
     LEAVING_FOR_NOW,
+    ConsumerGroupMember,
     ConsumerGroupState,
-    Member,
     MemberState,
 )
-from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, Kind
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     Heartbeat,
@@ -62,7 +62,7 @@ _TRY_AGAIN_S: Final = 1.0
 """A member that is to be fenced is looked at again, should the records not get into the log."""
 
 
-class Wait(Enum):
+class MemberTimeout(Enum):
     """What a member is waited for."""
 
     SESSION = "to be heard of"
@@ -74,21 +74,21 @@ class Wait(Enum):
 class ConsumerGroup:
     """See the module."""
 
-    def __init__(self, group_id: str, rules: ConsumerGroupRules, view: ClusterView) -> None:
+    def __init__(self, group_id: str, rules: ConsumerGroupConfig, view: ClusterView) -> None:
         self.group_id = group_id
         self.state = ConsumerGroupState()
         self._rules = rules
         self._view = view
         self._topics_seen = -1
         """As of which version of the topics the target was looked at."""
-        self._deadlines: dict[tuple[str, Wait], float] = {}
+        self._deadlines: dict[tuple[str, MemberTimeout], float] = {}
         self._earliest = _NEVER
         """No deadline is before this one."""
 
     # --- questions -----------------------------------------------------------------------------
 
     @property
-    def rules(self) -> ConsumerGroupRules:
+    def rules(self) -> ConsumerGroupConfig:
         return self._rules.of_group(self._view.group_config(self.group_id))
 
     @property
@@ -168,10 +168,10 @@ class ConsumerGroup:
         draft = draft or self._draft()
         if request.member_epoch in (LEAVING, LEAVING_FOR_NOW):
             return self._leave(draft, request, at)
-        setting = self._setting(at, request.may_see)
-        reply = membership.heartbeat(draft, request, setting)
+        context = self._context(at, request.may_see)
+        reply = membership.heartbeat(draft, request, context)
         self._topics_seen = self._view.topics_version
-        self._wait(request.member_id, Wait.SESSION, at.now + setting.rules.session_timeout_ms / 1000)
+        self._wait(request.member_id, MemberTimeout.SESSION, at.now + context.rules.session_timeout_ms / 1000)
         return [*draft.records], reply
 
     def _leave(
@@ -188,18 +188,18 @@ class ConsumerGroup:
 
     def join(self, request: JoinGroup, at: Instant) -> Outcome[JoinReply]:
         """Raises BrokerError."""
-        draft, setting = self._draft(), self._setting(at)
-        joined = classic_members.join(draft, request, setting)
+        draft, context = self._draft(), self._context(at)
+        joined = classic_members.join(draft, request, context)
         if joined.reply.error is not ErrorCode.NONE:
             return [], joined.reply
         if not draft.state.regexes:  # those wait for a member of the consumer protocol
             self._topics_seen = self._view.topics_version
         member_id = joined.reply.member_id
-        self._deadlines.pop((member_id, Wait.JOIN), None)
-        self._wait(member_id, Wait.SESSION, at.now + request.session_timeout_ms / 1000)
-        self._wait(member_id, Wait.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
-        if joined.took_over and migration.may_downgrade(draft.state, (), setting.rules):
-            return migration.downgrade(draft, (), setting.view, at), joined.reply
+        self._deadlines.pop((member_id, MemberTimeout.JOIN), None)
+        self._wait(member_id, MemberTimeout.SESSION, at.now + request.session_timeout_ms / 1000)
+        self._wait(member_id, MemberTimeout.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
+        if joined.took_over and migration.may_downgrade(draft.state, (), context.rules):
+            return migration.downgrade(draft, (), context.view, at), joined.reply
         return [*draft.records], joined.reply
 
     def sync(self, request: SyncGroup, at: Instant) -> Outcome[SyncReply]:
@@ -209,7 +209,7 @@ class ConsumerGroup:
         if self.state.epoch > member.epoch:
             self._wait_for_join(member, at)
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._deadlines.pop((member.member_id, Wait.SYNC), None)
+        self._deadlines.pop((member.member_id, MemberTimeout.SYNC), None)
         self._heard_of(member, at)
         return [], classic_members.assigned(member, self._view)
 
@@ -227,9 +227,9 @@ class ConsumerGroup:
         gone: list[str] = []
         for identity in request.members:
             found = classic_members.leaving(self.state, identity)
-            if isinstance(found, Member):
+            if isinstance(found, ConsumerGroupMember):
                 gone.append(found.member_id)
-            outcomes.append((identity, ErrorCode.NONE if isinstance(found, Member) else found))
+            outcomes.append((identity, ErrorCode.NONE if isinstance(found, ConsumerGroupMember) else found))
         return self._without(gone, at), LeaveReply(ErrorCode.NONE, tuple(outcomes))
 
     # --- time ----------------------------------------------------------------------------------
@@ -247,16 +247,20 @@ class ConsumerGroup:
     def replay(self, record: ConsumerGroupRecord, at: Instant) -> None:
         self.state.replay(record)
         member = self.state.members.get(record.name)
-        if record.kind is Kind.MEMBER and member is None:
-            for wait in Wait:
+        if record.kind is ConsumerGroupRecordType.MEMBER and member is None:
+            for wait in MemberTimeout:
                 self._deadlines.pop((record.name, wait), None)
-        elif record.kind is Kind.MEMBER and member is not None:
-            if (record.name, Wait.SESSION) not in self._deadlines:
+        elif record.kind is ConsumerGroupRecordType.MEMBER and member is not None:
+            if (record.name, MemberTimeout.SESSION) not in self._deadlines:
                 self._heard_of(member, at)
-        elif record.kind is Kind.CURRENT and member is not None:
-            self._deadlines.pop((record.name, Wait.REVOCATION), None)
+        elif record.kind is ConsumerGroupRecordType.CURRENT and member is not None:
+            self._deadlines.pop((record.name, MemberTimeout.REVOCATION), None)
             if member.state is MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
-                self._wait(record.name, Wait.REVOCATION, at.now + member.metadata.rebalance_timeout_ms / 1000)
+                self._wait(
+                    record.name,
+                    MemberTimeout.REVOCATION,
+                    at.now + member.metadata.rebalance_timeout_ms / 1000,
+                )
 
     def refused(self) -> None:
         """What was decided is not in the log: look at the topics again."""
@@ -278,21 +282,23 @@ class ConsumerGroup:
     def _draft(self) -> Draft:
         return Draft(self.group_id, self.state)
 
-    def _setting(self, at: Instant, may_see: Callable[[str], bool] | None = None) -> Setting:
+    def _context(self, at: Instant, may_see: Callable[[str], bool] | None = None) -> RebalanceContext:
         topics_changed = self._topics_seen != self._view.topics_version
-        return Setting(self.rules, self._view, at, topics_changed, may_see)
+        return RebalanceContext(self.rules, self._view, at, topics_changed, may_see)
 
     def _without(self, member_ids: list[str], at: Instant) -> list[CoordinatorRecord]:
         """Members are out; if only those of the classic protocol stay, the group is theirs again."""
         if not member_ids:
             return []
-        draft, setting = self._draft(), self._setting(at)
-        if migration.may_downgrade(draft.state, member_ids, setting.rules):
-            return migration.downgrade(draft, member_ids, setting.view, at)
-        membership.remove(draft, member_ids, setting)
+        draft, context = self._draft(), self._context(at)
+        if migration.may_downgrade(draft.state, member_ids, context.rules):
+            return migration.downgrade(draft, member_ids, context.view, at)
+        membership.remove(draft, member_ids, context)
         return [*draft.records]
 
-    def _classic_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def _classic_member(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ConsumerGroupMember:
         if instance_id is None:
             member = membership.known_member(self.state, member_id)
         else:
@@ -303,17 +309,17 @@ class ConsumerGroup:
             raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
         return member
 
-    def _heard_of(self, member: Member, at: Instant) -> None:
+    def _heard_of(self, member: ConsumerGroupMember, at: Instant) -> None:
         classic = member.metadata.classic
         timeout_ms = self.rules.session_timeout_ms if classic is None else classic.session_timeout_ms
-        self._wait(member.member_id, Wait.SESSION, at.now + timeout_ms / 1000)
+        self._wait(member.member_id, MemberTimeout.SESSION, at.now + timeout_ms / 1000)
 
-    def _wait_for_join(self, member: Member, at: Instant) -> None:
+    def _wait_for_join(self, member: ConsumerGroupMember, at: Instant) -> None:
         """From the first time that it is told to."""
         deadline = at.now + member.metadata.rebalance_timeout_ms / 1000
-        if (member.member_id, Wait.JOIN) not in self._deadlines:
-            self._wait(member.member_id, Wait.JOIN, deadline)
+        if (member.member_id, MemberTimeout.JOIN) not in self._deadlines:
+            self._wait(member.member_id, MemberTimeout.JOIN, deadline)
 
-    def _wait(self, member_id: str, wait: Wait, deadline: float) -> None:
+    def _wait(self, member_id: str, wait: MemberTimeout, deadline: float) -> None:
         self._deadlines[member_id, wait] = deadline
         self._earliest = min(self._earliest, deadline)

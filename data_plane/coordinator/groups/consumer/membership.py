@@ -16,7 +16,7 @@ from data_plane.coordinator.groups.assignment import NOTHING, Assignment, is_wit
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.rebalance import (
-    Setting,
+    RebalanceContext,
     follow,
     forget_patterns,
     pattern_for_later,
@@ -25,57 +25,57 @@ from data_plane.coordinator.groups.consumer.rebalance import (
 from data_plane.coordinator.groups.consumer.state import (
     JOINING,
     LEAVING_FOR_NOW,
+    ConsumerGroupMember,
     ConsumerGroupState,
-    Member,
 )
 from data_plane.coordinator.groups.consumer.topic_patterns import compiled
 from data_plane.coordinator.groups.consumer_records import MemberMetadata
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
-def heartbeat(draft: Draft, request: ConsumerHeartbeat, setting: Setting) -> ConsumerHeartbeatReply:
+def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContext) -> ConsumerHeartbeatReply:
     """Of a member that joins or stays."""
-    check_room(draft, request.member_id, setting)
+    check_room(draft, request.member_id, context)
     before = _member_of(draft, request)
-    metadata = _told(before.metadata, request)
+    metadata = _updated_metadata(before.metadata, request)
     if metadata.subscribed_topic_regex:
         compiled(metadata.subscribed_topic_regex)
     changed = write_metadata(draft, before, metadata)
     later = pattern_for_later(draft.state, metadata) if changed else None
-    follow(draft, setting, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
+    follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
     after = reconcile(draft, draft.state.members[request.member_id], request.owned)
     tells = request.is_full or after.assigned != before.assigned
     return ConsumerHeartbeatReply(
         request.member_id,
         after.epoch,
-        setting.rules.heartbeat_interval_ms,
+        context.rules.heartbeat_interval_ms,
         after.assigned if tells else None,
     )
 
 
-def leave(state: ConsumerGroupState, member_id: str, instance_id: str | None) -> Member:
+def leave(state: ConsumerGroupState, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
     """Who it is that leaves."""
     if instance_id is None:
         return known_member(state, member_id)
     return known_static_member(state, member_id, instance_id)
 
 
-def leave_for_now(draft: Draft, member: Member) -> None:
+def leave_for_now(draft: Draft, member: ConsumerGroupMember) -> None:
     """A static member's place is kept until its session ends."""
     draft.write_current(replace(member, epoch=LEAVING_FOR_NOW, pending_revocation=NOTHING))
 
 
-def remove(draft: Draft, member_ids: Collection[str], setting: Setting) -> None:
+def remove(draft: Draft, member_ids: Collection[str], context: RebalanceContext) -> None:
     """Members have left or are fenced; the others will share what they had."""
     for member_id in member_ids:
         draft.erase_member(member_id)
     forget_patterns(draft)
-    metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
+    metadata_hash = context.view.metadata_hash(draft.state.subscribed_topics())
     draft.write_group(draft.state.epoch + 1, metadata_hash)
 
 
-def check_room(draft: Draft, member_id: str, setting: Setting) -> None:
-    state, most = draft.state, setting.rules.max_size
+def check_room(draft: Draft, member_id: str, context: RebalanceContext) -> None:
+    state, most = draft.state, context.rules.max_size
     if len(state.members) >= most and member_id not in state.members:
         raise BrokerError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -83,7 +83,7 @@ def check_room(draft: Draft, member_id: str, setting: Setting) -> None:
         )
 
 
-def write_metadata(draft: Draft, before: Member, metadata: MemberMetadata) -> bool:
+def write_metadata(draft: Draft, before: ConsumerGroupMember, metadata: MemberMetadata) -> bool:
     """Take what a member says of itself; whether its subscription is another one now."""
     known = before.member_id in draft.state.members
     if not known or metadata != before.metadata:
@@ -94,7 +94,7 @@ def write_metadata(draft: Draft, before: Member, metadata: MemberMetadata) -> bo
     )
 
 
-def known_member(state: ConsumerGroupState, member_id: str) -> Member:
+def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMember:
     member = state.members.get(member_id)
     if member is None:
         raise BrokerError(
@@ -103,7 +103,7 @@ def known_member(state: ConsumerGroupState, member_id: str) -> Member:
     return member
 
 
-def known_static_member(state: ConsumerGroupState, member_id: str, instance_id: str) -> Member:
+def known_static_member(state: ConsumerGroupState, member_id: str, instance_id: str) -> ConsumerGroupMember:
     member = state.static_member(instance_id)
     if member is None:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -116,12 +116,14 @@ def known_static_member(state: ConsumerGroupState, member_id: str, instance_id: 
     return member
 
 
-def subscribed_static_member(draft: Draft, member_id: str, instance_id: str, *, classic: bool) -> Member:
+def subscribed_static_member(
+    draft: Draft, member_id: str, instance_id: str, *, classic: bool
+) -> ConsumerGroupMember:
     """A static member that joins: it is new, or takes over the place that it left. Between two of the
     consumer protocol the place must have been left first."""
     holder = draft.state.static_member(instance_id)
     if holder is None:
-        return Member(member_id, MemberMetadata(instance_id=instance_id))
+        return ConsumerGroupMember(member_id, MemberMetadata(instance_id=instance_id))
     if not classic and not holder.uses_classic_protocol and not holder.away:
         raise BrokerError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -131,21 +133,21 @@ def subscribed_static_member(draft: Draft, member_id: str, instance_id: str, *, 
     return draft.replace_member(holder, member_id)
 
 
-def _member_of(draft: Draft, request: ConsumerHeartbeat) -> Member:
+def _member_of(draft: Draft, request: ConsumerHeartbeat) -> ConsumerGroupMember:
     """The member that a heartbeat is from; of a newcomer, what is known before it has said anything."""
     if request.instance_id is not None:
         if request.member_epoch == JOINING:
             return subscribed_static_member(draft, request.member_id, request.instance_id, classic=False)
         member = known_static_member(draft.state, request.member_id, request.instance_id)
     elif request.member_epoch == JOINING and request.member_id not in draft.state.members:
-        return Member(request.member_id, MemberMetadata())
+        return ConsumerGroupMember(request.member_id, MemberMetadata())
     else:
         member = known_member(draft.state, request.member_id)
     _check_epoch(member, request.member_epoch, request.owned)
     return member
 
 
-def _check_epoch(member: Member, received: int, owned: Assignment | None) -> None:
+def _check_epoch(member: ConsumerGroupMember, received: int, owned: Assignment | None) -> None:
     if received > member.epoch:
         word = "greater"
     elif received < member.epoch:
@@ -162,20 +164,20 @@ def _check_epoch(member: Member, received: int, owned: Assignment | None) -> Non
     )
 
 
-def _told(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
+def _updated_metadata(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
     """What a heartbeat does not say stays as it was; a member of the classic protocol is none any more."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     return MemberMetadata(
-        instance_id=_said(request.instance_id, before.instance_id),
-        rack_id=_said(request.rack_id, before.rack_id),
+        instance_id=_updated(request.instance_id, before.instance_id),
+        rack_id=_updated(request.rack_id, before.rack_id),
         client_id=request.client_id,
         client_host=request.client_host,
         subscribed_topic_names=before.subscribed_topic_names if names is None else tuple(sorted(set(names))),
-        subscribed_topic_regex=_said(request.subscribed_topic_regex, before.subscribed_topic_regex),
+        subscribed_topic_regex=_updated(request.subscribed_topic_regex, before.subscribed_topic_regex),
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        server_assignor=_said(request.server_assignor, before.server_assignor),
+        server_assignor=_updated(request.server_assignor, before.server_assignor),
     )
 
 
-def _said(told: str | None, before: str | None) -> str | None:
+def _updated(told: str | None, before: str | None) -> str | None:
     return before if told is None else told

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from data_plane.coordinator.groups.assignment import Assignment
-from data_plane.coordinator.groups.consumer.state import Member
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember
 
 UNCHANGED: Final = None
 """A field that a heartbeat does not carry has not changed since the last one."""
@@ -53,7 +53,7 @@ class ConsumerHeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumerMember:
-    member: Member
+    member: ConsumerGroupMember
     target: Assignment
 
 

@@ -20,21 +20,21 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     write_assignment,
 )
 from data_plane.coordinator.groups.classic.group import ClassicGroup
-from data_plane.coordinator.groups.classic.members import Member as ClassicMember
+from data_plane.coordinator.groups.classic.members import ClassicGroupMember as ClassicMember
 from data_plane.coordinator.groups.classic.states import CONSUMER_PROTOCOL_TYPE
 from data_plane.coordinator.groups.consumer.classic_members import by_id, by_name, common_protocols
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember as ConsumerMember
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
-from data_plane.coordinator.groups.consumer.state import Member as ConsumerMember
 from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup, StoredMember
 from data_plane.coordinator.machine import Instant
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
-def may_upgrade(group: ClassicGroup, rules: ConsumerGroupRules) -> bool:
+def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
     return (
         rules.migration.upgrades
         and group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -56,7 +56,7 @@ def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
         draft.write_current(ConsumerMember(member_id, metadata, epoch, epoch, assigned=partitions))
 
 
-def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: ConsumerGroupRules) -> bool:
+def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: ConsumerGroupConfig) -> bool:
     staying = [member for member_id, member in state.members.items() if member_id not in leaving]
     return rules.migration.downgrades and bool(staying) and all(m.uses_classic_protocol for m in staying)
 

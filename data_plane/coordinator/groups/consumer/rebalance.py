@@ -19,17 +19,17 @@ from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, Assigned
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.reconciliation import reconciled
-from data_plane.coordinator.groups.consumer.rules import ConsumerGroupRules
-from data_plane.coordinator.groups.consumer.state import ConsumerGroupState, Member
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
 from data_plane.coordinator.machine import Instant
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RebalanceContext:
     """What a decision about a group rests on, besides the group."""
 
-    rules: ConsumerGroupRules
+    rules: ConsumerGroupConfig
     """The group's own."""
     view: ClusterView
     at: Instant
@@ -39,17 +39,19 @@ class Setting:
     """Of a member that asks: which topics its patterns may stand for."""
 
 
-def follow(draft: Draft, setting: Setting, *, subscriptions_changed: bool, later: str | None = None) -> None:
+def follow(
+    draft: Draft, context: RebalanceContext, *, subscriptions_changed: bool, later: str | None = None
+) -> None:
     """See that epoch and target are those of the present subscriptions and topics. `later`: a pattern that
     is left to the next heartbeat."""
-    if subscriptions_changed or setting.topics_changed or _must_look_again(draft, setting):
+    if subscriptions_changed or context.topics_changed or _must_look_again(draft, context):
         forget_patterns(draft)
-        others = setting.may_see is not None and _resolve_patterns(draft, setting, setting.may_see, later)
-        metadata_hash = setting.view.metadata_hash(draft.state.subscribed_topics())
+        others = context.may_see is not None and _resolve_patterns(draft, context, context.may_see, later)
+        metadata_hash = context.view.metadata_hash(draft.state.subscribed_topics())
         if subscriptions_changed or others or metadata_hash != draft.state.metadata_hash:
             draft.write_group(draft.state.epoch + 1, metadata_hash)
     if draft.state.epoch > draft.state.target_epoch:
-        _make_target(draft, setting)
+        _make_target(draft, context)
 
 
 def forget_patterns(draft: Draft) -> None:
@@ -58,7 +60,7 @@ def forget_patterns(draft: Draft) -> None:
         draft.erase_regex(regex)
 
 
-def patterns_are_old(state: ConsumerGroupState, rules: ConsumerGroupRules, at: Instant) -> bool:
+def patterns_are_old(state: ConsumerGroupState, rules: ConsumerGroupConfig, at: Instant) -> bool:
     oldest = min((resolved.timestamp for resolved in state.regexes.values()), default=None)
     return oldest is not None and at.now_ms - oldest >= rules.regex_refresh_interval_ms
 
@@ -79,28 +81,28 @@ def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> st
     return regex if regex and metadata.subscribed_topic_names and regex not in state.regexes else None
 
 
-def _must_look_again(draft: Draft, setting: Setting) -> bool:
-    return bool(unresolved_patterns(draft.state)) or patterns_are_old(draft.state, setting.rules, setting.at)
+def _must_look_again(draft: Draft, context: RebalanceContext) -> bool:
+    return bool(unresolved_patterns(draft.state)) or patterns_are_old(draft.state, context.rules, context.at)
 
 
 def _resolve_patterns(
-    draft: Draft, setting: Setting, may_see: Callable[[str], bool], later: str | None
+    draft: Draft, context: RebalanceContext, may_see: Callable[[str], bool], later: str | None
 ) -> bool:
     """Every pattern stands for the topics that match now and that the asker may know of. Whether some stand
     for others than before."""
-    old = patterns_are_old(draft.state, setting.rules, setting.at)
+    old = patterns_are_old(draft.state, context.rules, context.at)
     others = False
     for regex in sorted(patterns_in_use(draft.state) - {later}):
-        topics = tuple(name for name in setting.view.matches.matching(regex) if may_see(name))
+        topics = tuple(name for name in context.view.matches.matching(regex) if may_see(name))
         known = draft.state.regexes.get(regex)
         if known is None or known.topics != topics or old:
             others |= known is None or known.topics != topics
-            resolved = ResolvedRegex(topics, setting.view.image.offset, setting.at.now_ms)
+            resolved = ResolvedRegex(topics, context.view.image.offset, context.at.now_ms)
             draft.write_regex(regex, resolved)
     return others
 
 
-def reconcile(draft: Draft, member: Member, owned: Assignment | None) -> Member:
+def reconcile(draft: Draft, member: ConsumerGroupMember, owned: Assignment | None) -> ConsumerGroupMember:
     """One step of one member."""
     state = draft.state
     if member.reconciled_to(state.target_epoch):
@@ -114,7 +116,7 @@ def reconcile(draft: Draft, member: Member, owned: Assignment | None) -> Member:
     return after
 
 
-def waits_for_others(state: ConsumerGroupState, member: Member) -> bool:
+def waits_for_others(state: ConsumerGroupState, member: ConsumerGroupMember) -> bool:
     """Whether some partition of the member's target is in other hands."""
     return any(
         state.owner((topic_id, number)) not in (None, member.member_id)
@@ -123,14 +125,14 @@ def waits_for_others(state: ConsumerGroupState, member: Member) -> bool:
     )
 
 
-def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupRules) -> str:
+def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupConfig) -> str:
     """The one that most members ask for; where none does, the first of the configured ones."""
     votes = Counter(m.metadata.server_assignor for m in state.members.values() if m.metadata.server_assignor)
     return max(votes, key=lambda name: votes[name]) if votes else rules.assignors[0]
 
 
-def _make_target(draft: Draft, setting: Setting) -> None:
-    state, view = draft.state, setting.view
+def _make_target(draft: Draft, context: RebalanceContext) -> None:
+    state, view = draft.state, context.view
     alike: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}  # most members read the same
     members = []
     for member_id, member in state.members.items():
@@ -140,7 +142,7 @@ def _make_target(draft: Draft, setting: Setting) -> None:
             topic_ids = alike[subscription] = view.topic_ids(state.subscription(member))
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
     sizes = {topic_id: view.size(topic_id) for topic_ids in alike.values() for topic_id in topic_ids}
-    targets = ASSIGNORS[assignor_of(state, setting.rules)](members, sizes)
+    targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
         if member_id not in state.targets or state.targets[member_id] != target:
             draft.write_target(member_id, target)

@@ -25,17 +25,17 @@ from data_plane.coordinator.groups.assignment import (
     partitions_of,
     without,
 )
-from data_plane.coordinator.groups.consumer.state import Member, MemberState
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, MemberState
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 def reconciled(
-    member: Member,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Assignment,
     owned: Assignment | None,
     is_free: Callable[[TopicIdPartition], bool],
-) -> Member:
+) -> ConsumerGroupMember:
     """The member after one step. `owned` is what it reports to own; None: it did not say."""
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
@@ -52,12 +52,12 @@ def reconciled(
 
 
 def _step(
-    member: Member,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Assignment,
     owned: Assignment | None,
     is_free: Callable[[TopicIdPartition], bool],
-) -> Member:
+) -> ConsumerGroupMember:
     kept = both(member.assigned, target)
     to_give_up = without(member.assigned, target)
     if to_give_up and _owns(owned, to_give_up):

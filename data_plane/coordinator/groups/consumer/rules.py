@@ -29,7 +29,7 @@ class MigrationPolicy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupRules:
+class ConsumerGroupConfig:
     """Names are those of Kafka's keys, without group.consumer."""
 
     session_timeout_ms: int = 45_000
@@ -41,7 +41,7 @@ class ConsumerGroupRules:
     regex_refresh_interval_ms: int = 600_000
     """So that patterns follow what members may see."""
 
-    def of_group(self, own: Mapping[str, str]) -> ConsumerGroupRules:
+    def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
         """With the values that were set for one group."""
         if not own:
             return self

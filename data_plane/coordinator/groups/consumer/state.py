@@ -22,13 +22,13 @@ from data_plane.coordinator.groups.assignment import (
 )
 from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
-    Current,
+    ConsumerGroupRecordType,
+    CurrentAssignment,
     GroupEpoch,
-    Kind,
     MemberMetadata,
     ResolvedRegex,
-    Target,
-    TargetEpoch,
+    TargetAssignment,
+    TargetAssignmentEpoch,
     from_stored,
 )
 
@@ -59,7 +59,7 @@ class GroupPhase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConsumerGroupMember:
     member_id: str
     metadata: MemberMetadata
     epoch: int = JOINING
@@ -92,7 +92,7 @@ class ConsumerGroupState:
         self.epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self._owners: dict[TopicIdPartition, str] = {}
@@ -122,7 +122,7 @@ class ConsumerGroupState:
         """Nothing is known of it: it has not been written yet, or every record has its tombstone."""
         return not (self.epoch or self.target_epoch or self.members or self.targets or self.regexes)
 
-    def static_member(self, instance_id: str | None) -> Member | None:
+    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         return self.members.get(self._static.get(instance_id or "", ""))
 
     def target_of(self, member_id: str) -> Assignment:
@@ -134,7 +134,7 @@ class ConsumerGroupState:
     def regex_users(self, regex: str) -> int:
         return sum(member.metadata.subscribed_topic_regex == regex for member in self.members.values())
 
-    def subscription(self, member: Member) -> frozenset[str]:
+    def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The topics that a member reads, by name and by regular expression."""
         names = frozenset(member.metadata.subscribed_topic_names)
         resolved = self.regexes.get(member.metadata.subscribed_topic_regex or "")
@@ -154,39 +154,39 @@ class ConsumerGroupState:
         match record.value:
             case GroupEpoch(epoch, metadata_hash):
                 self.epoch, self.metadata_hash = epoch, metadata_hash
-            case TargetEpoch(epoch):
+            case TargetAssignmentEpoch(epoch):
                 self.target_epoch = epoch
-            case Target(partitions):
+            case TargetAssignment(partitions):
                 self.targets[name] = from_stored(partitions)
             case ResolvedRegex():
                 self.regexes[name] = record.value
             case MemberMetadata():
                 self._put(replace(self._known(name), metadata=record.value))
-            case Current():
+            case CurrentAssignment():
                 self._put(self._moved(name, record.value))
             case None:
                 self._bury(record.kind, name)
 
-    def _bury(self, kind: Kind, name: str) -> None:
+    def _bury(self, kind: ConsumerGroupRecordType, name: str) -> None:
         match kind:
-            case Kind.GROUP:
+            case ConsumerGroupRecordType.GROUP:
                 self.epoch = self.metadata_hash = 0
-            case Kind.TARGET_EPOCH:
+            case ConsumerGroupRecordType.TARGET_EPOCH:
                 self.target_epoch = 0
-            case Kind.TARGET:
+            case ConsumerGroupRecordType.TARGET:
                 self.targets.pop(name, None)
-            case Kind.REGEX:
+            case ConsumerGroupRecordType.REGEX:
                 self.regexes.pop(name, None)
-            case Kind.CURRENT:
+            case ConsumerGroupRecordType.CURRENT:
                 if name in self.members:
-                    self._put(Member(name, self.members[name].metadata))
-            case Kind.MEMBER:
+                    self._put(ConsumerGroupMember(name, self.members[name].metadata))
+            case ConsumerGroupRecordType.MEMBER:
                 self._take_out(name)
 
-    def _known(self, member_id: str) -> Member:
-        return self.members.get(member_id) or Member(member_id, MemberMetadata())
+    def _known(self, member_id: str) -> ConsumerGroupMember:
+        return self.members.get(member_id) or ConsumerGroupMember(member_id, MemberMetadata())
 
-    def _moved(self, member_id: str, value: Current) -> Member:
+    def _moved(self, member_id: str, value: CurrentAssignment) -> ConsumerGroupMember:
         known = value.state in MemberState._value2member_map_
         return replace(
             self._known(member_id),
@@ -197,7 +197,7 @@ class ConsumerGroupState:
             pending_revocation=from_stored(value.partitions_pending_revocation),
         )
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: ConsumerGroupMember) -> None:
         """Keeps the order in which members came."""
         member_id = member.member_id
         before = self.members.get(member_id)
@@ -217,12 +217,12 @@ class ConsumerGroupState:
         if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
 
-    def _let_go(self, member: Member) -> None:
+    def _let_go(self, member: ConsumerGroupMember) -> None:
         for partition in _held(member):
             if self._owners.get(partition) == member.member_id:
                 del self._owners[partition]
 
 
-def _held(member: Member) -> Iterator[TopicIdPartition]:
+def _held(member: ConsumerGroupMember) -> Iterator[TopicIdPartition]:
     yield from partitions_of(member.assigned)
     yield from partitions_of(member.pending_revocation)

@@ -4,7 +4,7 @@ Kafka looks for them in the background. Here a heartbeat that needs a pattern ha
 topics at a time, with the loop free in between; what was found stays known until topics come or go, so the
 decision itself, which must not wait, only looks it up.
 
-    GroupService -> `steps`, between two turns of the loop
+    GroupCoordinator -> `steps`, between two turns of the loop
     rebalance.py -> `matching`
 """
 
@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from data_plane.coordinator.patterns import Pattern
+from data_plane.coordinator.patterns import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 PATTERNS_KEPT: Final = 64
@@ -26,10 +26,10 @@ FOUND_KEPT: Final = 1_000_000
 
 
 @lru_cache(PATTERNS_KEPT)
-def compiled(regex: str) -> Pattern:
+def compiled(regex: str) -> ClientPattern:
     """Raises BrokerError INVALID_REGULAR_EXPRESSION."""
     try:
-        return Pattern(regex)
+        return ClientPattern(regex)
     except ValueError as e:
         message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {e}."
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from e

@@ -18,53 +18,53 @@ from metadata_quorum.foundation.disk import is_of_disk
 from metadata_quorum.foundation.supervision import ends_node
 
 
-class LogInDoubtError(Exception):
+class InconsistentLogError(Exception):
     """Memory and files of the log may say different things. Its cause is what stopped the change."""
 
 
-class Doubtful(Protocol):
+class MayBeInconsistent(Protocol):
     directory: str
-    in_doubt: bool
+    inconsistent: bool
 
 
-Subject = TypeVar("Subject", bound=Doubtful)
+Subject = TypeVar("Subject", bound=MayBeInconsistent)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def doubt(log: Doubtful, error: Exception) -> Exception:
+def mark_inconsistent(log: MayBeInconsistent, error: Exception) -> Exception:
     """What to raise instead of `error`, which has stopped a change half-way."""
-    log.in_doubt = True
-    if isinstance(error, LogInDoubtError) or ends_node(error):
+    log.inconsistent = True
+    if isinstance(error, InconsistentLogError) or ends_node(error):
         return error
-    made = LogInDoubtError(f"a change of {log.directory} has stopped half-way: {error}")
+    made = InconsistentLogError(f"a change of {log.directory} has stopped half-way: {error}")
     made.__cause__ = error
     return made
 
 
-def disk_failure(error: OSError | LogInDoubtError) -> OSError | None:
+def disk_failure(error: OSError | InconsistentLogError) -> OSError | None:
     """The disk's own error, where it was the disk that has stopped the change."""
-    cause = error.__cause__ if isinstance(error, LogInDoubtError) else error
+    cause = error.__cause__ if isinstance(error, InconsistentLogError) else error
     return cause if isinstance(cause, OSError) and is_of_disk(cause) else None
 
 
-def check_certain(log: Doubtful) -> None:
-    """Raises LogInDoubtError where an earlier change has stopped half-way."""
-    if log.in_doubt:
-        raise LogInDoubtError(f"an earlier change of {log.directory} has stopped half-way")
+def check_consistent(log: MayBeInconsistent) -> None:
+    """Raises InconsistentLogError where an earlier change has stopped half-way."""
+    if log.inconsistent:
+        raise InconsistentLogError(f"an earlier change of {log.directory} has stopped half-way")
 
 
-def whole(
+def all_or_inconsistent(
     change: Callable[Concatenate[Subject, Arguments], Result],
 ) -> Callable[Concatenate[Subject, Arguments], Result]:
     """For a method that changes a log: what stops it leaves the log in doubt."""
 
     @functools.wraps(change)
     def checked(log: Subject, *args: Arguments.args, **more: Arguments.kwargs) -> Result:
-        check_certain(log)
+        check_consistent(log)
         try:
             return change(log, *args, **more)
         except Exception as error:  # noqa: BLE001
-            raise doubt(log, error)  # noqa: B904 - it has its cause
+            raise mark_inconsistent(log, error)  # noqa: B904 - it has its cause
 
     return cast(Callable[Concatenate[Subject, Arguments], Result], checked)
