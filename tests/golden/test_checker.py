@@ -40,7 +40,7 @@ from chaos.history import (
     Send,
     TopicMode,
 )
-from tests.golden.scenario import run_scenario
+from tests.golden.scenario_runner import run_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "checker").glob("*.txt"))
 ACKS = {"0": 0, "1": 1, "all": -1}

@@ -25,7 +25,7 @@ from data_plane.coordinator.groups.consumer.messages import DescribedConsumerGro
 from data_plane.coordinator.groups.messages import DescribedGroup
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import BrokerError
-from tests.golden.scenario import run_scenario
+from tests.golden.scenario_runner import run_scenario
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics

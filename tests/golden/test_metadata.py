@@ -1,7 +1,7 @@
 """Text scenarios for elections, ISR and ELR: `metadata/*.txt`.
 
 A line `> command` runs; the lines below it, up to the next command or empty line, are what changed.
-`KRAFT_REWRITE_GOLDEN=1 pytest tests/golden/test_metadata_scenarios.py` writes the files anew; people
+`KRAFT_REWRITE_GOLDEN=1 pytest tests/golden/test_metadata.py` writes the files anew; people
 review the diff.
 """
 
