@@ -40,17 +40,16 @@ from chaos.history import (
     Send,
     TopicMode,
 )
-from tests.golden.scenario_runner import run_scenario
+from tests.golden.scenario_runner import run_commands, scenarios
 
-SCENARIOS = sorted((Path(__file__).parent / "checker").glob("*.txt"))
 ACKS = {"0": 0, "1": 1, "all": -1}
 SLOT = 10  # ns from one operation's start to the next one's
 
 
 @pytest.mark.row("C3")
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", scenarios("checker"))
 def test_histories_are_judged_as_written(path: Path) -> None:
-    run_scenario(path, Scenario().execute)
+    run_commands(path, Scenario().execute)
 
 
 def test_every_anomaly_is_shown_forbidden_or_tolerated_by_a_file_of_its_own() -> None:

@@ -48,7 +48,7 @@ from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.golden.scenario_runner import run_scenario
+from tests.golden.scenario_runner import run_commands, scenarios
 from tests.unit.groups.table_driver import TableDriver
 
 with warnings.catch_warnings():
@@ -59,7 +59,6 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-SCENARIOS = sorted((Path(__file__).parent / "classic_groups").glob("*.txt"))
 ASSIGNORS: dict[str, Any] = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -69,9 +68,9 @@ ASSIGNORS: dict[str, Any] = {
 
 
 @pytest.mark.row("G1", "G2")
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", scenarios("classic_groups"))
 def test_groups_behave_as_written(path: Path) -> None:
-    run_scenario(path, Scenario().execute)
+    run_commands(path, Scenario().execute)
 
 
 @dataclass

@@ -25,18 +25,16 @@ from data_plane.coordinator.groups.consumer.messages import DescribedConsumerGro
 from data_plane.coordinator.groups.messages import DescribedGroup
 from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import BrokerError
-from tests.golden.scenario_runner import run_scenario
+from tests.golden.scenario_runner import run_scenario, scenarios
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.table_driver import TableDriver
 from tests.unit.groups.topics import Topics
 
-SCENARIOS = sorted((Path(__file__).parent / "consumer_groups").glob("*.txt"))
-
 
 @pytest.mark.row("G6")
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", scenarios("consumer_groups"))
 def test_consumer_groups_behave_as_written(path: Path) -> None:
-    run_scenario(path, Scenario().execute)
+    run_scenario(path, Scenario())
 
 
 class Scenario:
@@ -47,10 +45,6 @@ class Scenario:
         limits = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
         self.driver = TableDriver(limits, self.topics.view)
         self.clients: dict[str, ConsumerClient | ClassicClient] = {}
-
-    def execute(self, command: str) -> list[str]:
-        verb, *words = command.split()
-        return list(getattr(self, f"do_{verb}")(*words) or ())
 
     def do_topic(self, name: str, partitions: str) -> None:
         known = self.topics.view.topic_id(name) is not None

@@ -1,13 +1,19 @@
-"""Text scenarios for elections, ISR and ELR: `metadata/*.txt`.
+"""Elections, ISR, ELR and reassignments: commands to the controller, and what they change in the metadata.
 
-A line `> command` runs; the lines below it, up to the next command or empty line, are what changed.
-`KRAFT_REWRITE_GOLDEN=1 pytest tests/golden/test_metadata.py` writes the files anew; people
-review the diff.
+    cluster [no-elr]                        a cluster without brokers
+    brokers ID… | register ID clean|unclean | unregister ID
+    fence ID | unfence ID | shut-down ID
+    create TOPIC REPLICAS/REPLICAS… [CONFIG=VALUE…] | delete TOPIC
+    grow TOPIC COUNT | config TOPIC NAME=VALUE
+    isr ID TOPIC ISR [FIELD=DIFFERENCE…]    AlterPartition of partition 0, as it should be or bent
+    reassign TOPIC REPLICAS|cancel [same-size]
+    elect preferred|unclean TOPIC | elr 0|1 (the level of the feature)
+
+A command that the controller refuses prints `refused`, one that is refused for a partition `error`.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from uuid import UUID
 
@@ -19,33 +25,20 @@ from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import FeatureField
 from metadata_quorum.protocol import commands as c
+from tests.golden.scenario_runner import run_commands, scenarios
 from tests.support.metadata_machine import MetadataMachine
-
-SCENARIOS = sorted((Path(__file__).parent / "metadata").glob("*.txt"))
-
-ROWS = {
-    "elections": ("Q5", "R10"),
-    "elr": ("Q5", "R10"),
-    "elr-downgrade": ("Q5", "R10"),
-    "isr": ("Q4", "R9"),
-    "brokers": ("Q2", "Q4"),
-    "reassignment": ("Q11",),
-    "reassignment-cancelled": ("Q11",),
-}
 
 
 class Scenario:
-    """Commands in words."""
-
     def __init__(self) -> None:
         self.machine = MetadataMachine()
         self.lines: list[str] = []
         self.replicas: dict[tuple[UUID, int], tuple[int, ...]] = {}
         self.machine.machine.subscribe(self._note)
 
-    def run(self, text: str) -> list[str]:
+    def execute(self, command: str) -> list[str]:
         self.lines = []
-        name, *words = text.split()
+        name, *words = command.split()
         try:
             reply = getattr(self, "do_" + name.replace("-", "_"))(*words)
         except BrokerError as e:
@@ -168,32 +161,7 @@ def _errors(results: object) -> list[str] | None:
     return [f"error: {r.error.name}" for r in results if r.error is not ErrorCode.NONE] or None
 
 
-def _play(text: str) -> str:
-    scenario = Scenario()
-    out: list[str] = []
-    skipping = False
-    for line in text.splitlines():
-        if line.startswith("> "):
-            out += [line, *scenario.run(line[2:])]
-            skipping = True
-        elif not line or line.startswith("#"):
-            out.append(line)
-            skipping = False
-        elif not skipping:
-            raise AssertionError(f"output without a command: {line!r}")
-    return "\n".join(out) + "\n"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.row(*ROWS[path.stem.split("-")[0]]), id=path.stem)
-        for path in SCENARIOS
-    ],
-)
-def test_scenario(path: Path) -> None:
-    text = path.read_text()
-    played = _play(text)
-    if os.environ.get("KRAFT_REWRITE_GOLDEN"):
-        path.write_text(played)
-    assert played == text or os.environ.get("KRAFT_REWRITE_GOLDEN")
+@pytest.mark.row("Q2", "Q4", "Q5", "Q11", "R9", "R10")
+@pytest.mark.parametrize("path", scenarios("metadata"))
+def test_metadata_changes_as_written(path: Path) -> None:
+    run_commands(path, Scenario().execute)

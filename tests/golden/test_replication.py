@@ -1,18 +1,18 @@
-"""Text scenarios of one partition: a line that begins with `>` is a step, the lines below it what it
-shows. KRAFT_REWRITE_GOLDEN=1 writes what it shows now; review the difference.
+"""One partition on three brokers and a controller, step by step.
 
-    > produce 1 all          a record to broker 1 (acks 1 or all): its outcome
-    > fetch 2                broker 2 fetches from its leader; `ask 2`, `take 2` are the two halves
-    > controller 1           broker 1's oldest AlterPartition reaches the controller; `lost`: no answer back
-    > publish 1 | all        metadata reaches a broker
-    > fence 1, unfence 1, crash 1, restart 1
-    > pass 5, sweep 1        time, and the sweep for laggards
-    > show                   every replica
+    produce 1 all          a record to broker 1 (acks 1 or all): its outcome
+    fetch 2                broker 2 fetches from its leader; `ask 2`, `take 2` are the two halves
+    controller 1           broker 1's oldest AlterPartition reaches the controller; `lost`: no answer back
+    publish 1 | all        metadata reaches a broker
+    fence 1, unfence 1, crash 1, restart 1
+    pass 5, sweep 1        time, and the sweep for laggards
+    show                   every replica
+
+What a step acknowledges to the producer is printed after it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +20,7 @@ import pytest
 
 from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
-
-SCENARIOS = sorted((Path(__file__).parent / "replication").glob("*.txt"))
+from tests.golden.scenario_runner import run_commands, scenarios
 
 
 def ids(brokers: tuple[int, ...]) -> str:
@@ -82,17 +81,7 @@ def _acked(world: ReplicationWorld, before: set[bytes]) -> Iterator[str]:
 
 
 @pytest.mark.row("R2", "R3", "R5")
-@pytest.mark.parametrize("path", SCENARIOS, ids=[p.stem for p in SCENARIOS])
-def test_scenario(path: Path) -> None:
+@pytest.mark.parametrize("path", scenarios("replication"))
+def test_replicas_behave_as_written(path: Path) -> None:
     world = ReplicationWorld()
-    written: list[str] = []
-    for line in path.read_text().splitlines():
-        if line.startswith("#") or not line.strip():
-            written.append(line)
-        elif line.startswith("> "):
-            written.append(line)
-            written += [f"  {shown}" for shown in run(world, line[2:])]
-    text = "\n".join(written) + "\n"
-    if os.environ.get("KRAFT_REWRITE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
+    run_commands(path, lambda command: run(world, command))
