@@ -34,7 +34,8 @@ from fetch.fetcher import FetcherContext
 from fetch.follower import TRUNCATE_TO_HIGH_WATERMARK
 from fetch.messages import FetchRequest, FetchResponse
 from kraft.api import fetch, produce
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.net.connection import Buffers
 from metadata_quorum.decisions import elections
 from metadata_quorum.foundation.batch import iter_headers

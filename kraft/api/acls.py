@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.storage.formatter import random_uuid
 from kraft.wire.bridge import Message

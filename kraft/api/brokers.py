@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
 from kraft.wire.bridge import Message
 from metadata_quorum.controller.controller import QuorumController

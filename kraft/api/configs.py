@@ -17,8 +17,9 @@ from kraft.api import broker_loggers
 from kraft.api.broker_loggers import LevelChange
 from kraft.api.brokers import controller_of
 from kraft.api.config_validation import outcomes
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.group_configs import group_default
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.config.dynamic_config import base_name

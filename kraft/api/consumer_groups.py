@@ -18,8 +18,9 @@ from data_plane.coordinator.groups.consumer.messages import (
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
 from kraft.api.authz.checks import RequestPrincipal
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.bridge import Message

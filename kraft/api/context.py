@@ -1,4 +1,4 @@
-"""What a request handler is given: the node it runs in, and the request it answers.
+"""What a request handler is given of the node it runs in; of the request: request_context.py.
 
 `kraft/node/node.py` fills a `NodeContext` once at the start; handlers reach everything through it, so they
 import none of the node's wiring. Whatever a role does not have is None (a broker-only node has no
@@ -11,14 +11,11 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft.monitoring.stall_watch import LoopHealth
-from kraft.net.connection import Buffers
 from kraft.wire.bridge import Fields, Message
-from kraft.wire.header import response_prefix
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -29,15 +26,12 @@ if TYPE_CHECKING:
     from data_plane.quotas.client_quotas import ClientQuotas
     from data_plane.replication.replica_manager import ReplicaManager
     from fetch.delayed_fetch import FetchService
-    from kraft.api.metadata_fetch import MetadataReader
-    from kraft.api.row import ApiRow
-    from kraft.api.throttling import RequestCost
+    from kraft.api.metadata_reader import MetadataReader
     from kraft.broker.failover_metadata import FailoverMetadata
     from kraft.broker.producer_ids import ProducerIds
     from kraft.broker.scram_users import ScramUsers
     from kraft.broker.txn_verification import TransactionVerifier
     from kraft.net.sasl import LoginRules
-    from kraft.net.server import Peer
     from metadata_quorum.metadata.image import MetadataImage
     from metadata_quorum.security.authorizer import Authorizer
 
@@ -46,16 +40,6 @@ _LONG_CHECKS: Final = 2
 
 MOST_SEARCHES: Final = 2
 OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
-
-JOIN_BELOW_BYTES: Final = 64 * 1024
-"""A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
-
-
-class Role(Enum):
-    """What a listener serves; the words are those of Kafka's message schemas."""
-
-    BROKER = "broker"
-    CONTROLLER = "controller"
 
 
 class ControllerClient(Protocol):
@@ -147,46 +131,3 @@ class NodeContext:
         if self.controller_client is None:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, "this node knows no controller")
         return await self.controller_client.request(api_key, version, fields)
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """One request, besides its message."""
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    role: Role
-    """Which kind of listener it came in by."""
-    connection: Peer
-    principal: str
-    row: ApiRow
-    apis: Mapping[int, ApiRow]
-    """What this listener answers."""
-    forwarded_for: str | None = None
-    """The client's host, where a broker has passed its request on."""
-    lost_controller: bool = False
-    """Set when the answer is NOT_CONTROLLER."""
-    is_long: bool = False
-    """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
-    amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """What becomes of the handler's answer where the asker may not do, or see, all of it."""
-    work: RequestCost | None = None
-    """What it costs; None while nothing is limited."""
-
-    @property
-    def listener(self) -> str:
-        return self.connection.listener
-
-    @property
-    def client_host(self) -> str:
-        return self.forwarded_for or self.connection.client_host
-
-    def framed(self, body: Buffers) -> Buffers:
-        """The whole reply to this request around the buffers of its body."""
-        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
-        prefix = response_prefix(self.api_key, self.version, self.correlation_id, size)
-        if len(body) == 1 and size < JOIN_BELOW_BYTES:
-            return (prefix + body[0],)
-        return (prefix, *body)

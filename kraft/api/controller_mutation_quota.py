@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.throttling import MS_PER_S, client_of
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 

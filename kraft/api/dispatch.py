@@ -22,12 +22,14 @@ from functools import partial
 from typing import Any, Final
 
 from kraft.api.authz.table import authorize, is_cluster_action_authorized
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
 from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
+from kraft.api.request_context import RequestContext, Role
+from kraft.api.request_cost import RequestCost
 from kraft.api.row import ApiRow, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
-from kraft.api.throttling import RequestCost, throttled
+from kraft.api.throttling import throttled
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Peer, Reply, StartedRequest
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.wire.bridge import Message

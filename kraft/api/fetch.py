@@ -17,7 +17,8 @@ from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResp
 from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
 from kraft.api.authz.table import read_authorization
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.keys import RACK_AWARE

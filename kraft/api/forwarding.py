@@ -13,7 +13,8 @@ import ipaddress
 import struct
 from typing import Final
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, throttle_connection
 from kraft.net.connection import Buffers

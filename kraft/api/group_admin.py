@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import DescribedGroup
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.bridge import Message

@@ -19,8 +19,9 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.broker.txn_verification import RETRIABLE

@@ -23,7 +23,8 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, partition_of_group
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_topic_creation
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message

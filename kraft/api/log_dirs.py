@@ -6,8 +6,9 @@ import shutil
 from typing import Any, Final, NamedTuple
 
 from data_plane.log_manager.log_dirs import LogDir
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.partition_lookup import error_of_absence
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kraft.api import auto_topic_creation
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message

@@ -8,13 +8,14 @@ that has nothing to get waits until something is committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.api.authz.table import is_cluster_action_authorized
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.metadata_reader import MetadataReader
+from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message, encode_response
@@ -22,63 +23,10 @@ from kraft.wire.fast_fetch import FETCH
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
 from metadata_quorum.foundation.supervision import settle
-from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
+from metadata_quorum.metadata.metadata_log import SnapshotId
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """kafka.raft's limit on one answer."""
-
-
-class ObserverState(NamedTuple):
-    """How far someone who follows the metadata has come."""
-
-    end_offset: int
-    fetched_at_ms: int
-    caught_up_at_ms: int
-
-
-class MetadataReader:
-    """The metadata log as it is fetched from this node; `committed` wakes those who wait."""
-
-    def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
-        self.log = log
-        self.observers: dict[int, ObserverState] = {}
-        """By broker id: who fetches from this node."""
-        self._loop = loop
-        self._now_ms = now_ms
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    def committed(self) -> None:
-        """There is more in the log."""
-        waiting, self._waiting = self._waiting, {}
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
-
-    def note(self, replica_id: int, fetch_offset: int) -> None:
-        """A follower has everything before that offset."""
-        if replica_id >= 0:
-            now_ms = self._now_ms()
-            before = self.observers.get(replica_id)
-            caught_up = fetch_offset >= self.log.end_offset
-            last = -1 if before is None else before.caught_up_at_ms
-            self.observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
-
-    def more(self, timeout_s: float) -> asyncio.Future[None]:
-        """Done when something is committed, or time is up."""
-        wait: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[wait] = None
-        timer = self._loop.call_later(timeout_s, self._time_is_up, wait)
-
-        def ended(done: asyncio.Future[None]) -> None:
-            timer.cancel()
-            self._waiting.pop(done, None)
-
-        wait.add_done_callback(ended)
-        return wait
-
-    def _time_is_up(self, wait: asyncio.Future[None]) -> None:
-        if not wait.done():
-            wait.set_result(None)
 
 
 def handle(

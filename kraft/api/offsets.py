@@ -17,7 +17,8 @@ from data_plane.replication.partition import (
     TimestampOffset,
 )
 from kraft.api import partition_lookup
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message

@@ -30,9 +30,10 @@ from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.table import unauthorized_writes
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.metadata import INTERNAL_TOPICS
 from kraft.api.produce_queue import QueuedProduce
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError

@@ -25,7 +25,8 @@ from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import VerificationGuard
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.broker.txn_verification import RETRIABLE, TransactionVerifier
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, read_header

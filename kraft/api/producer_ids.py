@@ -10,7 +10,8 @@ from typing import Final
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.transactions import coordinator, error_for_version
 from kraft.wire.bridge import Message

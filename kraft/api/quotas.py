@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.api.throttling import addresses_of

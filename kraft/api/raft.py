@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.api.authz.table import is_cluster_action_authorized
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire import raft_frame

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode

@@ -13,7 +13,8 @@ import asyncio
 import base64
 from typing import Final
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.net.connection_security import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
 from kraft.net.sasl import Exchange, LoginRules, PlainExchange

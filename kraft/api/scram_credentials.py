@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.bridge import Message

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.versions import SOFTWARE
 from kraft.storage.formatter import random_uuid

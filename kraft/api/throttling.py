@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
 from data_plane.quotas.limits import IP, QuotaClient, QuotaEntity, QuotaType
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, Response
 from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.supervision import supervised
@@ -31,57 +32,6 @@ SASL_AUTHENTICATE: Final = 36
 _UNLIMITED: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTICATE})
 
 Addresses = Mapping[str, frozenset[str]]
-
-
-class RequestCost:
-    """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
-
-    __slots__ = ("_since", "_spent_s", "_stopwatch", "request_bytes")
-
-    def __init__(self, stopwatch: Callable[[], float], request_bytes: int) -> None:
-        self.request_bytes = request_bytes
-        self._stopwatch = stopwatch
-        self._since: float | None = None
-        self._spent_s = 0.0
-
-    def __enter__(self) -> None:
-        self._since = self._stopwatch()
-
-    def __exit__(self, *_: object) -> None:
-        if self._since is not None:
-            self._spent_s += self._stopwatch() - self._since
-            self._since = None
-
-    @property
-    def spent_s(self) -> float:
-        """Up to now, also in the middle of it."""
-        return self._spent_s if self._since is None else self._spent_s + self._stopwatch() - self._since
-
-    def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-        """The same coroutine, its steps counted and its waits not."""
-        return _TimedSteps(steps, self)
-
-
-class _TimedSteps:
-    """See `RequestCost.watching`."""
-
-    def __init__(self, steps: Coroutine[Any, Any, Any], work: RequestCost) -> None:
-        self._steps = steps
-        self._work = work
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                with self._work:
-                    waits_for = self._steps.send(value) if error is None else self._steps.throw(error)
-            except StopIteration as done:
-                return done.value
-            try:
-                value, error = (yield waits_for), None
-            except BaseException as thrown:  # noqa: BLE001 (a cancellation goes where it was meant to)
-                value, error = None, thrown
 
 
 def client_of(ctx: RequestContext) -> QuotaClient:

@@ -13,8 +13,9 @@ from uuid import UUID
 
 from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
+from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.bridge import Message

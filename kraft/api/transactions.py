@@ -22,8 +22,9 @@ from data_plane.coordinator.transactions.records import TransactionMetadata, Tra
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log.producers import ProducerStateEntry
 from kraft.api import partition_lookup
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator as group_coordinator
+from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message

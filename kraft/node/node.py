@@ -21,9 +21,10 @@ from dataclasses import replace
 
 from kraft.api.authz.authorizer import authorizer_of, follow
 from kraft.api.brokers import HEARTBEAT_BROKER
-from kraft.api.context import NodeContext, Role
+from kraft.api.context import NodeContext
 from kraft.api.dispatch import Dispatcher
 from kraft.api.fetch import FETCH_SESSION
+from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.api.throttling import QuotaUpdates, charge_connection
 from kraft.broker.metadata_follower import MetadataFollower

@@ -28,7 +28,7 @@ from fetch.fetcher import FetcherContext
 from fetch.fetcher_manager import ReplicaFetcherManager
 from fetch.sessions import SessionCache
 from kraft.api.context import NodeContext
-from kraft.api.metadata_fetch import MetadataReader
+from kraft.api.metadata_reader import MetadataReader
 from kraft.api.partition_lookup import max_request_partitions
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker.directory_channel import BrokerDirectoryChannel

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import LocalCluster

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient

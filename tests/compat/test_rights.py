@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from kraft.api.authz.table import AUTHORIZATIONS
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST, LocalCluster

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST, LocalCluster

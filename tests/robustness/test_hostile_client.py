@@ -20,7 +20,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits

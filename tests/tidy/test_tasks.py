@@ -37,7 +37,7 @@ PROVEN: Final = {
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
     "fetch/fetcher.py": "rings once",
     "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
-    "kraft/api/metadata_fetch.py": "rings once",
+    "kraft/api/metadata_reader.py": "rings once",
     "kraft/api/sasl.py": "rings once",
     "kraft/broker/failover_metadata.py": "rings once",
     "kraft/net/acceptor.py": "ring once",

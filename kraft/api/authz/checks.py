@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import Response
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.wire.bridge import Message

@@ -21,7 +21,8 @@ from kraft.api.authz.checks import (
     topic_name,
     with_items,
 )
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import Response
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode

@@ -42,7 +42,8 @@ from kraft.api.authz.topic_checks import (
     describe_topic_partitions,
     metadata,
 )
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.row import Response
 from kraft.wire.bridge import Message
 from kraft.wire.fast_produce import ProduceRequest

@@ -19,7 +19,8 @@ from kraft.api.authz.checks import (
     amend_response,
     topic_name,
 )
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import Response
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType

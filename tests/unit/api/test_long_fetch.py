@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraft.api import fetch
-from kraft.api.context import Role
+from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
 from kraft.net.server import Peer
 from kraft.wire.bridge import encode_request

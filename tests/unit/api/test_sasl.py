@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kraft.api.context import NodeContext, RequestContext
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext
 from kraft.api.sasl import handle_authenticate, handle_handshake
 from kraft.broker.scram_users import ScramUsers
 from kraft.net.connection_security import Login, ScramClient

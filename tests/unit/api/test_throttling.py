@@ -12,7 +12,8 @@ import pytest
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
 from kraft.api.context import NodeContext
-from kraft.api.throttling import QuotaUpdates, RequestCost, charge_connection
+from kraft.api.request_cost import RequestCost
+from kraft.api.throttling import QuotaUpdates, charge_connection
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from tests.unit.replication.cluster import until
 

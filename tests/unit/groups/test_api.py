@@ -16,7 +16,8 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.groups.table import GroupLimits
 from kraft.api import group_admin, group_offsets, groups
-from kraft.api.context import NodeContext, RequestContext, Role
+from kraft.api.context import NodeContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

@@ -13,8 +13,9 @@ from typing import Any
 
 import uvloop
 
-from kraft.api.context import NodeContext, Role
+from kraft.api.context import NodeContext
 from kraft.api.dispatch import Dispatcher
+from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.client import Address, PeerClient

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.api.context import Role
 from kraft.api.forwarding import decode_address, decode_principal, encode_principal
+from kraft.api.request_context import Role
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.api.table import ROWS
 from kraft.wire.bridge import Fields, Message
