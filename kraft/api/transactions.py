@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
-from data_plane.coordinator.patterns import ClientPattern
+from metadata_quorum.foundation.client_pattern import ClientPattern
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log.producers import ProducerStateEntry

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP, TopicMatches, compiled
-from data_plane.coordinator.patterns import LONGEST_TEXT, ClientPattern
+from metadata_quorum.foundation.client_pattern import LONGEST_TEXT, ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.suite.examples import examples
 

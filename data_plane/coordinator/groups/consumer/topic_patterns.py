@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from data_plane.coordinator.patterns import ClientPattern
+from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 PATTERNS_KEPT: Final = 64
