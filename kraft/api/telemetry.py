@@ -6,9 +6,7 @@ subscriptions fit, and may push; what it pushes is thrown away. Nothing is remem
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -25,6 +23,7 @@ from metadata_quorum.decisions.client_metrics import (
     MATCH,
     METRICS,
     items,
+    matches,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
@@ -81,7 +80,7 @@ def push_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _Subscription:
     name, version = ctx.connection.state.get(SOFTWARE, ("", ""))
-    told = {
+    properties = {
         "client_instance_id": str(client),
         "client_id": ctx.client_id or "",
         "client_software_name": name,
@@ -92,21 +91,13 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
     metrics: set[str] = set()
     intervals: list[int] = []
     for (kind, _), values in node.image.configs.items():
-        if kind == ResourceType.CLIENT_METRICS and _fits(values.get(MATCH, ""), told):
+        if kind == ResourceType.CLIENT_METRICS and matches(values.get(MATCH, ""), properties):
             metrics.update(items(values.get(METRICS, "")))
             intervals.append(int(values.get(INTERVAL_MS) or CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
     interval_ms = min(intervals, default=int(CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
     chosen = (EVERY_METRIC,) if EVERY_METRIC in metrics else tuple(sorted(metrics))
     checksum = zlib.crc32(f"{chosen}{interval_ms}{client}".encode())
     return _Subscription(chosen, interval_ms, checksum - 2**31)
-
-
-def _fits(conditions: str, told: Mapping[str, str]) -> bool:
-    for condition in items(conditions):
-        name, _, pattern = (part.strip() for part in condition.partition("="))
-        if not re.fullmatch(pattern, told[name]):
-            return False
-    return True
 
 
 ROWS: Final = (

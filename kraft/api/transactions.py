@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
-from metadata_quorum.foundation.client_pattern import ClientPattern
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log.producers import ProducerStateEntry
@@ -28,6 +27,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.bridge import Message
+from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import awaited

@@ -6,10 +6,10 @@ receiver. Judged in decisions/configs.py, described by api/configs.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
+from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.topic_configs import ConfigKey, ConfigType
 
@@ -67,12 +67,25 @@ def items(value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
+def matches(value: str, client: Mapping[str, str]) -> bool:
+    """Whether a client fits every condition of `match`. `client`: its properties by name, all of them."""
+    return all(_pattern_of(condition).matches(client[_name_of(condition)]) for condition in items(value))
+
+
 def _is_condition(condition: str) -> bool:
-    name, equals, pattern = (part.strip() for part in condition.partition("="))
-    if name not in _PROPERTIES or not equals:
+    if "=" not in condition or _name_of(condition) not in _PROPERTIES:
         return False
     try:
-        re.compile(pattern)
-    except re.error:
+        _pattern_of(condition)
+    except ValueError:
         return False
     return True
+
+
+def _name_of(condition: str) -> str:
+    return condition.partition("=")[0].strip()
+
+
+def _pattern_of(condition: str) -> ClientPattern:
+    """Linear in the text: clients choose what it is matched against. Raises ValueError where it is none."""
+    return ClientPattern(condition.partition("=")[2].strip())

@@ -7,6 +7,8 @@ slow to compile, and on the length of a text.
 
     SubscribedTopicRegex of ConsumerGroupHeartbeat -> groups/consumer/topic_patterns.py -> here
     the pattern of ListTransactions                -> kraft/api/transactions.py         -> here
+    `match` of a client metrics subscription       -> decisions/client_metrics.py (checked),
+                                                      kraft/api/telemetry.py (matched)  -> here
 """
 
 from __future__ import annotations
