@@ -21,8 +21,6 @@ RecordT = TypeVar("RecordT")
 Ticket = int
 """Names a request that waits for its answer; machines only carry it around."""
 
-NO_TICKET: Ticket = -1
-
 Replies = list[tuple[Ticket, object]]
 
 

@@ -83,14 +83,6 @@ class PartitionLog(PartitionWriter, PartitionReader, Protocol):
     """Both ways."""
 
 
-class CoordinatorClock(Protocol):
-    """The node's time and its timers; an event loop is one."""
-
-    def time(self) -> float: ...
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
-
-
 TICK_RETRY_S: Final = 1.0
 """After a fault in what the machine does by itself: it is due still, but not at once again."""
 

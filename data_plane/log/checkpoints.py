@@ -77,11 +77,6 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], may_block: MayBlock) -> None:
-    """Replace an offset checkpoint (blocks until it is durable)."""
-    disk.write_atomic(path, encode_offsets(offsets), may_block)
-
-
 def read_offsets(disk: Disk, path: str, may_block: MayBlock) -> dict[TopicPartition, int]:
     """An offset checkpoint; empty where there is none. Raises CheckpointError."""
     entries = _decode(path, _read(disk, path, may_block), fields=3)

@@ -56,11 +56,6 @@ class EpochCache:
         self._changed()
         return True
 
-    def start_of(self, epoch: int) -> int | None:
-        """Where the epoch begins, None where it is not known."""
-        i = bisect_left(self._epochs, epoch)
-        return self._starts[i] if i < len(self._epochs) and self._epochs[i] == epoch else None
-
     def epoch_at(self, offset: int) -> int:
         """The epoch of the record at `offset`; UNDEFINED_EPOCH before the first entry."""
         i = bisect_right(self._starts, offset)

@@ -20,7 +20,7 @@ DISK = OsDisk()
 def test_offsets_in_kafkas_form(tmp_path):
     path = str(tmp_path / checkpoints.RECOVERY_POINTS)
     offsets = {TopicPartition("flights", 1): 998, TopicPartition("flights", 0): 1234}
-    checkpoints.write_offsets(DISK, path, offsets, MAY_BLOCK)
+    DISK.write_atomic(path, checkpoints.encode_offsets(offsets), MAY_BLOCK)
     assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n2\nflights 0 1234\nflights 1 998\n"
     assert checkpoints.read_offsets(DISK, path, MAY_BLOCK) == offsets
 

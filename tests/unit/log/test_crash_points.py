@@ -131,7 +131,7 @@ def cleaned_late(log: UnifiedLog) -> None:
 
 
 def checkpoint(log: UnifiedLog) -> None:
-    checkpoints.write_offsets(log.disk, CHECKPOINT, {TP: log.recovery_point}, MAY_BLOCK)
+    log.disk.write_atomic(CHECKPOINT, checkpoints.encode_offsets({TP: log.recovery_point}), MAY_BLOCK)
 
 
 def cut(log: UnifiedLog) -> None:

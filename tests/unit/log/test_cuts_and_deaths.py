@@ -93,7 +93,7 @@ class Replica:
     def checkpoint(self) -> None:
         assert self.log is not None
         point = self.log.recovery_point
-        checkpoints.write_offsets(self.disk, CHECKPOINT, {TP: point}, MAY_BLOCK)
+        self.disk.write_atomic(CHECKPOINT, checkpoints.encode_offsets({TP: point}), MAY_BLOCK)
 
     def cut(self, offset: int) -> None:
         assert self.log is not None

@@ -117,11 +117,6 @@ class ConsumerGroupState:
             return GroupPhase.STABLE
         return GroupPhase.RECONCILING
 
-    @property
-    def is_blank(self) -> bool:
-        """Nothing is known of it: it has not been written yet, or every record has its tombstone."""
-        return not (self.epoch or self.target_epoch or self.members or self.targets or self.regexes)
-
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         return self.members.get(self._static.get(instance_id or "", ""))
 
@@ -130,9 +125,6 @@ class ConsumerGroupState:
 
     def owner(self, partition: TopicIdPartition) -> str | None:
         return self._owners.get(partition)
-
-    def regex_users(self, regex: str) -> int:
-        return sum(member.metadata.subscribed_topic_regex == regex for member in self.members.values())
 
     def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The topics that a member reads, by name and by regular expression."""
