@@ -291,7 +291,10 @@ class ReplicaManager:
         done(was_cut)
 
     async def _checkpointed_from_now(self) -> bool:
-        """Wait for checkpoints that know the recovery points of now; many wait for the same ones."""
+        """Wait for checkpoints that know the recovery points of now; many wait for the same ones. Whether
+        they are durable: none is begun once the broker closes, and nobody may wait for one."""
+        if self._closed:
+            return False
         waiter: asyncio.Future[bool] = self._loop.create_future()
         self._before_cuts.append(waiter)
         self._checkpoints_stale = True
