@@ -12,13 +12,13 @@ an id is a topic without partitions, which is nothing; no topic's name has an @ 
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from metadata_quorum.foundation.uuids import parse_uuid, uuid_text
 from spark_connector.errors import DataLossError, SourceError
 
 LATEST: Final = -1
@@ -74,7 +74,7 @@ def to_spark(offsets: Mapping[TopicPartition, int], topic_ids: TopicIds | None =
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = offset
     return document | {
-        f"{topic}{_ID}{_text_of(each)}": {} for topic, each in sorted((topic_ids or {}).items())
+        f"{topic}{_ID}{uuid_text(each)}": {} for topic, each in sorted((topic_ids or {}).items())
     }
 
 
@@ -90,16 +90,7 @@ def from_spark(document: SparkOffset) -> Offsets:
 def stream_offset_from_spark(document: SparkOffset) -> StreamOffset:
     """From a checkpoint, whoever wrote it."""
     named = (key.split(_ID) for key in document if _ID in key)
-    return StreamOffset(from_spark(document), {topic: _id_of(text) for topic, text in named})
-
-
-def _text_of(topic_id: UUID) -> str:
-    """As Kafka writes it."""
-    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def _id_of(text: str) -> UUID:
-    return UUID(bytes=urlsafe_b64decode(text + "=="))
+    return StreamOffset(from_spark(document), {topic: parse_uuid(text) for topic, text in named})
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:

@@ -1,4 +1,4 @@
-"""Kafka's small text files: checkpoints of a log dir, a partition's identity, a log dir's identity.
+"""Kafka's small text files: checkpoints of a log dir, a partition's identity.
 
 A checkpoint is a version line, a count line, then one line per entry:
 
@@ -12,15 +12,13 @@ A checkpoint is a version line, a count line, then one line per entry:
     1
     3 1234                  leader-epoch-checkpoint: epoch, start offset
 
-`partition.metadata` and `meta.properties` hold `key: value` and `key=value` lines. `write_atomic` of
-the disk makes each write all or nothing.
+`partition.metadata` holds `key: value` lines. `write_atomic` of the disk makes each write all or nothing.
 
 Beside the data's way: written every few seconds and on shutdown, read at the start.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -29,6 +27,7 @@ from uuid import UUID
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.uuids import parse_uuid, uuid_text
 
 REPLICATION_OFFSETS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -37,7 +36,6 @@ CLEANED_TO: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "running-broker-epoch"
 """Ours; Kafka has nothing like it."""
-META_PROPERTIES: Final = "meta.properties"
 
 _VERSION: Final = "0"
 
@@ -120,69 +118,39 @@ def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
 # --- identities --------------------------------------------------------------------------------
 
 
-def encode_uuid(value: UUID) -> str:
-    """Kafka's text form: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    """Raises ValueError where the text is not Kafka's form of a UUID."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
 def write_partition_metadata(disk: Disk, path: str, topic_id: UUID, may_block: MayBlock) -> None:
     """`partition.metadata`: which topic a directory belongs to."""
-    disk.write_atomic(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode(), may_block)
+    disk.write_atomic(path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode(), may_block)
 
 
 def begin_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
     """For a directory that has just been made, without waiting for the device: the checkpoints may still tell
     of an older one of that name. `write_partition_metadata` ends this, once they do not."""
-    write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+    write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {uuid_text(topic_id)}".encode())
 
 
 def is_known_to_checkpoints(disk: Disk, path: str, may_block: MayBlock) -> bool:
     """Whether what they say of the partition's name is said of this directory."""
-    fields = dict(_pairs(_read(disk, path, may_block), ":"))
+    fields = dict(_pairs(_read(disk, path, may_block)))
     return bool(fields) and "new" not in fields
 
 
 def read_partition_metadata(disk: Disk, path: str, may_block: MayBlock) -> UUID | None:
     """The topic id, or None where there is no file. Raises CheckpointError."""
-    fields = dict(_pairs(_read(disk, path, may_block), ":"))
+    fields = dict(_pairs(_read(disk, path, may_block)))
     if not fields:
         return None
     try:
-        return decode_uuid(fields["topic_id"])
+        return parse_uuid(fields["topic_id"])
     except (KeyError, ValueError) as e:
         if "new" in fields:  # not synced: a power loss has torn it
             return None
         raise CheckpointError(f"{path}: no readable topic_id") from e
 
 
-def write_meta_properties(
-    disk: Disk, path: str, *, cluster_id: str, node_id: int, directory_id: UUID, may_block: MayBlock
-) -> None:
-    """`meta.properties`: which node of which cluster a log dir belongs to."""
-    lines = (
-        "#",
-        "version=1",
-        f"cluster.id={cluster_id}",
-        f"node.id={node_id}",
-        f"directory.id={encode_uuid(directory_id)}",
-        "",
-    )
-    disk.write_atomic(path, "\n".join(lines).encode(), may_block)
-
-
-def read_meta_properties(disk: Disk, path: str, may_block: MayBlock) -> dict[str, str]:
-    """Its fields as text (`cluster.id`, `node.id`, `directory.id`, `version`); empty without a file."""
-    return dict(_pairs(_read(disk, path, may_block), "="))
-
-
-def _pairs(data: bytes, separator: str) -> Iterable[tuple[str, str]]:
+def _pairs(data: bytes) -> Iterable[tuple[str, str]]:
     for line in data.decode("utf-8", "replace").splitlines():
-        key, found, value = line.partition(separator)
+        key, found, value = line.partition(":")
         if found and not line.lstrip().startswith("#"):
             yield key.strip(), value.strip()
 

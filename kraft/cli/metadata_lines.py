@@ -14,8 +14,8 @@ from uuid import UUID
 
 from kraft.cli.errors import CliError
 from kraft.peers.blocking_client import metadata_chunks
-from kraft.storage.formatter import uuid_text
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
+from metadata_quorum.foundation.uuids import uuid_text
 from metadata_quorum.metadata.records import decode, decode_control
 
 CHECKPOINT: Final = ".checkpoint"

@@ -7,7 +7,6 @@ to start on directories of another cluster or node, or on ones that another proc
 
 from __future__ import annotations
 
-import base64
 import errno
 import fcntl
 import os
@@ -18,12 +17,13 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from data_plane.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.config.node_config import Config
 from kraft.storage.bootstrap import write_users
+from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.uuids import parse_uuid, uuid_text
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
 
@@ -40,11 +40,6 @@ def random_uuid(rng: random.Random) -> UUID:
         candidate = UUID(int=rng.getrandbits(128), version=4)
         if candidate.int >= RESERVED_UUIDS and not uuid_text(candidate).startswith("-"):
             return candidate
-
-
-def uuid_text(uuid: UUID) -> str:
-    """Kafka's way to write an id: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +186,7 @@ def _check_meta(directory: str, found: dict[str, str], cluster_id: str, node_id:
 
 def _directory_id(directory: str, found: dict[str, str]) -> UUID:
     try:
-        return UUID(bytes=base64.urlsafe_b64decode(found["directory.id"] + "=="))
+        return parse_uuid(found["directory.id"])
     except (KeyError, ValueError):
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE, f"{directory}/{META_PROPERTIES} has no readable directory.id"

@@ -14,7 +14,6 @@ checkpoint are deleted; a follower that is further behind than that fetches the 
 
 from __future__ import annotations
 
-import base64
 import posixpath
 import re
 from bisect import bisect_right
@@ -30,6 +29,7 @@ from metadata_quorum.foundation.disk import Buffer, Disk, File, make_dirs_durabl
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import invariant
 from metadata_quorum.foundation.model import METADATA_TOPIC_ID
+from metadata_quorum.foundation.uuids import uuid_text
 
 SEGMENT_BYTES: Final = 16 << 20
 INDEX_INTERVAL_BYTES: Final = 4096
@@ -318,5 +318,5 @@ class MetadataLog:
     def _write_partition_metadata(self) -> None:
         path = self._path("partition.metadata")
         if not self._disk.exists(path):
-            topic_id = base64.urlsafe_b64encode(METADATA_TOPIC_ID.bytes).rstrip(b"=").decode()
+            topic_id = uuid_text(METADATA_TOPIC_ID)
             self._disk.write_atomic(path, f"version: 0\ntopic_id: {topic_id}".encode(), RAFT)

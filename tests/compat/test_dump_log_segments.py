@@ -9,13 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump, verify
 from data_plane.log.log import UnifiedLog
 from data_plane.log.validation import AppendOrigin
+from kraft.storage.meta_properties import read_meta_properties, write_meta_properties
 from metadata_quorum.foundation.batch import Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.uuids import parse_uuid
 from tests.support.logs import NOW_MS, open_log
 from tests.support.may_block import MAY_BLOCK
 
@@ -119,9 +120,9 @@ def test_we_read_what_apache_kafka_formatted(tmp_path, kafka_jars: Path):
     format_command = ("format", "-c", str(properties), "-t", cluster_id)
     run_tool(kafka_jars, tmp_path, "kafka.tools.StorageTool", *format_command)
 
-    found = checkpoints.read_meta_properties(OsDisk(), str(tmp_path / "data" / "meta.properties"), MAY_BLOCK)
+    found = read_meta_properties(OsDisk(), str(tmp_path / "data" / "meta.properties"), MAY_BLOCK)
     assert (found["cluster.id"], found["node.id"], found["version"]) == (cluster_id, "3", "1")
-    checkpoints.decode_uuid(found["directory.id"])
+    parse_uuid(found["directory.id"])
     for path in (tmp_path / "data").rglob("*.checkpoint"):
         assert verify(OsDisk(), str(path)) == []
 
@@ -130,7 +131,7 @@ def test_we_read_what_apache_kafka_formatted(tmp_path, kafka_jars: Path):
 def test_apache_kafka_reads_our_meta_properties(tmp_path, kafka_jars: Path):
     data = tmp_path / "data"
     data.mkdir()
-    checkpoints.write_meta_properties(
+    write_meta_properties(
         OsDisk(),
         str(data / "meta.properties"),
         cluster_id="4L6g3nShT-eMCtK--X86sw",

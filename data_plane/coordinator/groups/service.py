@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -50,6 +49,7 @@ from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import bounded, report_fault
+from metadata_quorum.foundation.uuids import uuid_text
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -167,8 +167,7 @@ class GroupCoordinator:
         _check_group_id(request.group_id)
         if not request.member_id:
             unique = UUID(int=self._rng.getrandbits(128), version=4)
-            text = urlsafe_b64encode(unique.bytes).rstrip(b"=").decode()
-            request = replace(request, member_id=text)  # as Kafka writes its ids
+            request = replace(request, member_id=uuid_text(unique))
         await self._look_up_patterns(request)
         return await self._ask(
             request.group_id,

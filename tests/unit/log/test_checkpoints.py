@@ -62,25 +62,6 @@ def test_partition_metadata(tmp_path):
         checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK)
 
 
-@pytest.mark.row("L1")
-def test_meta_properties(tmp_path):
-    path = str(tmp_path / "meta.properties")
-    checkpoints.write_meta_properties(
-        DISK,
-        path,
-        cluster_id="4L6g3nShT-eMCtK--X86sw",
-        node_id=3,
-        directory_id=UUID(int=7),
-        may_block=MAY_BLOCK,
-    )
-    assert checkpoints.read_meta_properties(DISK, path, MAY_BLOCK) == {
-        "version": "1",
-        "cluster.id": "4L6g3nShT-eMCtK--X86sw",
-        "node.id": "3",
-        "directory.id": "AAAAAAAAAAAAAAAAAAAABw",
-    }
-
-
 def test_clean_shutdown_marker(tmp_path):
     checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12, MAY_BLOCK)
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":12}'
