@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
+from tests.support.suite import toolchains
 from tests.support.suite.examples import load_profile
 from tests.support.suite.rows import RowRecorder
 from tests.support.suite.stalls import no_loop_stands_still as no_loop_stands_still
@@ -34,6 +34,7 @@ APPLICATION_ARTIFACTS = ("kafka-streams", "connect-runtime", "connect-file")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
+    config.pluginmanager.register(toolchains, "kraft-toolchains")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")
 
@@ -48,16 +49,6 @@ def _processes() -> Iterator[None]:
         if process.status() != psutil.STATUS_ZOMBIE
     ]  # fmt: skip
     assert not [line for line in left if TOOL_HOST not in line], left
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What a missing tool took out of the run, in one line."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
-    if reasons:
-        terminalreporter.write_line(
-            "not tested here: " + "; ".join(f"{reason} ({count})" for reason, count in reasons.items())
-        )
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from chaos.evidence import NS, Evidence
 from metadata_quorum.foundation.errors import ExitCode
 
 ELECTION_S: Final = 1.4
-"""E of RELIABILITY.md: the longest that a voter waits before it stands."""
+"""The longest election timeout: a voter that hears nothing for so long becomes a candidate."""
 CONTROLLER_BACK_S: Final = 5.0
 CATCH_UP_S: Final = 10.0
 BY_DISK: Final = ("disk-", "fail-sync", "tear", "flip")

@@ -1,8 +1,8 @@
 """Replication of one partition, one step at a time: a leader, its followers, a controller, in memory.
 
 Everything below is the product's own code (Partition, Log on a simulated disk, the leader's reader,
-the follower's steps); the world only decides who moves next. It checks after every step, under the
-names of RELIABILITY: P3, P5, P6, P7, P8, and that no acknowledged record is ever lost.
+the follower's steps); the world only decides who moves next. It checks the invariants of partitions after
+every step, and that no acknowledged record is ever lost.
 
 `rules=TRUNCATE_TO_HIGH_WATERMARK` replays how replication was before leader epochs. The schedules are
 in replication_schedules.py.
@@ -277,7 +277,7 @@ class ReplicationWorld:
         )
 
     def alter_partition(self, broker_id: int, item: AlterPartitionItem) -> AlterPartitionResult:
-        """RELIABILITY 6.4, as far as one partition can show it."""
+        """The controller's answer to an AlterPartition, as far as one partition can show it."""
         now = self.registration
         change = item.change
         if change.leader_epoch > now.leader_epoch or change.partition_epoch > now.partition_epoch:
@@ -415,7 +415,7 @@ class ReplicationWorld:
         broker.answer = None
 
     def restart(self, broker_id: int) -> None:
-        """The new incarnation has left the ISRs before it is unfenced (RELIABILITY 6.1)."""
+        """The new incarnation has left the ISRs before it is unfenced."""
         self.fence(broker_id)
         self.brokers[broker_id].start()
 

@@ -51,7 +51,7 @@ say("spoken", byId("spoken").textContent);
 def browser() -> str:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip(f"no browser to look at the page with: none of {', '.join(BROWSERS)} is on PATH")
+        pytest.skip(f"no browser on PATH ({', '.join(BROWSERS)})")
     return found
 
 

@@ -1,6 +1,6 @@
 """Apache Kafka's own shell tools, by their main classes.
 
-One JVM per worker runs them one after the other (tests/compat/java/ToolHost.java): starting one for
+One JVM per worker runs them one after the other (`ToolHost` in tests/compat/java): starting one for
 each would cost more than all that they do. A few need the end of their JVM to end themselves, and there
 is no such host without a Java compiler: then it is one JVM for each.
 """

@@ -4,7 +4,7 @@ Input and an `Instant` in; `Effects` out: answers to give, and whether the group
 What becomes durable enters through `replay` only, after a load and right after a live append
 alike. Nothing here waits, reads a clock or draws a number; `next_deadline` says when `tick` is due.
 
-Stands between groups/shard.py (finds the group, appends what is to be stored) and members.py.
+Stands between groups/table.py (finds the group; its records are appended) and members.py.
 """
 
 from __future__ import annotations

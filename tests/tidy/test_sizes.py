@@ -1,0 +1,57 @@
+"""A file is read in one sitting, a function seen at once. The lists of longer ones only shrink."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from tests.tidy.sources import python_files, text_of, tree_of
+
+FILE_LINES: Final = 500
+FUNCTION_LINES: Final = 70
+
+LONG_FILES: Final[frozenset[str]] = frozenset(
+    {
+        "chaos/sim/replication_world.py",
+        "data_plane/coordinator/groups/classic/group.py",
+        "data_plane/log/log.py",
+        "data_plane/log/recovery.py",
+        "data_plane/replication/partition.py",
+        "data_plane/replication/replica_manager.py",
+        "kraft/config/keys.py",
+        "kraft/local/local_cluster.py",
+        "kraft/net/server.py",
+        "metadata_quorum/controller/controller.py",
+        "metadata_quorum/metadata/image.py",
+        "metadata_quorum/protocol/commands.py",
+        "tests/property/test_log_against_records.py",
+        "tests/unit/groups/test_service.py",
+        "tests/unit/metadata/test_controller.py",
+        "tests/unit/raft/test_snapshots.py",
+        "tests/unit/replication/test_faults.py",
+        "tests/unit/replication/test_following.py",
+    }
+)
+LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(
+    {
+        "data_plane/log/recovery.py: load",
+        "kraft/node/roles.py: __init__",
+        "metadata_quorum/foundation/record_walk.py: _some",
+    }
+)
+
+
+def test_files_are_short():
+    long = {file for file in python_files() if text_of(file).count("\n") > FILE_LINES}
+    assert long == LONG_FILES, "longer than 500 lines; or listed, and no longer so long"
+
+
+def test_functions_are_short():
+    long = {
+        f"{file}: {node.name}"
+        for file in python_files()
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
+    }
+    assert long == LONG_FUNCTIONS, "longer than 70 lines; or listed, and no longer so long"
