@@ -1,14 +1,11 @@
-"""A node that bears what the tests of bad input do to it, and is asked afterwards whether it still works."""
+"""A running node that tests send bad input to; afterwards it must still serve everybody else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
 import psutil
-import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import HOST
 from tests.robustness.nodes import NodeFiles
@@ -46,18 +43,3 @@ class LiveNode:
         assert offsets != [None]
         assert self.process.is_running()
         assert "Traceback" not in self.node.said, self.node.said
-
-
-@pytest.fixture(scope="module")
-def live(
-    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
-) -> Iterator[LiveNode]:
-    node = NodeFiles(tmp_path_factory.mktemp("live"), free_ports(2))
-    node.format()
-    with node.running() as process:
-        admin = AdminClient({"bootstrap.servers": f"{HOST}:{node.client_port}", **QUIET})
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
-        live = LiveNode(node, process.pid)
-        live.serves_stock_clients()
-        yield live
-        live.serves_stock_clients()

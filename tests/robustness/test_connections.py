@@ -18,7 +18,6 @@ from kraft.local.local_cluster import HOST
 from kraft.wire.bridge import encode_request
 from kraft.wire.header import request_header
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
-from tests.robustness.live_node import live as live  # a fixture
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("P7")

@@ -22,7 +22,6 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
-from tests.robustness.live_node import live as live  # a fixture
 from tests.robustness.traffic import QUIET
 from tests.support.clients.wire_client import Wire
 from tests.support.suite.examples import examples

@@ -12,13 +12,12 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 from uuid import UUID
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
@@ -29,8 +28,6 @@ from kraft.wire.header import request_header, response_body
 from kraft.wire.schemas import versions_of
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
-from tests.robustness.nodes import NodeFiles
-from tests.robustness.traffic import QUIET
 from tests.support.clients.hostile_requests import (
     VICTIM,
     HostileRequest,
@@ -69,35 +66,6 @@ def _served(role: Role) -> Served:
 
 
 SERVED: Final = _served(Role.BROKER)
-
-
-@pytest.fixture(scope="module")
-def live(
-    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
-) -> Iterator[LiveNode]:
-    *ports, secured = free_ports(3)
-    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    node = NodeFiles(
-        tmp_path_factory.mktemp("hostile"),
-        ports,
-        listeners=f"PLAINTEXT://{HOST}:{ports[0]},LOGIN://{HOST}:{secured},CONTROLLER://{HOST}:{ports[1]}",
-        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
-        listener_name_login_plain_sasl_jaas_config=f'{jaas} user_anna="secret";',
-        authorizer_class_name="standard",
-        super_users="User:ANONYMOUS",
-        group_initial_rebalance_delay_ms="0",
-        connection_failed_authentication_delay_ms="0",
-        auto_create_topics_enable="false",
-    )
-    node.format()
-    with node.running() as process:
-        admin = AdminClient({"bootstrap.servers": f"{HOST}:{node.client_port}", **QUIET})
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
-        live = LiveNode(node, process.pid)
-        live.serves_stock_clients()
-        yield live
-        live.serves_stock_clients()
 
 
 class Hostile:
