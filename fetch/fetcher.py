@@ -37,7 +37,7 @@ from fetch.follower_session import FetchLimits, FollowerFetchSession, Key
 from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
-from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
 
@@ -287,12 +287,12 @@ class ReplicaFetcher:
         if taken is FetchOutcome.MOVED:
             if partition.flushes_each_append:
                 # To ask for more says that all before is kept: not before it is durable.
-                partition.when_flushed(lambda _: self._moved(state))
+                partition.when_flushed(lambda error: self._flushed(state, error))
             else:
                 self._session.moved(state.key)
 
-    def _moved(self, state: PartitionFetchState) -> None:
-        if self._states.get(state.key) is state:
+    def _flushed(self, state: PartitionFetchState, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE and self._states.get(state.key) is state:
             self._session.moved(state.key)
             self._kick()
 
@@ -306,11 +306,11 @@ class ReplicaFetcher:
         state.cutting = False
         if self._states.get(state.key) is not state:
             return
-        if done:
+        if state.partition.offline:
+            self.remove(state.partition)
+        elif done:
             state.attempt = 0
             self._return(state, state.turn)
-        elif state.partition.offline:
-            self.remove(state.partition)
         else:
             self._delay(state)
 

@@ -49,6 +49,7 @@ class ReplicaFetcherManager:
         if partition.leader_id == NO_LEADER or partition.leader is not None:
             self.unfollow(partition)
             return
+        partition.on_stopped = self.unfollow
         if partition.flushes_each_append and partition.log.unflushed_records:
             # To ask for more says that all before is kept: also what an earlier process has written.
             self.unfollow(partition)

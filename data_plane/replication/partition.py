@@ -108,6 +108,7 @@ class Partition:
         "low_watermark_purgatory",
         "move",
         "offline",
+        "on_stopped",
         "partition_epoch",
         "removed",
         "topic_id",
@@ -141,6 +142,7 @@ class Partition:
         )  # for the least log start of all replicas: DeleteRecords
         self.watchers = Watchers()  # fetch sessions
         self.move: FutureReplica | None = None  # to another log directory
+        self.on_stopped: Callable[[Partition], None] | None = None  # whoever fetches for it (fetch/)
         self.offline = False
         self.removed = False
         self._flush_purgatory = ThresholdPurgatory(fault)  # for the recovery point: flush.messages=1
@@ -198,13 +200,16 @@ class Partition:
         return news
 
     def stop(self, error: ErrorCode) -> None:
-        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer."""
+        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer, and
+        nobody fetches for it: to fetch is to tell the leader that it keeps what it has."""
         self.leader = None
         self.leader_id = NO_LEADER
         self.high_watermark_purgatory.fail_all(error)
         self.low_watermark_purgatory.fail_all(error)
         self._flush_purgatory.fail_all(error)
         self.watchers.role_changed()
+        if self.on_stopped is not None:
+            self.on_stopped(self)
 
     def _took_role(self, registration: PartitionRegistration) -> None:
         self.log.forgo_cut()  # another leader may have what was to be cut
@@ -386,7 +391,9 @@ class Partition:
     def append_as_follower(
         self, records: memoryview | None, leader_hw: int, leader_start: int, now_ms: int
     ) -> int:
-        """Append the leader's run of batches and take its high watermark. Returns the log's end."""
+        """Append the leader's run of batches and take its high watermark. Returns the log's end. Raises
+        BrokerError where the log refuses them, or is not to be used any longer."""
+        self._check_usable()
         log = self.log
         if records:
             try:
@@ -408,6 +415,9 @@ class Partition:
         whether it is, once the cut is durable. Before that nothing is to be appended: of what is written
         over something else, a loss of power may leave one page of this and one of that."""
         log = self.log
+        if self.offline or self.removed:
+            done(False)
+            return
         try:
             work = log.prepare_cut(offset)
         except InconsistentLogError as e:
@@ -444,6 +454,7 @@ class Partition:
 
     def restart_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins beyond ours, and beyond what any checkpoint tells of."""
+        self._check_usable()
         if self.move is not None:
             self.move.cut(0)
         try:
