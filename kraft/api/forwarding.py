@@ -20,8 +20,8 @@ from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, throttle_connection
 from kraft.net.connection import Buffers
 from kraft.wire.bridge import Message, response_has
 from kraft.wire.header import request_header, response_body
-from kraft.wire.primitives import INT32, compact_string, read_compact_string
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.primitives import INT32, compact_string, read_compact_string
 
 ENVELOPE: Final = 58
 ENVELOPE_VERSION: Final = 0

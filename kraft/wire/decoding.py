@@ -21,7 +21,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.wire.message import MalformedMessage, Message, default_value, message_class
-from kraft.wire.primitives import (
+from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, plan_for
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.primitives import (
     INT16,
     INT32,
     MAX_STRING_BYTES,
@@ -30,8 +32,6 @@ from kraft.wire.primitives import (
     read_uuid,
     read_uvarint,
 )
-from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, plan_for
-from metadata_quorum.foundation.errors import ErrorCode
 
 STRUCT_BYTES: Final = 160
 """A struct's own memory: the object and its dict, without the values."""

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Final
 
 from kraft.wire.message import Message, default_value
-from kraft.wire.primitives import INT16, INT32, MAX_STRING_BYTES, shortened, uvarint
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version, plan_for
+from metadata_quorum.foundation.primitives import INT16, INT32, MAX_STRING_BYTES, shortened, uvarint
 
 Fields = Mapping[str, Any] | Message
 """What is written: a handler's dict, or a message that came in and goes on."""

@@ -33,7 +33,9 @@ from uuid import UUID
 from fetch.messages import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
-from kraft.wire.primitives import (
+from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.primitives import (
     INT32,
     MAX_PARTITIONS,
     array_length,
@@ -53,8 +55,6 @@ from kraft.wire.primitives import (
     tagged_field,
     uvarint,
 )
-from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
 
 __all__ = [  # with the shapes of a fetch, for readers above that know only the wire
     "CONSUMER",

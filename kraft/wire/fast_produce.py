@@ -23,7 +23,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.primitives import (
+from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.foundation.primitives import (
     INT32,
     array_length,
     check_count,
@@ -42,7 +43,6 @@ from kraft.wire.primitives import (
     tagged_field,
     uvarint,
 )
-from metadata_quorum.foundation.model import ZERO_UUID
 
 PRODUCE: Final = 0
 

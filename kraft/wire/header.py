@@ -12,8 +12,8 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kraft.wire.primitives import skip_tags
 from kraft.wire.schemas import is_flexible, versions_of
+from metadata_quorum.foundation.primitives import skip_tags
 
 API_VERSIONS: Final = 18
 

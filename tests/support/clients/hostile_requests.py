@@ -13,9 +13,9 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kraft.wire.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
 from kraft.wire.schemas import REQUEST, FieldPlan, MessageId, StructPlan, plan_for
 from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
 
 VICTIM: Final = "victim"
 """The topic that is written to, altered and deleted."""

@@ -19,8 +19,8 @@ from kraft.wire.bridge import (
     encode_request,
     encode_response,
 )
-from kraft.wire.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
 from kraft.wire.schemas import REQUEST, MessageId, StructPlan, plan_for, versions_of
+from metadata_quorum.foundation.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
 
 METADATA, API_VERSIONS, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS = 3, 18, 9, 10, 19
 MIB: Final = 1024 * 1024
