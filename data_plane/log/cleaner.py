@@ -44,10 +44,11 @@ from data_plane.log.compaction import (
 )
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment, newest_timestamp
-from metadata_quorum.foundation.batch import BatchHeader, Buffer, CorruptBatchError, read_header
+from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError, read_header
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.primitives import Buffer
 
 Result = TypeVar("Result")
 

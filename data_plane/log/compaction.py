@@ -29,12 +29,12 @@ from data_plane.log.aborted import AbortedTransaction
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     BatchHeader,
-    Buffer,
     Record,
     control_type,
     decode_batch,
     encode_batch,
 )
+from metadata_quorum.foundation.primitives import Buffer
 
 
 class BatchRetention(Enum):

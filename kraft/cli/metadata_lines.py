@@ -16,7 +16,8 @@ from kraft.cli.errors import CliError
 from kraft.peers.blocking_client import metadata_chunks
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.uuids import uuid_text
-from metadata_quorum.metadata.records import decode, decode_control
+from metadata_quorum.metadata.control_records import decode_control
+from metadata_quorum.metadata.records import decode
 
 CHECKPOINT: Final = ".checkpoint"
 

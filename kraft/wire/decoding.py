@@ -9,7 +9,7 @@ of three bytes becomes an object of hundreds.
 
     struct           field* | where the version is flexible: tagged fields
     nullable struct  int8 -1: null, else the struct follows
-    tagged fields    see primitives.py; a tag that nobody knows is skipped, as Kafka does
+    tagged fields    see foundation/primitives.py; a tag that nobody knows is skipped, as Kafka does
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ ReadLength = Callable[[bytes, int], tuple[int, int]]
 def _length_reader(owner: StructPlan, classic: struct.Struct) -> ReadLength:
     def read_compact(buf: bytes, pos: int) -> tuple[int, int]:
         length = buf[pos]
-        if length < 0x80:
+        if length < 0x80:  # here and not by a call: every string of every request passes through
             return length - 1, pos + 1
         length, pos = read_uvarint(buf, pos)
         return length - 1, pos

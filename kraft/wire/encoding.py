@@ -3,7 +3,8 @@
     handler's dict, or a Message that goes on -> writer of that struct -> bytes
 
 Of a struct the fields are written that the version has; where nobody gave a value, its default. A tagged
-field is left out where its bytes are those of its default. Layouts: see decoding.py and primitives.py.
+field is left out where its bytes are those of its default. Layouts: see
+decoding.py and foundation/primitives.py.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
+from kraft.wire.limits import shortened
 from kraft.wire.message import Message, default_value
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version, plan_for
-from metadata_quorum.foundation.primitives import INT16, INT32, MAX_STRING_BYTES, shortened, uvarint
+from metadata_quorum.foundation.primitives import INT16, INT32, MAX_STRING_BYTES, uvarint
 
 Fields = Mapping[str, Any] | Message
 """What is written: a handler's dict, or a message that came in and goes on."""
@@ -211,7 +213,7 @@ def _text_or_bytes(field: FieldPlan, owner: StructPlan) -> Write:
         size = len(data)
         if not flexible:
             out += pack(size)
-        elif size < 0x7F:
+        elif size < 0x7F:  # here and not by a call: nearly every string of every response
             out.append(size + 1)
         else:
             out += uvarint(size + 1)

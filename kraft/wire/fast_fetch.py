@@ -33,13 +33,12 @@ from uuid import UUID
 from fetch.messages import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
+from kraft.wire.limits import MAX_PARTITIONS, check_count
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
-    MAX_PARTITIONS,
     array_length,
-    check_count,
     compact_array_length,
     compact_string,
     read_array_length,

@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kraft.wire.bridge import MalformedMessage
+from kraft.wire.limits import check_count, shortened
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
     array_length,
-    check_count,
     compact_array_length,
     compact_string,
     read_array_length,
@@ -37,7 +37,6 @@ from metadata_quorum.foundation.primitives import (
     read_records,
     read_string,
     read_uuid,
-    shortened,
     skip_tags,
     string,
     tagged_field,

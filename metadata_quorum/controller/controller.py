@@ -40,6 +40,7 @@ from metadata_quorum.metadata.records import (
     feature_fields,
 )
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import (
     BrokerHeartbeatReply,
     BrokerRegistered,
@@ -59,6 +60,7 @@ from metadata_quorum.protocol.requests import (
     CreatableTopic,
     RegisterBrokerRequest,
 )
+from metadata_quorum.protocol.stamped_command import StampedCommand
 from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome, Raft
 from metadata_quorum.security.scram import DECOY_SECRET_BYTES
 
@@ -176,7 +178,9 @@ class QuorumController:
             decoy_secret=self._random.randbytes(DECOY_SECRET_BYTES).hex(),
         )
         # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
-        self._raft.propose(c.encode(c.StampedCommand(term, self._now_ms(), claim)), lambda applied: None)
+        self._raft.propose(
+            stamped_command.encode(StampedCommand(term, self._now_ms(), claim)), lambda applied: None
+        )
 
     def claimed(self, leader_id: int, term: int) -> None:
         """The claim has been applied: ours, in the term that we still lead, makes us active."""
@@ -538,7 +542,7 @@ class QuorumController:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"This is not the active controller; {where}.")
 
     def _stamped(self, command: c.Command) -> bytes:
-        return c.encode(c.StampedCommand(self._term, self._now_ms(), command))
+        return stamped_command.encode(StampedCommand(self._term, self._now_ms(), command))
 
     async def propose(self, command: c.Command) -> Any:
         """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""

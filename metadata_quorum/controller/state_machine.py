@@ -45,11 +45,13 @@ from metadata_quorum.decisions.weight import weight
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation, invariant
+from metadata_quorum.metadata.control_records import LeaderChangeMessage, Voter, encode_control
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
 from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
-from metadata_quorum.metadata.records import LeaderChangeMessage, Voter, encode, encode_control
+from metadata_quorum.metadata.records import encode
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import Claimed, Refused
 from metadata_quorum.raft.port import QUICK_WEIGHT
 
@@ -162,7 +164,7 @@ class MetadataStateMachine:
         if len(command) > QUICK_BYTES:
             return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
         try:
-            return weight(self.image, c.decode(command).command)
+            return weight(self.image, stamped_command.decode(command).command)
         except Exception:  # noqa: BLE001 - whatever it is, deciding on it finds it again, and refuses
             return QUICK_WEIGHT + 1
 
@@ -244,7 +246,7 @@ class MetadataStateMachine:
     def _decide(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
         """What the command leads to, with nothing changed yet."""
         try:
-            proposal = c.decode(command)
+            proposal = stamped_command.decode(command)
             if proposal.controller_epoch != term:
                 message = f"proposed in term {proposal.controller_epoch}, committed in {term}"
                 raise BrokerError(ErrorCode.NOT_CONTROLLER, message)

@@ -33,8 +33,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
-
-Buffer = bytes | bytearray | memoryview
+from metadata_quorum.foundation.primitives import Buffer
 
 BATCH_OVERHEAD: Final = 61
 LOG_OVERHEAD: Final = 12  # base offset and length, which `batch_length` does not count
@@ -357,7 +356,9 @@ def coordinator_epoch(record: Record) -> int:
 # length varint | attributes int8 | timestamp delta varlong | offset delta varint
 # | key length varint (-1: null) | key | value length varint | value
 # | header count varint | { key length varint | key | value length varint | value }*
-# Varints are zigzag-coded, seven bits a byte, least significant first.
+#
+# Varints and varlongs are those of primitives.py, done here once more: a record has six or more, and with a
+# bytes object or a second call for each it takes half as long again.
 
 
 def _wrapped(value: int) -> int:

@@ -14,9 +14,9 @@ only where it differs from its default). Structs nest as `tuple[Inner, ...]`, or
 
     bytes of a struct:  field* | uvarint number of tags | (uvarint tag | uvarint size | field)*
     string, bytes, array:  uvarint (length + 1), 0 for null | contents
-    uvarint: 7 bits a byte, least significant first;  varint: zigzag of it
 
-Lowest floor; nothing here knows which records exist. Malformed input raises `ValueError`.
+The values' own bytes are those of primitives.py. A `SchemaRegistry` numbers the structs of one kind:
+metadata/records.py, protocol/commands.py. Malformed input raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -30,57 +30,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
+from metadata_quorum.foundation.primitives import Buffer, Reader, compact_string, uvarint
+
 T = TypeVar("T")
-
-Buffer = bytes | bytearray | memoryview
-
-
-class Reader:
-    """A position in a buffer. Reading past the end raises `ValueError`."""
-
-    __slots__ = ("buf", "end", "pos")
-
-    def __init__(self, buf: Buffer, pos: int = 0) -> None:
-        self.buf = memoryview(buf)
-        self.pos = pos
-        self.end = len(buf)
-
-    def take(self, length: int) -> memoryview:
-        pos = self.pos
-        if length < 0 or pos + length > self.end:
-            raise ValueError(f"needs {length} bytes at {pos}, has {self.end - pos}")
-        self.pos = pos + length
-        return self.buf[pos : pos + length]
-
-    def uvarint(self) -> int:
-        result = 0
-        for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-        raise ValueError("varint is longer than 10 bytes")
-
-    def varint(self) -> int:
-        raw = self.uvarint()
-        return (raw >> 1) ^ -(raw & 1)
-
-    @property
-    def remaining(self) -> int:
-        return self.end - self.pos
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """`value` >= 0."""
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Zigzag: small numbers of either sign are short."""
-    write_uvarint(out, (value << 1) ^ (value >> 63))
+C = TypeVar("C", bound=type[Any])
 
 
 class FieldCodec(Protocol):
@@ -121,23 +74,21 @@ class _CompactBytes:
         if value is None:
             out.append(0)
             return
-        write_uvarint(out, len(value) + 1)
+        out += uvarint(len(value) + 1)
         out += value
 
     def read(self, reader: Reader, version: int) -> bytes | None:
-        length = reader.uvarint()
-        return None if length == 0 else bytes(reader.take(length - 1))
+        return reader.nullable_compact_bytes()
 
 
 class _CompactString:
     """As bytes, in UTF-8."""
 
     def write(self, out: bytearray, value: str | None, version: int) -> None:
-        _BYTES.write(out, None if value is None else value.encode(), version)
+        out += compact_string(value)
 
     def read(self, reader: Reader, version: int) -> str | None:
-        data = _BYTES.read(reader, version)
-        return None if data is None else data.decode()
+        return reader.nullable_compact_string()
 
 
 class _NotNull:
@@ -168,7 +119,7 @@ class _Array:
         if value is None:
             out.append(0)
             return
-        write_uvarint(out, len(value) + 1)
+        out += uvarint(len(value) + 1)
         for item in value:
             self._element.write(out, item, version)
 
@@ -263,12 +214,12 @@ class Schema(Generic[T]):
             for field in self._tagged
             if field.since <= version and (item := getattr(value, field.name)) != field.default
         ]
-        write_uvarint(out, len(tagged))
+        out += uvarint(len(tagged))
         for field, item in tagged:
             body = bytearray()
             field.codec.write(body, item, version)
-            write_uvarint(out, field.tag or 0)
-            write_uvarint(out, len(body))
+            out += uvarint(field.tag or 0)
+            out += uvarint(len(body))
             out += body
 
     def read(self, reader: Reader, version: int) -> T:
@@ -289,6 +240,57 @@ class Schema(Generic[T]):
 
 
 _SCHEMAS: Final[dict[type[Any], Schema[Any]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRow:
+    """A struct in a registry: its number, and the version that is written."""
+
+    key: int
+    version: int
+    schema: Schema[Any]
+
+
+class SchemaRegistry:
+    """The structs that one kind of bytes may hold, by number; numbers lie in logs, none is used twice."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._by_type: dict[type[Any], SchemaRow] = {}
+        self._by_key: dict[int, SchemaRow] = {}
+
+    @property
+    def types(self) -> tuple[type[Any], ...]:
+        return tuple(self._by_type)
+
+    def enter(self, key: int, version: int = 0) -> Callable[[C], C]:
+        """Enter a dataclass: decorator."""
+        if key in self._by_key:
+            raise ValueError(f"two {self._kind} types have number {key}")
+
+        def enter_class(cls: C) -> C:
+            self._by_type[cls] = self._by_key[key] = SchemaRow(key, version, Schema.of(cls))
+            return cls
+
+        return enter_class
+
+    def write_type(self, out: bytearray, value: object) -> SchemaRow:
+        """Append number and version of `value`'s struct."""
+        row = self._by_type[type(value)]
+        out += uvarint(row.key)
+        out += uvarint(row.version)
+        return row
+
+    def read_type(self, reader: Reader) -> tuple[Schema[Any], int]:
+        """Take number and version; gives the struct's schema and that version. Raises `ValueError` for a
+        struct or a version that is not known."""
+        key, version = reader.uvarint(), reader.uvarint()
+        row = self._by_key.get(key)
+        if row is None:
+            raise ValueError(f"unknown {self._kind} type {key}")
+        if version > row.version:
+            raise ValueError(f"{row.schema.cls.__name__} version {version} is newer than {row.version}")
+        return row.schema, version
 
 
 def _field(cls: type[Any], field: dataclasses.Field[Any], hint: Any) -> _Field:

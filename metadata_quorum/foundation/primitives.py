@@ -1,14 +1,22 @@
-"""Kafka's primitive types, for the messages that are read and written by hand.
+"""Kafka's primitive types, in their bytes: the one place that knows them.
 
+    int8 … int64     big-endian
+    uvarint          seven bits a byte, least significant first; at most five bytes (Kafka's UNSIGNED_VARINT)
+    varlong          zigzag-coded, the same way; at most ten bytes
     string           int16 n, n bytes           nullable: n = -1
     compact string   uvarint n + 1, n bytes     nullable: 0
     array, records   int32 n, n items or bytes  nullable: n = -1
     compact array    uvarint n + 1, n items     nullable: 0
     tagged fields    uvarint count, count x (uvarint tag, uvarint size, size bytes)
 
-Readers take (buffer, position) and return (value, next position). They raise `struct.error`,
-`IndexError` or `ValueError` for bytes that end too early or make no sense; whoever reads a message
-turns all three into `MalformedMessage`.
+`read_*` functions take (buffer, position) and return (value, next position). They raise `struct.error`,
+`IndexError` or `ValueError` for bytes that end too early or make no sense; whoever reads a whole message
+turns all three into one error. A `Reader` keeps the position itself, and raises `ValueError` only. Writers
+return bytes.
+
+Used by kraft/wire (messages), codec.py (records and commands as dataclasses) and the coordinators' records.
+Loops over every record of a batch inline the varints, since a call costs more than the number: batch.py,
+record_walk.py, and the connector's varints.py, which reads them by numpy.
 """
 
 from __future__ import annotations
@@ -16,42 +24,60 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
+
+T = TypeVar("T")
 
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
+INT64: Final = struct.Struct(">q")
 UUID_BYTES: Final = 16
+MAX_UVARINT_BYTES: Final = 5
+MAX_VARLONG_BYTES: Final = 10
 MAX_STRING_BYTES: Final = 32_767
-"""Also of compact strings, whose length could say more."""
-LONGEST_MESSAGE: Final = 8_000
-"""Characters of an error message. Each takes four bytes at most."""
+"""Of a message's strings, also of compact ones, whose length could say more."""
 MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
-
-MAX_PARTITIONS: Final = 200_000
-"""Of one Fetch request, wherever the reader does not know better; some 50 MB of objects."""
 
 Buffer = bytes | bytearray | memoryview
 
 
+# ---- varints -----------------------------------------------------------------------------------------
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """At most five bytes, seven bits a byte, lowest first."""
+    """At most five bytes. Raises `IndexError` beyond the end, `ValueError` for more bytes."""
     byte = buf[pos]
     pos += 1
     if byte < 0x80:
         return byte, pos
-    value = byte & 0x7F
-    for shift in range(7, 35, 7):
+    return _read_long(buf, pos, byte & 0x7F, MAX_UVARINT_BYTES)
+
+
+def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
+    """Zigzag-coded, at most ten bytes. Raises as `read_uvarint` does."""
+    byte = buf[pos]
+    pos += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos
+    raw, pos = _read_long(buf, pos, byte & 0x7F, MAX_VARLONG_BYTES)
+    return (raw >> 1) ^ -(raw & 1), pos
+
+
+def _read_long(buf: Buffer, pos: int, value: int, most_bytes: int) -> tuple[int, int]:
+    """A varint whose first byte gave `value` and said that more follow."""
+    for shift in range(7, 7 * most_bytes, 7):
         byte = buf[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, pos
-    raise ValueError("a varint of more than five bytes")
+    raise ValueError(f"a varint of more than {most_bytes} bytes")
 
 
 def uvarint(value: int) -> bytes:
+    """`value` is not negative."""
     if value < 0x80:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -62,7 +88,15 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+def varlong(value: int) -> bytes:
+    """Zigzag: small numbers of either sign are short. `value` is an int64."""
+    return uvarint((value << 1) ^ (value >> 63))
+
+
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
+# ---- strings, arrays, records, ids -------------------------------------------------------------------
 
 
 def read_string(buf: memoryview, pos: int) -> tuple[str | None, int]:
@@ -102,13 +136,6 @@ def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
     if count > len(buf) - pos + 1:
         raise ValueError("an array that cannot fit")
     return count - 1, pos
-
-
-def check_count(count: int, most: int) -> None:
-    """Held against what a request names in all, also of topics without partitions: a few bytes name one, and
-    each is some work."""
-    if count > most:
-        raise ValueError(f"more than {most} topics or partitions")
 
 
 def read_records(buf: memoryview, pos: int) -> tuple[memoryview | None, int]:
@@ -178,9 +205,7 @@ def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], Non
     return pos
 
 
-def shortened(message: str) -> str:
-    """What people read may quote a name that is as long as strings can be."""
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
+# ---- writers ---------------------------------------------------------------------------------------
 
 
 def string(text: str | None) -> bytes:
@@ -207,3 +232,90 @@ def compact_array_length(count: int) -> bytes:
 
 def tagged_field(tag: int, data: bytes) -> bytes:
     return uvarint(tag) + uvarint(len(data)) + data
+
+
+# ---- one after another -------------------------------------------------------------------------------
+
+
+class Reader:
+    """A position in a buffer. Whatever is wrong with the bytes raises `ValueError`."""
+
+    __slots__ = ("buf", "end", "pos")
+
+    def __init__(self, buf: Buffer, pos: int = 0) -> None:
+        self.buf = memoryview(buf)
+        self.pos = pos
+        self.end = len(buf)
+
+    @property
+    def remaining(self) -> int:
+        """Bytes that have not been read."""
+        return self.end - self.pos
+
+    def take(self, length: int) -> memoryview:
+        pos = self.pos
+        if length < 0 or pos + length > self.end:
+            raise ValueError(f"needs {length} bytes at {pos}, has {self.end - pos}")
+        self.pos = pos + length
+        return self.buf[pos : pos + length]
+
+    def int16(self) -> int:
+        return int(INT16.unpack(self.take(2))[0])
+
+    def int32(self) -> int:
+        return int(INT32.unpack(self.take(4))[0])
+
+    def int64(self) -> int:
+        return int(INT64.unpack(self.take(8))[0])
+
+    def uvarint(self) -> int:
+        return self._read(read_uvarint)
+
+    def varlong(self) -> int:
+        return self._read(read_varlong)
+
+    def string(self) -> str:
+        return _not_null(self.nullable_string())
+
+    def nullable_string(self) -> str | None:
+        """Any negative length is null."""
+        length = self.int16()
+        return None if length < 0 else str(self.take(length), "utf-8")
+
+    def nullable_bytes(self) -> bytes | None:
+        """Any negative length is null."""
+        length = self.int32()
+        return None if length < 0 else bytes(self.take(length))
+
+    def compact_string(self) -> str:
+        return _not_null(self.nullable_compact_string())
+
+    def nullable_compact_string(self) -> str | None:
+        """Of any length, unlike a message's: what is stored has been let in before."""
+        length = self.uvarint() - 1
+        return None if length < 0 else str(self.take(length), "utf-8")
+
+    def nullable_compact_bytes(self) -> bytes | None:
+        length = self.uvarint() - 1
+        return None if length < 0 else bytes(self.take(length))
+
+    def tagged_fields(self) -> dict[int, memoryview]:
+        """The bytes of each, by tag."""
+        fields = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            fields[tag] = self.take(self.uvarint())
+        return fields
+
+    def _read(self, read: Callable[[Buffer, int], tuple[T, int]]) -> T:
+        try:
+            value, self.pos = read(self.buf, self.pos)
+        except IndexError:
+            raise ValueError(f"a number at {self.pos} runs over the end") from None
+        return value
+
+
+def _not_null(text: str | None) -> str:
+    if text is None:
+        raise ValueError("null where a string must be")
+    return text

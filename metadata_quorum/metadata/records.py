@@ -9,22 +9,18 @@ record is always written in the version named in its row and read in any version
         uvarint version      of its fields
         struct               flexible encoding, see foundation/codec.py
 
-    control records: key = int16 version (0) | int16 type; value = struct, no frame
-
 On the way of the data: a decision yields these dataclasses, metadata_log.py stores their bytes,
 image.py replays them.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Final, cast
 
 from metadata_quorum.foundation.codec import (
     Bool,
-    Buffer,
     Bytes,
     Float64,
     Int8,
@@ -35,8 +31,7 @@ from metadata_quorum.foundation.codec import (
     NullableInt32s,
     NullableString,
     NullableUuids,
-    Reader,
-    Schema,
+    SchemaRegistry,
     Since,
     String,
     Tag,
@@ -44,38 +39,17 @@ from metadata_quorum.foundation.codec import (
     Uuid,
     Uuids,
     decode_with,
-    write_uvarint,
 )
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
+from metadata_quorum.foundation.primitives import Buffer, Reader, uvarint
 
 FRAME_VERSION: Final = 1
 NO_LEADER_CHANGE: Final = -2
 """PartitionChangeRecord.leader where the leader stays (and with it the leader epoch)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordRow:
-    key: int
-    version: int
-    schema: Schema[Any]
-
-
-_BY_TYPE: Final[dict[type[Any], _RecordRow]] = {}
-_BY_KEY: Final[dict[int, _RecordRow]] = {}
-
-C = TypeVar("C", bound=type[Any])
-
-
-def _row(key: int, version: int = 0) -> Callable[[C], C]:
-    """Enter a record into the table: its api key and the version that is written."""
-
-    def enter(cls: C) -> C:
-        row = _RecordRow(key, version, Schema.of(cls))
-        _BY_TYPE[cls] = row
-        _BY_KEY[key] = row
-        return cls
-
-    return enter
+RECORDS: Final = SchemaRegistry("metadata record")
+"""By Kafka's api key, in the version that is written."""
 
 
 class MetadataRecord:
@@ -126,7 +100,7 @@ def feature_fields(features: Sequence[FeatureRange]) -> tuple[FeatureField, ...]
     )
 
 
-@_row(0, version=3)
+@RECORDS.enter(0, version=3)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
     """A new incarnation of a broker, or (in a snapshot) a broker as it stands."""
@@ -143,7 +117,7 @@ class RegisterBrokerRecord(MetadataRecord):
     log_dirs: Annotated[Uuids, Since(3), Tag(0)] = ()
 
 
-@_row(1)
+@RECORDS.enter(1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRecord(MetadataRecord):
     """The broker is forgotten."""
@@ -152,7 +126,7 @@ class UnregisterBrokerRecord(MetadataRecord):
     broker_epoch: Int64
 
 
-@_row(7)
+@RECORDS.enter(7)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBrokerRecord(MetadataRecord):
     """Before BrokerRegistrationChangeRecord; read, never written."""
@@ -161,7 +135,7 @@ class FenceBrokerRecord(MetadataRecord):
     epoch: Int64
 
 
-@_row(8)
+@RECORDS.enter(8)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfenceBrokerRecord(MetadataRecord):
     """Before BrokerRegistrationChangeRecord; read, never written."""
@@ -170,7 +144,7 @@ class UnfenceBrokerRecord(MetadataRecord):
     epoch: Int64
 
 
-@_row(17, version=2)
+@RECORDS.enter(17, version=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(MetadataRecord):
     """Fenced: 1 fences, -1 unfences, 0 leaves it; InControlledShutdown: 1 begins it."""
@@ -182,7 +156,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     log_dirs: Annotated[Uuids, Since(2), Tag(2)] = ()
 
 
-@_row(27)
+@RECORDS.enter(27)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord(MetadataRecord):
     """A controller's announcement of itself."""
@@ -197,7 +171,7 @@ class RegisterControllerRecord(MetadataRecord):
 # -- topics and partitions ----------------------------------------------------
 
 
-@_row(2)
+@RECORDS.enter(2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(MetadataRecord):
     """A topic exists; its partitions follow."""
@@ -206,7 +180,7 @@ class TopicRecord(MetadataRecord):
     topic_id: Uuid
 
 
-@_row(9)
+@RECORDS.enter(9)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
     """The topic and all its partitions are gone."""
@@ -214,7 +188,7 @@ class RemoveTopicRecord(MetadataRecord):
     topic_id: Uuid
 
 
-@_row(3, version=2)
+@RECORDS.enter(3, version=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
     """A partition in full: new, or (in a snapshot) as it stands."""
@@ -234,7 +208,7 @@ class PartitionRecord(MetadataRecord):
     last_known_elr: Annotated[NullableInt32s, Since(2), Tag(2)] = None
 
 
-@_row(5, version=2)
+@RECORDS.enter(5, version=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord(MetadataRecord):
     """What changes in a partition; its epoch grows by one each time, and the leader epoch too
@@ -253,7 +227,7 @@ class PartitionChangeRecord(MetadataRecord):
     directories: Annotated[NullableUuids, Since(1), Tag(8)] = None
 
 
-@_row(28)
+@RECORDS.enter(28)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearElrRecord(MetadataRecord):
     """Forget the eligible leader replicas of one topic, or of all where the name is empty."""
@@ -264,7 +238,7 @@ class ClearElrRecord(MetadataRecord):
 # -- configuration, features, producer ids ------------------------------------
 
 
-@_row(4)
+@RECORDS.enter(4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord(MetadataRecord):
     """One configuration value; null deletes it."""
@@ -275,7 +249,7 @@ class ConfigRecord(MetadataRecord):
     value: NullableString
 
 
-@_row(12)
+@RECORDS.enter(12)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevelRecord(MetadataRecord):
     """The finalized level of a feature; 0 takes it away."""
@@ -284,7 +258,7 @@ class FeatureLevelRecord(MetadataRecord):
     feature_level: Int16
 
 
-@_row(15)
+@RECORDS.enter(15)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
     """A block of producer ids was given away; the next one starts at `next_producer_id`."""
@@ -294,7 +268,7 @@ class ProducerIdsRecord(MetadataRecord):
     next_producer_id: Int64
 
 
-@_row(20)
+@RECORDS.enter(20)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(MetadataRecord):
     """Only moves the offset."""
@@ -303,7 +277,7 @@ class NoOpRecord(MetadataRecord):
 # -- transactions of records (Kafka's own controller writes them at bootstrap) ----
 
 
-@_row(23)
+@RECORDS.enter(23)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransactionRecord(MetadataRecord):
     """The records up to the end marker count as one."""
@@ -311,13 +285,13 @@ class BeginTransactionRecord(MetadataRecord):
     name: Annotated[NullableString, Tag(0)] = None
 
 
-@_row(24)
+@RECORDS.enter(24)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionRecord(MetadataRecord):
     """All of them count."""
 
 
-@_row(25)
+@RECORDS.enter(25)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransactionRecord(MetadataRecord):
     """None of them counts."""
@@ -336,7 +310,7 @@ class QuotaEntity:
     entity_name: NullableString = None
 
 
-@_row(14)
+@RECORDS.enter(14)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaRecord(MetadataRecord):
     """A quota is set or removed."""
@@ -347,7 +321,7 @@ class ClientQuotaRecord(MetadataRecord):
     remove: Bool = False
 
 
-@_row(11)
+@RECORDS.enter(11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord(MetadataRecord):
     """What is kept of a password."""
@@ -360,7 +334,7 @@ class UserScramCredentialRecord(MetadataRecord):
     iterations: Int32
 
 
-@_row(22)
+@RECORDS.enter(22)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveUserScramCredentialRecord(MetadataRecord):
     """The credential is gone."""
@@ -369,7 +343,7 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
     mechanism: Int8
 
 
-@_row(18)
+@RECORDS.enter(18)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControlEntryRecord(MetadataRecord):
     """An access control entry."""
@@ -384,7 +358,7 @@ class AccessControlEntryRecord(MetadataRecord):
     permission_type: Int8
 
 
-@_row(19)
+@RECORDS.enter(19)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord(MetadataRecord):
     """The entry is gone."""
@@ -394,17 +368,14 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 def encode(record: MetadataRecord) -> bytes:
     """The value of a data record in `__cluster_metadata`."""
-    row = _BY_TYPE[type(record)]
-    out = bytearray()
-    write_uvarint(out, FRAME_VERSION)
-    write_uvarint(out, row.key)
-    write_uvarint(out, row.version)
+    out = bytearray(uvarint(FRAME_VERSION))
+    row = RECORDS.write_type(out, record)
     row.schema.write(out, record, row.version)
     return bytes(out)
 
 
 def decode(value: Buffer) -> MetadataRecord:
-    """The inverse of `encode`; `ValueError` for anything it could not have come from."""
+    """The inverse of `encode`. Raises `ValueError` for anything it could not have come from."""
     return decode_with(_read_framed, value)
 
 
@@ -412,79 +383,5 @@ def _read_framed(reader: Reader) -> MetadataRecord:
     frame = reader.uvarint()
     if frame != FRAME_VERSION:
         raise ValueError(f"frame version {frame}, only {FRAME_VERSION} is known")
-    key, version = reader.uvarint(), reader.uvarint()
-    row = _BY_KEY.get(key)
-    if row is None:
-        raise ValueError(f"unknown metadata record type {key}")
-    if version > row.version:
-        raise ValueError(f"{row.schema.cls.__name__} version {version} is newer than {row.version}")
-    return cast(MetadataRecord, row.schema.read(reader, version))
-
-
-# -- control records --------------------------------------------------------------
-
-CONTROL_LEADER_CHANGE: Final = 2
-CONTROL_SNAPSHOT_HEADER: Final = 3
-CONTROL_SNAPSHOT_FOOTER: Final = 4
-
-_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voter:
-    """A member of the quorum."""
-
-    voter_id: Int32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderChangeMessage:
-    """First batch of a controller's term: who leads and who let it."""
-
-    version: Int16 = 0
-    leader_id: Int32
-    voters: tuple[Voter, ...]
-    granting_voters: tuple[Voter, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotHeaderRecord:
-    """First batch of a checkpoint."""
-
-    version: Int16 = 0
-    last_contained_log_timestamp: Int64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFooterRecord:
-    """Last batch of a checkpoint; without it the file is torn."""
-
-    version: Int16 = 0
-
-
-ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord
-
-_CONTROL_TYPES: Final[dict[int, type[ControlRecord]]] = {
-    CONTROL_LEADER_CHANGE: LeaderChangeMessage,
-    CONTROL_SNAPSHOT_HEADER: SnapshotHeaderRecord,
-    CONTROL_SNAPSHOT_FOOTER: SnapshotFooterRecord,
-}
-_CONTROL_NUMBERS: Final = {cls: number for number, cls in _CONTROL_TYPES.items()}
-
-
-def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
-    """Key and value of a control record."""
-    out = bytearray()
-    Schema.of(type(record)).write(out, record, 0)
-    return _CONTROL_KEY.pack(0, _CONTROL_NUMBERS[type(record)]), bytes(out)
-
-
-def decode_control(key: Buffer, value: Buffer) -> ControlRecord | None:
-    """The control record, or None for a type that means nothing to us."""
-    if len(key) != _CONTROL_KEY.size:
-        raise ValueError(f"control record key of {len(key)} bytes")
-    cls = _CONTROL_TYPES.get(_CONTROL_KEY.unpack(key)[1])
-    if cls is None:
-        return None
-    record: ControlRecord = decode_with(lambda reader: Schema.of(cls).read(reader, 0), value)
-    return record
+    schema, version = RECORDS.read_type(reader)
+    return cast(MetadataRecord, schema.read(reader, version))

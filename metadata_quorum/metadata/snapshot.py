@@ -17,8 +17,14 @@ from typing import Final
 from uuid import UUID
 
 from metadata_quorum.foundation.batch import Record, check_crc, decode_batch, encode_batch, iter_headers
-from metadata_quorum.foundation.codec import Buffer
 from metadata_quorum.foundation.model import BrokerRegistration, ControllerRegistration, PartitionRegistration
+from metadata_quorum.foundation.primitives import Buffer
+from metadata_quorum.metadata.control_records import (
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    decode_control,
+    encode_control,
+)
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import (
     ClientQuotaRecord,
@@ -30,13 +36,9 @@ from metadata_quorum.metadata.records import (
     QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
     TopicRecord,
     decode,
-    decode_control,
     encode,
-    encode_control,
     endpoint_fields,
     feature_fields,
 )

@@ -1,25 +1,18 @@
-"""Commands: what the active controller proposes to Raft, as dataclasses and as bytes.
+"""Commands: what the active controller proposes to Raft.
 
 A command is a wish; whether it comes true is judged when it is applied, against committed state.
-It carries everything that is not in that state: the proposer's clock, uuids, random choices.
+It carries everything that is not in that state: uuids, random choices; the clock is in its stamps.
 
-    uvarint command type | uvarint version | varint controller epoch | varint now_ms | struct
-
-The controller epoch is the Raft term in which the proposer led. A command that was queued by a
-deposed controller and committed by its successor is refused, since the two terms differ.
-
-Way of the data: controller/controller.py -> encode -> Raft's journals -> decode -> state_machine.apply.
+Way of the data: controller/controller.py -> stamped_command.py -> Raft -> state_machine.py -> decisions/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
+from typing import Annotated, Final
 
 from metadata_quorum.foundation.codec import (
     Bool,
-    Buffer,
     Float64,
     Int8,
     Int16,
@@ -28,15 +21,11 @@ from metadata_quorum.foundation.codec import (
     Int64,
     NullableInt32s,
     NullableString,
-    Reader,
-    Schema,
+    SchemaRegistry,
     String,
     Tag,
     Uuid,
     Uuids,
-    decode_with,
-    write_uvarint,
-    write_varint,
 )
 from metadata_quorum.metadata.records import (
     AccessControlEntryRecord,
@@ -53,29 +42,7 @@ class Command:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _CommandRow:
-    key: int
-    version: int
-    schema: Schema[Any]
-
-
-_BY_TYPE: Final[dict[type[Any], _CommandRow]] = {}
-_BY_KEY: Final[dict[int, _CommandRow]] = {}
-
-C = TypeVar("C", bound=type[Any])
-
-
-def _row(key: int, version: int = 0) -> Callable[[C], C]:
-    """Enter a command into the table. Numbers are never reused: they lie in journals."""
-
-    def enter(cls: C) -> C:
-        row = _CommandRow(key, version, Schema.of(cls))
-        _BY_TYPE[cls] = row
-        _BY_KEY[key] = row
-        return cls
-
-    return enter
+COMMANDS: Final = SchemaRegistry("command")
 
 
 # -- the controller itself ------------------------------------------------------
@@ -89,7 +56,7 @@ class FeatureLevel:
     level: Int16
 
 
-@_row(1)
+@COMMANDS.enter(1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimLeadership(Command):
     """First command of a term. On an empty cluster it also writes the bootstrap records."""
@@ -104,7 +71,7 @@ class ClaimLeadership(Command):
     """Drawn by the proposer; the first one counts (security/scram.py)."""
 
 
-@_row(2)
+@COMMANDS.enter(2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterController(Command):
     """A controller makes itself known."""
@@ -118,7 +85,7 @@ class RegisterController(Command):
 # -- brokers ----------------------------------------------------------------------
 
 
-@_row(10)
+@COMMANDS.enter(10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker(Command):
     """A broker's process has started. `replaces_epoch`: the registration whose session the
@@ -134,7 +101,7 @@ class RegisterBroker(Command):
     replaces_epoch: Int64 = -1
 
 
-@_row(11)
+@COMMANDS.enter(11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker(Command):
     """Forget a broker."""
@@ -142,7 +109,7 @@ class UnregisterBroker(Command):
     broker_id: Int32
 
 
-@_row(12)
+@COMMANDS.enter(12)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBroker(Command):
     """The broker's session is over, or it asked for it."""
@@ -151,7 +118,7 @@ class FenceBroker(Command):
     broker_epoch: Int64
 
 
-@_row(13)
+@COMMANDS.enter(13)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfenceBroker(Command):
     """The broker has caught up with its own registration."""
@@ -160,7 +127,7 @@ class UnfenceBroker(Command):
     broker_epoch: Int64
 
 
-@_row(14)
+@COMMANDS.enter(14)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginControlledShutdown(Command):
     """Take the broker out of every ISR and leadership before it stops."""
@@ -169,7 +136,7 @@ class BeginControlledShutdown(Command):
     broker_epoch: Int64
 
 
-@_row(15)
+@COMMANDS.enter(15)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailLogDirs(Command):
     """Directories of the broker have gone offline; those named before may be among them."""
@@ -213,7 +180,7 @@ class NewTopic:
     """A random number: where the round-robin over the brokers begins."""
 
 
-@_row(20)
+@COMMANDS.enter(20)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command):
     """Each topic is judged for itself."""
@@ -221,7 +188,7 @@ class CreateTopics(Command):
     topics: tuple[NewTopic, ...]
 
 
-@_row(21)
+@COMMANDS.enter(21)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(Command):
     """By id; names were resolved by the proposer."""
@@ -239,7 +206,7 @@ class NewPartitions:
     placement_start: Int32 = 0
 
 
-@_row(22)
+@COMMANDS.enter(22)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(Command):
     """Each topic is judged for itself."""
@@ -270,7 +237,7 @@ class IsrChange:
     leader_recovery_state: Int8 = 0
 
 
-@_row(30)
+@COMMANDS.enter(30)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitions(Command):
     """A leader's wishes for the ISRs of its partitions; each is judged for itself."""
@@ -292,7 +259,7 @@ class PartitionName:
     partition: Int32
 
 
-@_row(31)
+@COMMANDS.enter(31)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders(Command):
     """Elect in the partitions named, or in all."""
@@ -312,7 +279,7 @@ class DirectoryAssignment:
     directory: Uuid
 
 
-@_row(32)
+@COMMANDS.enter(32)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirs(Command):
     """A broker tells where its replicas lie; each is judged for itself."""
@@ -331,7 +298,7 @@ class Reassignment:
     replicas: NullableInt32s = None
 
 
-@_row(33)
+@COMMANDS.enter(33)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReassignments(Command):
     """Each partition is judged for itself."""
@@ -366,7 +333,7 @@ class ConfigChange:
     operations: tuple[ConfigOperation, ...]
 
 
-@_row(40)
+@COMMANDS.enter(40)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigs(Command):
     """Each resource is judged for itself."""
@@ -383,7 +350,7 @@ class ConfigReplacement:
     configs: tuple[ConfigEntry, ...]
 
 
-@_row(41)
+@COMMANDS.enter(41)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigs(Command):
     """What is not named is deleted."""
@@ -391,7 +358,7 @@ class AlterConfigs(Command):
     resources: tuple[ConfigReplacement, ...]
 
 
-@_row(50)
+@COMMANDS.enter(50)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command):
     """Give a block of producer ids to a broker."""
@@ -411,7 +378,7 @@ class ScramDeletion:
     mechanism: Int8
 
 
-@_row(60)
+@COMMANDS.enter(60)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScram(Command):
     """Each user is judged for itself."""
@@ -420,7 +387,7 @@ class AlterUserScram(Command):
     upsertions: tuple[UserScramCredentialRecord, ...] = ()
 
 
-@_row(61)
+@COMMANDS.enter(61)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAcls(Command):
     """Each is judged for itself; one that is there already stays as it is, under its own id."""
@@ -441,7 +408,7 @@ class AclFilter:
     permission_type: Int8
 
 
-@_row(62)
+@COMMANDS.enter(62)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAcls(Command):
     """All that any of the filters matches."""
@@ -461,7 +428,7 @@ class FeatureUpdate:
     upgrade_type: Int8 = 1
 
 
-@_row(80)
+@COMMANDS.enter(80)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFeatures(Command):
     """All of them or none. `supported`: what the proposer, `controller_id`, can run."""
@@ -491,48 +458,9 @@ class QuotaAlteration:
     operations: tuple[QuotaOperation, ...]
 
 
-@_row(70)
+@COMMANDS.enter(70)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotas(Command):
     """Each entity is judged for itself."""
 
     alterations: tuple[QuotaAlteration, ...]
-
-
-# -- bytes ------------------------------------------------------------------------------
-
-
-class StampedCommand(NamedTuple):
-    """A command with the proposer's stamps."""
-
-    controller_epoch: int
-    now_ms: int
-    command: Command
-
-
-def encode(proposal: StampedCommand) -> bytes:
-    """The bytes that go into Raft's log."""
-    row = _BY_TYPE[type(proposal.command)]
-    out = bytearray()
-    write_uvarint(out, row.key)
-    write_uvarint(out, row.version)
-    write_varint(out, proposal.controller_epoch)
-    write_varint(out, proposal.now_ms)
-    row.schema.write(out, proposal.command, row.version)
-    return bytes(out)
-
-
-def decode(data: Buffer) -> StampedCommand:
-    """The inverse of `encode`; `ValueError` for anything it could not have come from."""
-    return decode_with(_read, data)
-
-
-def _read(reader: Reader) -> StampedCommand:
-    key, version = reader.uvarint(), reader.uvarint()
-    row = _BY_KEY.get(key)
-    if row is None:
-        raise ValueError(f"unknown command type {key}")
-    if version > row.version:
-        raise ValueError(f"{row.schema.cls.__name__} version {version} is newer than {row.version}")
-    epoch, now_ms = reader.varint(), reader.varint()
-    return StampedCommand(epoch, now_ms, cast(Command, row.schema.read(reader, version)))

@@ -29,7 +29,7 @@ from metadata_quorum.foundation.codec import (
     Uuids,
 )
 from metadata_quorum.metadata import records
-from metadata_quorum.protocol import commands
+from metadata_quorum.protocol import commands, stamped_command
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -79,11 +79,7 @@ def _value(hint: Any) -> st.SearchStrategy[Any]:
     return st.lists(_value(typing.get_args(hint)[0]), max_size=3).map(tuple)
 
 
-RECORDS = list(records._BY_TYPE)
-COMMANDS = list(commands._BY_TYPE)
-
-
-@pytest.mark.parametrize("cls", RECORDS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", records.RECORDS.types, ids=lambda cls: cls.__name__)
 def test_records_roundtrip(cls: type[Any]) -> None:
     @given(_struct(cls))
     def roundtrip(record: Any) -> None:
@@ -92,19 +88,19 @@ def test_records_roundtrip(cls: type[Any]) -> None:
     roundtrip()
 
 
-@pytest.mark.parametrize("cls", COMMANDS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", commands.COMMANDS.types, ids=lambda cls: cls.__name__)
 def test_commands_roundtrip(cls: type[Any]) -> None:
     @given(_struct(cls), _integers(32), _integers(60))
     def roundtrip(command: Any, epoch: int, now_ms: int) -> None:
-        proposal = commands.StampedCommand(epoch, now_ms, command)
-        assert commands.decode(commands.encode(proposal)) == proposal
+        proposal = stamped_command.StampedCommand(epoch, now_ms, command)
+        assert stamped_command.decode(stamped_command.encode(proposal)) == proposal
 
     roundtrip()
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_refused_politely(data: bytes) -> None:
-    for decode in (records.decode, commands.decode):
+    for decode in (records.decode, stamped_command.decode):
         try:
             decode(data)
         except ValueError:

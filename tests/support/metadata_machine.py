@@ -14,7 +14,9 @@ from metadata_quorum.foundation.model import PartitionRegistration, TopicPartiti
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import EndpointField
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import BrokerRegistered, Refused
+from metadata_quorum.protocol.stamped_command import StampedCommand
 
 DIRECTORY = "/node/__cluster_metadata-0"
 
@@ -43,8 +45,8 @@ class MetadataMachine:
         """The reply; a refusal of the whole is raised."""
         self.index += 1
         self.now_ms += 1
-        proposal = c.StampedCommand(self.term if epoch is None else epoch, self.now_ms, command)
-        data = c.encode(proposal)
+        proposal = StampedCommand(self.term if epoch is None else epoch, self.now_ms, command)
+        data = stamped_command.encode(proposal)
         self.history.append((self.index, self.term, data))
         reply = self.machine.apply(self.index, self.term, data)
         if isinstance(reply, Refused):

@@ -29,12 +29,12 @@ from metadata_quorum.foundation.codec import (
     Int32s,
     Int64,
     NullableString,
-    Reader,
     Schema,
     String,
     Tag,
     Uuid,
 )
+from metadata_quorum.foundation.primitives import Reader
 
 _INT16: Final = struct.Struct(">h")
 _VALUE_VERSION: Final = 0

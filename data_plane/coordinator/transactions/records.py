@@ -23,12 +23,12 @@ from metadata_quorum.foundation.codec import (
     Int32,
     Int32s,
     Int64,
-    Reader,
     Schema,
     String,
     Tag,
 )
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.primitives import Reader
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

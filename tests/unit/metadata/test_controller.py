@@ -17,12 +17,14 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, ResourceType, TopicPartition
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.requests import (
     BrokerHeartbeatRequest,
     CreatablePartitions,
     CreatableTopic,
     RegisterBrokerRequest,
 )
+from metadata_quorum.protocol.stamped_command import StampedCommand
 from metadata_quorum.raft.port import Applied, ProposalOutcome
 from tests.support.virtual_loop import run_virtually
 
@@ -193,7 +195,7 @@ async def test_it_is_active_however_late_its_claim_is_committed() -> None:
     node.raft.step_down()
     node.raft.lead()
     node.machine.apply(
-        9, late, c.encode(c.StampedCommand(late, 1, c.ClaimLeadership(leader_id=1, voters=(1,))))
+        9, late, stamped_command.encode(StampedCommand(late, 1, c.ClaimLeadership(leader_id=1, voters=(1,))))
     )
     assert not node.controller.is_active, "a claim of an earlier term"
 

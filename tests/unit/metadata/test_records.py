@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch
+from metadata_quorum.metadata import control_records
 from metadata_quorum.metadata import records as r
 
 # The first two batches of `__cluster_metadata-0` after `kafka-storage format` and a start (one node).
@@ -43,11 +44,11 @@ def test_values_are_kafkas_own(hexed: str) -> None:
 
 @pytest.mark.row("Q3")
 def test_the_leader_change_batch_is_kafkas_own() -> None:
-    voters = (r.Voter(voter_id=1),)
-    message = r.LeaderChangeMessage(leader_id=1, voters=voters, granting_voters=voters)
+    voters = (control_records.Voter(voter_id=1),)
+    message = control_records.LeaderChangeMessage(leader_id=1, voters=voters, granting_voters=voters)
     (record,) = decode_batch(KAFKA_LEADER_CHANGE)
-    assert r.decode_control(record.key or b"", record.value or b"") == message
-    key, value = r.encode_control(message)
+    assert control_records.decode_control(record.key or b"", record.value or b"") == message
+    key, value = control_records.encode_control(message)
     stamped = [Record(timestamp=record.timestamp, key=key, value=value)]
     assert encode_batch(stamped, leader_epoch=1, control=True) == KAFKA_LEADER_CHANGE
 

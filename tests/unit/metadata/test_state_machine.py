@@ -15,7 +15,9 @@ from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegis
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord, PartitionChangeRecord
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import Refused
+from metadata_quorum.protocol.stamped_command import StampedCommand
 from metadata_quorum.raft.port import QUICK_WEIGHT
 from tests.support.metadata_machine import MetadataMachine
 
@@ -202,7 +204,7 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
         each.create("t", 1000, 3)
     broker = machine.image.brokers[3]
     fence = c.FenceBroker(broker_id=3, broker_epoch=broker.broker_epoch)
-    data = c.encode(c.StampedCommand(1, 1, fence))
+    data = stamped_command.encode(StampedCommand(1, 1, fence))
     before = machine.image
     assert machine.machine.weight(data) > QUICK_WEIGHT
     adopt = machine.machine.prepare(90, 1, data)
@@ -212,13 +214,13 @@ def test_what_looks_at_every_partition_of_many_is_judged_beside_the_loop() -> No
     assert machine.image.brokers[3].fenced
     assert machine.machine.rolling_hash == twin.machine.rolling_hash
     assert machine.log.read(before.offset + 1, 1 << 30) == twin.log.read(before.offset + 1, 1 << 30)
-    small = c.encode(c.StampedCommand(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
+    small = stamped_command.encode(StampedCommand(1, 1, c.AllocateProducerIds(broker_id=1, broker_epoch=5)))
     assert machine.machine.weight(small) <= QUICK_WEIGHT
     assert ready(1).machine.weight(data) <= QUICK_WEIGHT
     many = c.ElectLeaders(
         election_type=0, partitions=tuple(c.PartitionName(topic="t" * 20, partition=p) for p in range(1000))
     )
-    assert machine.machine.weight(c.encode(c.StampedCommand(1, 1, many))) > QUICK_WEIGHT
+    assert machine.machine.weight(stamped_command.encode(StampedCommand(1, 1, many))) > QUICK_WEIGHT
 
 
 def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
@@ -229,7 +231,7 @@ def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
     assert machine.machine.weight(b"\x7f") > QUICK_WEIGHT
     monkeypatch.setattr(state_machine, "weight", lambda image, command: 1 / 0)
     fence = c.FenceBroker(broker_id=1, broker_epoch=machine.epoch(1))
-    assert machine.machine.weight(c.encode(c.StampedCommand(1, 1, fence))) > QUICK_WEIGHT
+    assert machine.machine.weight(stamped_command.encode(StampedCommand(1, 1, fence))) > QUICK_WEIGHT
 
 
 def test_every_command_has_a_weight() -> None:
@@ -243,7 +245,7 @@ def test_a_command_weighs_what_it_makes() -> None:
     machine.run(c.CreateAcls(acls=tuple(acl(n, f"t{n}") for n in range(1000))))
 
     def beside(command: c.Command) -> bool:
-        return machine.machine.weight(c.encode(c.StampedCommand(1, 1, command))) > QUICK_WEIGHT
+        return machine.machine.weight(stamped_command.encode(StampedCommand(1, 1, command))) > QUICK_WEIGHT
 
     def topics(partitions: int, count: int = 1) -> c.CreateTopics:
         new = c.NewTopic(name="n", topic_id=UUID(int=9), partitions=partitions, replication_factor=1)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metadata_quorum.foundation.codec import Reader
+from metadata_quorum.foundation.primitives import Reader
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

@@ -1,0 +1,25 @@
+"""What one message may name or say, beyond what its bytes could.
+
+A few bytes name a topic or a partition, and each of them is some work: a count is held against what the
+request names in all before anything is made of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_PARTITIONS: Final = 200_000
+"""Of one Fetch request, wherever the reader does not know better; some 50 MB of objects."""
+LONGEST_ERROR_MESSAGE: Final = 8_000
+"""Characters of an error message. Each takes four bytes at most."""
+
+
+def check_count(count: int, most: int) -> None:
+    """Raises `ValueError` for more topics or partitions than a request may name."""
+    if count > most:
+        raise ValueError(f"more than {most} topics or partitions")
+
+
+def shortened(message: str) -> str:
+    """An error message may quote a name that is as long as strings can be."""
+    return message if len(message) <= LONGEST_ERROR_MESSAGE else f"{message[:LONGEST_ERROR_MESSAGE]}..."
