@@ -9,10 +9,10 @@ from typing import Final
 
 from chaos.observer import Coordinated, Observer
 from kraft.peers.blocking_client import ask
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
 
-OFFSET_FETCH: Final = 9
 OFFSET_FETCH_VERSIONS: Final = (5, 7)
 EVERY_S: Final = 0.25
 SILENCE_S: Final = 1.0
@@ -49,7 +49,9 @@ class CommittedOffsets:
         address = self._observer.address(node)
         fields = {"group_id": group, "topics": None}
         try:
-            answer = ask(address.host, address.port, OFFSET_FETCH, OFFSET_FETCH_VERSIONS, fields, SILENCE_S)
+            answer = ask(
+                address.host, address.port, ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSIONS, fields, SILENCE_S
+            )
         except (OSError, MalformedMessage):
             return
         if answer.error_code != ErrorCode.NONE:

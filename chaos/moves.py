@@ -16,10 +16,10 @@ from chaos.live.cluster import ChaosCluster
 from chaos.live.link_faults import BadFault
 from kraft.local.local_cluster import HOST
 from kraft.peers.blocking_client import ask
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
 
-ALTER_REASSIGNMENTS: Final = 45
 ALTER_VERSIONS: Final = (0, 1)
 PATIENCE_S: Final = 10.0
 """A new controller may have to be elected first."""
@@ -67,7 +67,9 @@ class ReassignmentRequest:
         for node in cluster.nodes:
             port = cluster.local.node(node).client_port
             try:
-                answer = ask(HOST, port, ALTER_REASSIGNMENTS, ALTER_VERSIONS, fields, SILENCE_S)
+                answer = ask(
+                    HOST, port, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ALTER_VERSIONS, fields, SILENCE_S
+                )
             except (OSError, MalformedMessage):
                 continue
             codes = [answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)]

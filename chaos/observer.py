@@ -32,14 +32,11 @@ from chaos.observed import (
 )
 from kraft.net.client import Address, PeerClient
 from kraft.peers.blocking_client import ask
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC
 
-LIST_OFFSETS: Final = 2
-METADATA: Final = 3
-FIND_COORDINATOR: Final = 10
-DESCRIBE_QUORUM: Final = 55
 LIST_OFFSETS_VERSIONS: Final = (1, 7)
 METADATA_VERSIONS: Final = (7, 12)
 FIND_COORDINATOR_VERSIONS: Final = (1, 3)
@@ -165,7 +162,12 @@ class Observer:
             address = self._addresses[node]
             try:
                 answer = ask(
-                    address.host, address.port, FIND_COORDINATOR, FIND_COORDINATOR_VERSIONS, fields, SILENCE_S
+                    address.host,
+                    address.port,
+                    ApiKey.FIND_COORDINATOR,
+                    FIND_COORDINATOR_VERSIONS,
+                    fields,
+                    SILENCE_S,
                 )
             except OSError:
                 continue
@@ -260,7 +262,7 @@ class Observer:
     async def _ask_partitions(self, node: int, client: PeerClient) -> None:
         topics = [{"name": name} for name in self._topics]
         answer = await _request(
-            client, METADATA, METADATA_VERSIONS, {"topics": topics, "allow_auto_topic_creation": False}
+            client, ApiKey.METADATA, METADATA_VERSIONS, {"topics": topics, "allow_auto_topic_creation": False}
         )
         reported = {
             f"{topic.name}-{each.partition_index}": each
@@ -284,7 +286,7 @@ class Observer:
             return
         offsets = await _request(
             client,
-            LIST_OFFSETS,
+            ApiKey.LIST_OFFSETS,
             LIST_OFFSETS_VERSIONS,
             {"replica_id": -1, "isolation_level": 0, "topics": led},
         )
@@ -300,7 +302,7 @@ class Observer:
 
     async def _ask_quorum(self, client: PeerClient) -> None:
         topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-        answer = await _request(client, DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSIONS, {"topics": topics})
+        answer = await _request(client, ApiKey.DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSIONS, {"topics": topics})
         for topic in answer.topics:
             for each in topic.partitions:
                 with self._changed:
@@ -334,7 +336,7 @@ async def _each(seconds: float, question: Callable[[], Awaitable[None]]) -> NoRe
 
 
 async def _request(
-    client: PeerClient, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any]
+    client: PeerClient, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
 ) -> Message:
     version = client.version_of(api_key, *versions)
     return await client.request(api_key, version, fields, timeout_s=SILENCE_S)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import HOST, POLL_S, LocalCluster
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ CLIENT: Final = "c0"
 """In a partition of a cluster with links: whoever uses its `bootstrap`."""
 ENTRY_POINTS: Final = "kraft.testing"
 LINKS: Final = "links"
-METADATA: Final = 3
-CREATE_TOPICS: Final = 19
 PATIENCE_S: Final = 30.0
 PORT_TRIES: Final = 5
 """Between finding a port free and binding it another process may take it."""
@@ -189,7 +188,7 @@ class Cluster:
             "assignments": [], "configs": configs,
         }  # fmt: skip
         fields = {"topics": [topic], "timeout_ms": int(PATIENCE_S * 1000), "validate_only": False}
-        (answer,) = self._ask(self._running()[0], CREATE_TOPICS, (5, 7), fields).topics
+        (answer,) = self._ask(self._running()[0], ApiKey.CREATE_TOPICS, (5, 7), fields).topics
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), answer.error_message or name)
         for node_id in self._running():
@@ -256,12 +255,14 @@ class Cluster:
     def _leaders(self, node_id: int, topic: str) -> list[int]:
         """Of every partition; none where one has no leader, or the topic is not known there."""
         wanted = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-        (found,) = self._ask(node_id, METADATA, (9, 12), wanted).topics
+        (found,) = self._ask(node_id, ApiKey.METADATA, (9, 12), wanted).topics
         numbered = sorted(found.partitions, key=lambda each: int(each.partition_index))
         leaders = [int(each.leader_id) for each in numbered]
         return [] if min(leaders, default=-1) < 0 else leaders
 
-    def _ask(self, node_id: int, api_key: int, versions: tuple[int, int], fields: dict[str, Any]) -> Message:
+    def _ask(
+        self, node_id: int, api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]
+    ) -> Message:
         from kraft.peers.blocking_client import (
             ask,  # the codec takes a while to import: nodes start meanwhile
         )

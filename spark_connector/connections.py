@@ -22,9 +22,9 @@ from uuid import UUID
 
 from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
 from kraft.net.connection_security import AuthenticationFailed, Tls, authenticate, tls_context
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.fast_fetch import (
-    FETCH,
     FIRST_FLEXIBLE,
     FetchedPartition,
     FetchPartition,
@@ -38,9 +38,6 @@ from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
 from spark_connector.fetching import Fetching
 from spark_connector.offsets import EARLIEST, LATEST, Offsets, TopicPartition
-
-LIST_OFFSETS: Final = 2
-METADATA: Final = 3
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
 _FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)
@@ -225,7 +222,7 @@ class ClusterClient:
             "topics": None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics],
             "allow_auto_topic_creation": False,
         }
-        answer = await self.ask_any_broker(METADATA, _METADATA_VERSIONS, wanted)
+        answer = await self.ask_any_broker(ApiKey.METADATA, _METADATA_VERSIONS, wanted)
         self._brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
@@ -249,7 +246,7 @@ class ClusterClient:
         await self._metadata([])
         return list(self._brokers.values())
 
-    async def ask_any_broker(self, api_key: int, versions: tuple[int, int], fields: Fields) -> Message:
+    async def ask_any_broker(self, api_key: ApiKey, versions: tuple[int, int], fields: Fields) -> Message:
         """Every broker in turn, so that one that is cut off from the others does not mislead us for long.
         Raises `Retry`."""
         addresses = list(dict.fromkeys((*self._brokers.values(), *self.settings.bootstrap)))
@@ -323,9 +320,9 @@ class ClusterClient:
         }
         try:
             client = await self.connected(self._address(node))
-            version = common_version(client, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
+            version = common_version(client, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
             answer = await client.request(
-                LIST_OFFSETS, version, fields, timeout_s=self.settings.request_timeout_s
+                ApiKey.LIST_OFFSETS, version, fields, timeout_s=self.settings.request_timeout_s
             )
         except (OSError, MalformedMessage) as error:
             raise Retry(f"broker {node}: {problem_of(error)}") from error
@@ -345,10 +342,14 @@ class ClusterClient:
         try:
             client = await self.connected(self._address(leader.node_id))
             version = common_version(
-                client, FETCH, _FETCH_VERSIONS if leader.topic_id != ZERO_UUID else _FETCH_VERSIONS_BY_NAME
+                client,
+                ApiKey.FETCH,
+                _FETCH_VERSIONS if leader.topic_id != ZERO_UUID else _FETCH_VERSIONS_BY_NAME,
             )
             body = (write_fetch_request(version, request),)
-            answer = await client.ask(FETCH, version, body, partial(read_fetch_response, version), FOREVER)
+            answer = await client.ask(
+                ApiKey.FETCH, version, body, partial(read_fetch_response, version), FOREVER
+            )
         except asyncio.CancelledError:
             client.close()  # the answer would be in the way
             raise
@@ -445,7 +446,7 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
         ) from error
 
 
-def common_version(client: PeerClient, api_key: int, versions: tuple[int, int]) -> int:
+def common_version(client: PeerClient, api_key: ApiKey, versions: tuple[int, int]) -> int:
     try:
         return client.version_of(api_key, *versions)
     except UnsupportedVersion as error:

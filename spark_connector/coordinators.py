@@ -19,18 +19,11 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import RETRIABLE, ClusterClient, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
-
-OFFSET_FETCH: Final = 9
-FIND_COORDINATOR: Final = 10
-INIT_PRODUCER_ID: Final = 22
-ADD_OFFSETS_TO_TXN: Final = 25
-END_TXN: Final = 26
-TXN_OFFSET_COMMIT: Final = 28
-LIST_TRANSACTIONS: Final = 66
 
 _OFFSET_FETCH_VERSIONS: Final = (7, 7)  # from 7 on it waits for open transactions, from 8 on groups are many
 _FIND_COORDINATOR_VERSIONS: Final = (1, 3)  # from 1 on with the kind, from 4 on keys are many
@@ -96,8 +89,8 @@ def open_transactions(source: ClusterClient, prefix: str) -> set[str]:
     async def ask(address: Address) -> Message:
         try:
             client = await source.connected(address)
-            version = common_version(client, LIST_TRANSACTIONS, _LIST_TRANSACTIONS_VERSIONS)
-            answer = await client.request(LIST_TRANSACTIONS, version, fields, timeout_s=timeout_s)
+            version = common_version(client, ApiKey.LIST_TRANSACTIONS, _LIST_TRANSACTIONS_VERSIONS)
+            answer = await client.request(ApiKey.LIST_TRANSACTIONS, version, fields, timeout_s=timeout_s)
         except (OSError, MalformedMessage) as error:
             raise Retry(f"broker {address}: {problem_of(error)}") from error
         if answer.error_code:
@@ -118,7 +111,12 @@ def fence(source: ClusterClient, names: Collection[str]) -> None:
     async def ask(name: str) -> None:
         fields = {"transactional_id": name, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
         _, code = await _ask(
-            source, CoordinatorType.TRANSACTION, name, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, fields
+            source,
+            CoordinatorType.TRANSACTION,
+            name,
+            ApiKey.INIT_PRODUCER_ID,
+            _INIT_PRODUCER_ID_VERSIONS,
+            fields,
         )
         if code != ErrorCode.NONE:
             raise SinkError(code.name, f"'{name}' was left open, and cannot be aborted: {code.name}")
@@ -139,7 +137,9 @@ def end_transactions(
             "committed": committed,
         }
         key = each.transactional_id
-        return (await _ask(source, CoordinatorType.TRANSACTION, key, END_TXN, _END_TXN_VERSIONS, fields))[1]
+        return (
+            await _ask(source, CoordinatorType.TRANSACTION, key, ApiKey.END_TXN, _END_TXN_VERSIONS, fields)
+        )[1]
 
     return source.run(_all(ask(each) for each in transactions))
 
@@ -154,7 +154,7 @@ def committed_marks(source: ClusterClient, groups: Sequence[str]) -> dict[str, C
             source,
             CoordinatorType.GROUP,
             group,
-            OFFSET_FETCH,
+            ApiKey.OFFSET_FETCH,
             _OFFSET_FETCH_VERSIONS,
             fields,
             _error_of_offsets,
@@ -185,7 +185,7 @@ def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[Erro
             source,
             CoordinatorType.TRANSACTION,
             each.transaction.transactional_id,
-            ADD_OFFSETS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
             _ADD_OFFSETS_VERSIONS,
             producer,
         )
@@ -203,7 +203,7 @@ def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[Erro
                 source,
                 CoordinatorType.GROUP,
                 each.group,
-                TXN_OFFSET_COMMIT,
+                ApiKey.TXN_OFFSET_COMMIT,
                 versions,
                 fields,
                 _error_of_partitions,
@@ -242,7 +242,7 @@ async def _ask(
     source: ClusterClient,
     kind: CoordinatorType,
     key: str,
-    api_key: int,
+    api_key: ApiKey,
     versions: tuple[int, int],
     fields: Fields,
     error_of: Callable[[Message], ErrorCode] = _error_of,
@@ -266,7 +266,7 @@ async def _ask(
 
 async def _coordinator(source: ClusterClient, kind: CoordinatorType, key: str) -> Address:
     fields = {"key": key, "key_type": int(kind)}
-    answer = await source.ask_any_broker(FIND_COORDINATOR, _FIND_COORDINATOR_VERSIONS, fields)
+    answer = await source.ask_any_broker(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSIONS, fields)
     if (code := ErrorCode(answer.error_code)) in _MOVED_OR_BUSY:
         raise Retry(f"the coordinator of '{key}': {code.name}")
     if code != ErrorCode.NONE:

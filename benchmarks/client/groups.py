@@ -15,12 +15,9 @@ from typing import Any, Final
 from benchmarks.open_loop import OpenLoop
 from benchmarks.percentiles import summary
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 
-OFFSET_COMMIT: Final = 8
-FIND_COORDINATOR: Final = 10
-JOIN_GROUP: Final = 11
-SYNC_GROUP: Final = 14
 MEMBER_ID_REQUIRED: Final = 79
 
 CONNECTIONS: Final = 20
@@ -68,7 +65,7 @@ class BenchmarkMember:
         self._id = joined.member_id
         assignments = [{"member_id": each.member_id, "assignment": b"one"} for each in joined.members]
         synced = await self._client.request(
-            SYNC_GROUP,
+            ApiKey.SYNC_GROUP,
             5,
             {
                 "group_id": self._job.group,
@@ -84,7 +81,7 @@ class BenchmarkMember:
 
     async def _join(self, round_number: int) -> Message:
         return await self._client.request(
-            JOIN_GROUP,
+            ApiKey.JOIN_GROUP,
             9,
             {
                 "group_id": self._job.group,
@@ -133,7 +130,7 @@ async def _commit(job: CommitJob) -> dict[str, Any]:
 
     async def one(index: int, due: float) -> None:
         answer = await clients[index % len(clients)].request(
-            OFFSET_COMMIT,
+            ApiKey.OFFSET_COMMIT,
             8,
             {
                 "group_id": job.group,
@@ -196,7 +193,9 @@ async def _coordinator(bootstrap: str, group: str) -> Address:
     try:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            answer = await client.request(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
+            answer = await client.request(
+                ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]}
+            )
             (found,) = answer.coordinators
             if found.error_code == 0:
                 return Address(found.host, found.port)

@@ -16,15 +16,12 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.storage.formatter import random_uuid
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.security.acls import filter_problem, matches
-
-DESCRIBE_ACLS: Final = 29
-CREATE_ACLS: Final = 30
-DELETE_ACLS: Final = 31
 
 Pattern = tuple[int, str, int]
 """Resource type, name, pattern type."""
@@ -145,7 +142,23 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(DESCRIBE_ACLS, "DescribeAcls", 1, 3, EVERYWHERE, handle_describe, on_error=describe_error),
-    ApiRow(CREATE_ACLS, "CreateAcls", 1, 3, EVERYWHERE, handle_create, on_error=create_error, forwarded=True),
-    ApiRow(DELETE_ACLS, "DeleteAcls", 1, 3, EVERYWHERE, handle_delete, on_error=delete_error, forwarded=True),
+    ApiRow(ApiKey.DESCRIBE_ACLS, 1, 3, EVERYWHERE, handle_describe, on_error=describe_error),
+    ApiRow(
+        ApiKey.CREATE_ACLS,
+        1,
+        3,
+        EVERYWHERE,
+        handle_create,
+        on_error=create_error,
+        forwarded=True,
+    ),
+    ApiRow(
+        ApiKey.DELETE_ACLS,
+        1,
+        3,
+        EVERYWHERE,
+        handle_delete,
+        on_error=delete_error,
+        forwarded=True,
+    ),
 )

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from kraft.api.context import NodeContext
 from kraft.monitoring.rate_limited_log import rate_limited
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import supervised
 
 log = rate_limited(logging.getLogger(__name__))
 
-CREATE_TOPICS: Final = 19
 CREATE_TOPICS_VERSION: Final = 7
 CREATE_TIMEOUT_MS: Final = 10_000
 PATIENCE_S: Final = 3.0
@@ -78,7 +78,7 @@ async def _create(node: NodeContext, name: str) -> bool:
     """Whether there is such a topic now."""
     request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
     try:
-        response = await node.ask_controller(CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        response = await node.ask_controller(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
         for topic in response.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode(topic.error_code).name

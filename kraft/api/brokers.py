@@ -16,6 +16,7 @@ from uuid import UUID
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -170,10 +171,38 @@ def error_alone(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(56, "AlterPartition", 2, 3, CONTROLLER, handle_alter_partition, on_error=error_alone),
-    ApiRow(62, "BrokerRegistration", 0, 4, CONTROLLER, handle_registration, on_error=error_alone),
-    ApiRow(63, "BrokerHeartbeat", 0, 1, CONTROLLER, handle_heartbeat, on_error=error_alone),
-    ApiRow(64, "UnregisterBroker", 0, 0, EVERYWHERE, handle_unregister, forwarded=True),
-    ApiRow(67, "AllocateProducerIds", 0, 0, CONTROLLER, handle_allocate_producer_ids, on_error=error_alone),
-    ApiRow(73, "AssignReplicasToDirs", 0, 0, CONTROLLER, handle_assign_replicas, on_error=error_alone),
+    ApiRow(
+        ApiKey.ALTER_PARTITION,
+        2,
+        3,
+        CONTROLLER,
+        handle_alter_partition,
+        on_error=error_alone,
+    ),
+    ApiRow(
+        ApiKey.BROKER_REGISTRATION,
+        0,
+        4,
+        CONTROLLER,
+        handle_registration,
+        on_error=error_alone,
+    ),
+    ApiRow(ApiKey.BROKER_HEARTBEAT, 0, 1, CONTROLLER, handle_heartbeat, on_error=error_alone),
+    ApiRow(ApiKey.UNREGISTER_BROKER, 0, 0, EVERYWHERE, handle_unregister, forwarded=True),
+    ApiRow(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        0,
+        0,
+        CONTROLLER,
+        handle_allocate_producer_ids,
+        on_error=error_alone,
+    ),
+    ApiRow(
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        0,
+        0,
+        CONTROLLER,
+        handle_assign_replicas,
+        on_error=error_alone,
+    ),
 )

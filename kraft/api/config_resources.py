@@ -8,6 +8,7 @@ from typing import Final
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
@@ -48,4 +49,4 @@ def _names(image: MetadataImage, listener: str, kind: ResourceType) -> Iterator[
             yield from sorted(name for configured, name in image.configs if configured == kind)
 
 
-ROWS: Final = (ApiRow(74, "ListConfigResources", 0, 1, BROKER, handle),)
+ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, BROKER, handle),)

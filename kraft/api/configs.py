@@ -26,6 +26,7 @@ from kraft.config.dynamic_config import base_name
 from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Required, Update
 from kraft.config.node_config import ROWS as BROKER_KEYS
 from kraft.config.node_config import ConfigRow, format_value
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.decisions.topics import name_problem
@@ -394,11 +395,18 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(32, "DescribeConfigs", 1, 4, EVERYWHERE, handle_describe, on_error=describe_error),
-    ApiRow(33, "AlterConfigs", 0, 2, EVERYWHERE, handle_alter, on_error=alter_error, forwarded=True),
+    ApiRow(ApiKey.DESCRIBE_CONFIGS, 1, 4, EVERYWHERE, handle_describe, on_error=describe_error),
     ApiRow(
-        44,
-        "IncrementalAlterConfigs",
+        ApiKey.ALTER_CONFIGS,
+        0,
+        2,
+        EVERYWHERE,
+        handle_alter,
+        on_error=alter_error,
+        forwarded=True,
+    ),
+    ApiRow(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
         0,
         1,
         EVERYWHERE,

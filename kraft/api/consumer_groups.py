@@ -23,6 +23,7 @@ from kraft.api.groups import coordinator
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage
@@ -211,6 +212,13 @@ def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any
 
 
 ROWS: Final = (
-    ApiRow(68, "ConsumerGroupHeartbeat", 0, 1, BROKER, handle_heartbeat),
-    ApiRow(69, "ConsumerGroupDescribe", 0, 1, BROKER, handle_describe, on_error=describe_error),
+    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, BROKER, handle_heartbeat),
+    ApiRow(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        0,
+        1,
+        BROKER,
+        handle_describe,
+        on_error=describe_error,
+    ),
 )

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraft.monitoring.stall_watch import LoopHealth
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -45,7 +46,7 @@ OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
 class ControllerClient(Protocol):
     """The way to the active controller, wherever it is."""
 
-    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
         """Ask it, and again where the controller has just moved. Raises `BrokerError`
         (REQUEST_TIMED_OUT) where none has answered in time."""
 
@@ -126,7 +127,7 @@ class NodeContext:
         """Run what blocks outside the loop."""
         return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
 
-    async def ask_controller(self, api_key: int, version: int, fields: Fields) -> Message:
+    async def ask_controller(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
         """Ask the active controller in this node's own name."""
         if self.controller_client is None:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, "this node knows no controller")

@@ -13,10 +13,11 @@ from typing import Final
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.throttling import MS_PER_S, client_of
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
-_REFUSED_FROM: Final = {19: 6, 20: 5, 37: 3}
-"""CreateTopics, DeleteTopics, CreatePartitions: the first version that understands a refusal."""
+_REFUSED_FROM: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+"""The first versions that understand a refusal."""
 
 
 class ControllerMutationQuota:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from kraft.api.authz.table import authorize, is_cluster_action_authorized
 from kraft.api.context import NodeContext
-from kraft.api.forwarding import ENVELOPE, decode_address, decode_principal, forward, must_forward, stays
+from kraft.api.forwarding import decode_address, decode_principal, forward, must_forward, stays
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
 from kraft.api.row import ApiRow, Response
@@ -32,18 +32,17 @@ from kraft.api.slices import is_long
 from kraft.api.throttling import throttled
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Peer, Reply, StartedRequest
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
-from kraft.wire.header import (
-    API_VERSIONS,
-    MalformedHeader,
-    RequestHeader,
-    read_request_header,
-)
+from kraft.wire.header import MalformedHeader, RequestHeader, read_request_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
 """What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
+
+_ENVELOPE: Final = ApiKey.ENVELOPE
+"""Bound once: every request is compared with it, and to look up an enum's member takes 0.3 µs."""
 
 LONG_BODY_BYTES: Final = 2 * 1024
 """A longer one may name thousands of things, at a byte or two each."""
@@ -85,28 +84,28 @@ class Dispatcher:
         if refusal is not None:
             return refusal
         if self._node.quotas is None:
-            return self._run(ctx, header, frame[header.body :])
+            return self._run(ctx, frame[header.body :])
         ctx.work = RequestCost(self._node.stopwatch, len(frame))
         with ctx.work:
-            return self._run(ctx, header, frame[header.body :])
+            return self._run(ctx, frame[header.body :])
 
-    def _run(self, ctx: RequestContext, header: RequestHeader, body: memoryview) -> Reply:
+    def _run(self, ctx: RequestContext, body: memoryview) -> Reply:
         if ctx.row.raw is not None:
             return self._serve_raw(ctx, body)
         started = ctx.connection.started()
         if len(body) > LONG_BODY_BYTES:
             ctx.is_long = True
             started.pause_others()
-            return self._start(self._run_long(ctx, header, body, started), ctx)
-        request, size = _decoded(header, body)
+            return self._start(self._run_long(ctx, body, started), ctx)
+        request, size = _decoded(ctx.api_key, ctx.version, body)
         _charge(started, size)
         if self._is_for_controller(ctx, request):
             return self._start(self._forward(ctx, request, body), ctx)
-        if ctx.api_key != ENVELOPE:
+        if ctx.api_key != _ENVELOPE:
             return self._answer(ctx, request)
         try:
             inner, frame, header = self._unwrapped(ctx, request)
-            request, size = _decoded(header, frame[header.body :])
+            request, size = _decoded(inner.api_key, inner.version, frame[header.body :])
         except (ProtocolError, BrokerError) as error:
             return _not_unwrapped(ctx, error)
         _charge(started, size)
@@ -115,24 +114,22 @@ class Dispatcher:
             return self._start(_wrap_later(ctx, inner, reply), ctx)
         return _wrap(ctx, inner, reply)
 
-    async def _run_long(
-        self, ctx: RequestContext, header: RequestHeader, body: memoryview, started: StartedRequest
-    ) -> Buffers:
+    async def _run_long(self, ctx: RequestContext, body: memoryview, started: StartedRequest) -> Buffers:
         """Decoded and judged in another thread, in its turn: what comes behind it on its connection waits,
         and is never begun where this one ends the connection."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
-        request, size = await run(_decoded, header, body)
+        request, size = await run(_decoded, ctx.api_key, ctx.version, body)
         _charge(started, size)
         if self._is_for_controller(ctx, request):
             forwarded = self._start(self._forward(ctx, request, body), ctx)
             started.resume_others()
             return await forwarded
         inner = ctx
-        if ctx.api_key == ENVELOPE:
+        if ctx.api_key == _ENVELOPE:
             try:
                 inner, frame, header = self._unwrapped(ctx, request)
-                request, size = await run(_decoded, header, frame[header.body :])
+                request, size = await run(_decoded, inner.api_key, inner.version, frame[header.body :])
             except (ProtocolError, BrokerError) as error:
                 started.resume_others()
                 return _not_unwrapped(ctx, error)
@@ -296,7 +293,7 @@ class Dispatcher:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
             inner = replace(
                 ctx,
-                api_key=header.api_key,
+                api_key=row.key,
                 version=header.version,
                 correlation_id=header.correlation_id,
                 client_id=header.client_id,
@@ -332,7 +329,7 @@ class Dispatcher:
         if not peer.authenticated and header.api_key not in BEFORE_LOGIN:
             raise ProtocolError(f"{row.name} before the client has logged in")
         ctx = RequestContext(
-            header.api_key,
+            row.key,
             header.version,
             header.correlation_id,
             header.client_id,
@@ -344,7 +341,7 @@ class Dispatcher:
         )
         if row.answers(header.version):
             return ctx, None
-        if header.api_key != API_VERSIONS:
+        if header.api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{row.name} has no version {header.version} here (UNSUPPORTED_VERSION)")
         ctx.version = 0
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
@@ -370,11 +367,11 @@ def _not_unwrapped(ctx: RequestContext, error: ProtocolError | BrokerError) -> B
     return _reply(ctx, {"error_code": int(code), "response_data": None})
 
 
-def _decoded(header: RequestHeader, body: memoryview) -> tuple[Message, int]:
+def _decoded(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, int]:
     """The message, and what it takes in memory. Raises `ProtocolError`."""
     meter = Meter(MAX_DECODED_BYTES)
     try:
-        return decode_request(header.api_key, header.version, body, meter=meter), meter.used
+        return decode_request(api_key, version, body, meter=meter), meter.used
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
 

@@ -9,6 +9,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.versions import SUPPORTED_FEATURES
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import FeatureRange
@@ -36,4 +37,4 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
     }
 
 
-ROWS: Final = (ApiRow(57, "UpdateFeatures", 0, 2, EVERYWHERE, handle, forwarded=True),)
+ROWS: Final = (ApiRow(ApiKey.UPDATE_FEATURES, 0, 2, EVERYWHERE, handle, forwarded=True),)

@@ -24,8 +24,9 @@ from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import StartedRequest
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.fast_fetch import FETCH, Hints, read_fetch_request, write_fetch_response
+from kraft.wire.fast_fetch import Hints, read_fetch_request, write_fetch_response
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
@@ -234,4 +235,4 @@ def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints
     )
 
 
-ROWS: Final = (ApiRow(FETCH, "Fetch", 4, 18, EVERYWHERE, raw=handle, exclusive=True),)
+ROWS: Final = (ApiRow(ApiKey.FETCH, 4, 18, EVERYWHERE, raw=handle, exclusive=True),)

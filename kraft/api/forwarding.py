@@ -18,12 +18,12 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, throttle_connection
 from kraft.net.connection import Buffers
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, response_has
 from kraft.wire.header import request_header, response_body
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import INT32, compact_string, read_compact_string
 
-ENVELOPE: Final = 58
 ENVELOPE_VERSION: Final = 0
 
 _PRINCIPAL_VERSION: Final = struct.pack(">h", 0)
@@ -48,7 +48,7 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
         "request_principal": encode_principal(ctx.principal),
         "client_host_address": _encode_address(ctx.client_host),
     }
-    answer = await node.ask_controller(ENVELOPE, ENVELOPE_VERSION, envelope)
+    answer = await node.ask_controller(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code))
     wrapped = memoryview(answer.response_data)
@@ -99,5 +99,5 @@ def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "response_data": None}
 
 
-ROWS: Final = (ApiRow(ENVELOPE, "Envelope", 0, 0, CONTROLLER, on_error=envelope_error),)
+ROWS: Final = (ApiRow(ApiKey.ENVELOPE, 0, 0, CONTROLLER, on_error=envelope_error),)
 """Without a handler: the dispatcher opens envelopes."""

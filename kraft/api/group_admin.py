@@ -11,6 +11,7 @@ from kraft.api.groups import coordinator
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -103,7 +104,7 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(15, "DescribeGroups", 0, 6, BROKER, handle_describe, on_error=describe_error),
-    ApiRow(16, "ListGroups", 0, 5, BROKER, handle_list, on_error=list_error),
-    ApiRow(42, "DeleteGroups", 0, 2, BROKER, handle_delete, on_error=delete_error),
+    ApiRow(ApiKey.DESCRIBE_GROUPS, 0, 6, BROKER, handle_describe, on_error=describe_error),
+    ApiRow(ApiKey.LIST_GROUPS, 0, 5, BROKER, handle_list, on_error=list_error),
+    ApiRow(ApiKey.DELETE_GROUPS, 0, 2, BROKER, handle_delete, on_error=delete_error),
 )

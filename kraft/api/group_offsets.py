@@ -25,6 +25,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.broker.txn_verification import RETRIABLE
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -357,10 +358,15 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(8, "OffsetCommit", 2, 9, BROKER, handle_commit, on_error=commit_error),
-    ApiRow(9, "OffsetFetch", 1, 9, BROKER, handle_fetch, on_error=fetch_error),
+    ApiRow(ApiKey.OFFSET_COMMIT, 2, 9, BROKER, handle_commit, on_error=commit_error),
+    ApiRow(ApiKey.OFFSET_FETCH, 1, 9, BROKER, handle_fetch, on_error=fetch_error),
     ApiRow(
-        28, "TxnOffsetCommit", 0, 5, BROKER, handle_transactional_commit, on_error=transactional_commit_error
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        5,
+        BROKER,
+        handle_transactional_commit,
+        on_error=transactional_commit_error,
     ),
-    ApiRow(47, "OffsetDelete", 0, 0, BROKER, handle_delete, on_error=delete_error),
+    ApiRow(ApiKey.OFFSET_DELETE, 0, 0, BROKER, handle_delete, on_error=delete_error),
 )

@@ -27,6 +27,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -222,9 +223,16 @@ def error_code_only(request: Message, code: ErrorCode, message: str) -> Response
 
 
 ROWS: Final = (
-    ApiRow(10, "FindCoordinator", 0, 6, BROKER, handle_find_coordinator, on_error=find_coordinator_error),
-    ApiRow(11, "JoinGroup", 0, 9, BROKER, handle_join, on_error=join_error),
-    ApiRow(12, "Heartbeat", 0, 4, BROKER, handle_heartbeat, on_error=error_code_only),
-    ApiRow(13, "LeaveGroup", 0, 5, BROKER, handle_leave, on_error=error_code_only),
-    ApiRow(14, "SyncGroup", 0, 5, BROKER, handle_sync, on_error=sync_error),
+    ApiRow(
+        ApiKey.FIND_COORDINATOR,
+        0,
+        6,
+        BROKER,
+        handle_find_coordinator,
+        on_error=find_coordinator_error,
+    ),
+    ApiRow(ApiKey.JOIN_GROUP, 0, 9, BROKER, handle_join, on_error=join_error),
+    ApiRow(ApiKey.HEARTBEAT, 0, 4, BROKER, handle_heartbeat, on_error=error_code_only),
+    ApiRow(ApiKey.LEAVE_GROUP, 0, 5, BROKER, handle_leave, on_error=error_code_only),
+    ApiRow(ApiKey.SYNC_GROUP, 0, 5, BROKER, handle_sync, on_error=sync_error),
 )

@@ -11,6 +11,7 @@ from kraft.api.partition_lookup import error_of_absence
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
@@ -128,6 +129,6 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(34, "AlterReplicaLogDirs", 1, 2, BROKER, handle_alter, on_error=alter_error),
-    ApiRow(35, "DescribeLogDirs", 1, 4, BROKER, handle),
+    ApiRow(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, BROKER, handle_alter, on_error=alter_error),
+    ApiRow(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, BROKER, handle),
 )

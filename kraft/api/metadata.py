@@ -15,6 +15,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import (
@@ -318,11 +319,10 @@ class _View:
 
 
 ROWS: Final = (
-    ApiRow(3, "Metadata", 0, 13, BROKER, handle_metadata, on_error=metadata_error, in_turn=True),
-    ApiRow(60, "DescribeCluster", 0, 2, EVERYWHERE, handle_describe_cluster),
+    ApiRow(ApiKey.METADATA, 0, 13, BROKER, handle_metadata, on_error=metadata_error, in_turn=True),
+    ApiRow(ApiKey.DESCRIBE_CLUSTER, 0, 2, EVERYWHERE, handle_describe_cluster),
     ApiRow(
-        75,
-        "DescribeTopicPartitions",
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         0,
         0,
         BROKER,

@@ -18,8 +18,8 @@ from kraft.api.metadata_reader import MetadataReader
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
 from kraft.net.connection import Buffers
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_response
-from kraft.wire.fast_fetch import FETCH
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_EPOCH
 from metadata_quorum.foundation.supervision import settle
@@ -91,7 +91,7 @@ def _read(
 
 def _framed(ctx: RequestContext, wanted: FetchPartition, answer: dict[str, Any]) -> Buffers:
     topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [answer]}
-    return ctx.framed((encode_response(FETCH, ctx.version, {"responses": [topic]}),))
+    return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, {"responses": [topic]}),))
 
 
 def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buffers:
@@ -111,7 +111,7 @@ def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buf
         }
         for each in request.partitions
     ]
-    return ctx.framed((encode_response(FETCH, ctx.version, {"responses": topics}),))
+    return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, {"responses": topics}),))
 
 
 async def handle_snapshot(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
@@ -146,4 +146,4 @@ async def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_by
     return {**answer, "size": size, "unaligned_records": data}
 
 
-ROWS: Final = (ApiRow(59, "FetchSnapshot", 0, 1, CONTROLLER, handle_snapshot),)
+ROWS: Final = (ApiRow(ApiKey.FETCH_SNAPSHOT, 0, 1, CONTROLLER, handle_snapshot),)

@@ -21,6 +21,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -188,11 +189,17 @@ def _all_failed(
 
 
 ROWS: Final = (
-    ApiRow(2, "ListOffsets", 1, 10, BROKER, handle_list_offsets, on_error=list_offsets_error),
-    ApiRow(21, "DeleteRecords", 0, 2, BROKER, handle_delete_records, on_error=delete_records_error),
+    ApiRow(ApiKey.LIST_OFFSETS, 1, 10, BROKER, handle_list_offsets, on_error=list_offsets_error),
     ApiRow(
-        23,
-        "OffsetForLeaderEpoch",
+        ApiKey.DELETE_RECORDS,
+        0,
+        2,
+        BROKER,
+        handle_delete_records,
+        on_error=delete_records_error,
+    ),
+    ApiRow(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         2,
         4,
         BROKER,

@@ -37,8 +37,8 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.fast_produce import (
-    PRODUCE,
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
@@ -326,4 +326,4 @@ class _Produce:
         return answer
 
 
-ROWS: Final = (ApiRow(PRODUCE, "Produce", 3, 13, BROKER, raw=handle),)
+ROWS: Final = (ApiRow(ApiKey.PRODUCE, 3, 13, BROKER, raw=handle),)

@@ -14,6 +14,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.transactions import coordinator, error_for_version
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -60,4 +61,4 @@ def error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(known), "producer_id": -1, "producer_epoch": -1}
 
 
-ROWS: Final = (ApiRow(22, "InitProducerId", 0, 5, BROKER, handle, on_error=error),)
+ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, 0, 5, BROKER, handle, on_error=error),)

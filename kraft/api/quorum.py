@@ -16,6 +16,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
@@ -161,8 +162,7 @@ def describe_quorum_error(request: Message, code: ErrorCode, message: str) -> Re
 
 ROWS: Final = (
     ApiRow(
-        43,
-        "ElectLeaders",
+        ApiKey.ELECT_LEADERS,
         0,
         2,
         EVERYWHERE,
@@ -171,8 +171,7 @@ ROWS: Final = (
         forwarded=True,
     ),
     ApiRow(
-        55,
-        "DescribeQuorum",
+        ApiKey.DESCRIBE_QUORUM,
         0,
         2,
         EVERYWHERE,

@@ -16,6 +16,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.api.throttling import addresses_of
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -181,6 +182,21 @@ def _invalid(message: str) -> BrokerError:
 
 
 ROWS: Final = (
-    ApiRow(48, "DescribeClientQuotas", 0, 1, BROKER, handle_describe, on_error=describe_error),
-    ApiRow(49, "AlterClientQuotas", 0, 1, EVERYWHERE, handle_alter, on_error=alter_error, forwarded=True),
+    ApiRow(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        0,
+        1,
+        BROKER,
+        handle_describe,
+        on_error=describe_error,
+    ),
+    ApiRow(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        0,
+        1,
+        EVERYWHERE,
+        handle_alter,
+        on_error=alter_error,
+        forwarded=True,
+    ),
 )

@@ -10,6 +10,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire import raft_frame
+from kraft.wire.api_keys import ApiKey
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
@@ -30,8 +31,7 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
 
 ROWS: Final = (
     ApiRow(
-        raft_frame.RAFT_API_KEY,
-        "Raft",
+        ApiKey.RAFT,
         raft_frame.RAFT_API_VERSION,
         raft_frame.RAFT_API_VERSION,
         CONTROLLER,

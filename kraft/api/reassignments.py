@@ -13,6 +13,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.protocol.commands import Reassignment
 
@@ -75,6 +76,20 @@ def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Res
 
 
 ROWS: Final = (
-    ApiRow(45, "AlterPartitionReassignments", 0, 1, EVERYWHERE, handle_alter, forwarded=True),
-    ApiRow(46, "ListPartitionReassignments", 0, 0, EVERYWHERE, handle_list, forwarded=True),
+    ApiRow(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        1,
+        EVERYWHERE,
+        handle_alter,
+        forwarded=True,
+    ),
+    ApiRow(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        0,
+        EVERYWHERE,
+        handle_list,
+        forwarded=True,
+    ),
 )

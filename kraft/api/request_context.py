@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kraft.api.request_cost import RequestCost
 from kraft.net.connection import Buffers
 from kraft.net.server import Peer
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import response_prefix
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Role(Enum):
 class RequestContext:
     """One request, besides its message."""
 
-    api_key: int
+    api_key: ApiKey
     version: int
     correlation_id: int
     client_id: str | None

@@ -10,6 +10,7 @@ from typing import Any
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.net.connection import Buffers
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 
@@ -33,8 +34,7 @@ CONTROLLER = frozenset({Role.CONTROLLER})
 class ApiRow:
     """An API that we answer; ranges of versions are those of Apache Kafka 4.1."""
 
-    key: int
-    name: str
+    key: ApiKey
     min_version: int
     max_version: int
     listeners: frozenset[Role]
@@ -54,6 +54,10 @@ class ApiRow:
     """ApiVersions tells of it."""
     internal: bool = False
     """Ours, between nodes: not named in ApiVersions."""
+
+    @property
+    def name(self) -> str:
+        return self.key.api_name
 
     def answers(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version

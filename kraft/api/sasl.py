@@ -16,16 +16,16 @@ from typing import Final
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.net.connection_security import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, AuthenticationFailed
+from kraft.net.connection_security import PLAIN, AuthenticationFailed
 from kraft.net.sasl import Exchange, LoginRules, PlainExchange
 from kraft.net.scram import ScramExchange
 from kraft.net.server import Peer
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from kraft.wire.header import API_VERSIONS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.security.scram import BY_SASL_NAME
 
-BEFORE_LOGIN: Final = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 _EXCHANGE: Final = "sasl_exchange"
 """In a connection's state: the login under way."""
@@ -110,8 +110,8 @@ def handshake_error(request: Message, code: ErrorCode, message: str) -> Response
 
 ROWS: Final = (
     ApiRow(
-        SASL_HANDSHAKE, "SaslHandshake", 0, 1, EVERYWHERE, handle_handshake,
+        ApiKey.SASL_HANDSHAKE, 0, 1, EVERYWHERE, handle_handshake,
         on_error=handshake_error, in_turn=True,
     ),
-    ApiRow(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, EVERYWHERE, handle_authenticate, in_turn=True),
+    ApiRow(ApiKey.SASL_AUTHENTICATE, 0, 2, EVERYWHERE, handle_authenticate, in_turn=True),
 )  # fmt: skip

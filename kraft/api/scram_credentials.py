@@ -17,6 +17,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.metadata.image import MetadataImage
@@ -24,9 +25,6 @@ from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.protocol.commands import AlterUserScram, ScramDeletion
 from metadata_quorum.protocol.replies import UserResult
 from metadata_quorum.security.scram import ScramMechanism, derive
-
-DESCRIBE_USER_SCRAM: Final = 50
-ALTER_USER_SCRAM: Final = 51
 
 Alteration = ScramDeletion | UserScramCredentialRecord
 
@@ -109,9 +107,9 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(DESCRIBE_USER_SCRAM, "DescribeUserScramCredentials", 0, 0, EVERYWHERE, handle_describe),
+    ApiRow(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, EVERYWHERE, handle_describe),
     ApiRow(
-        ALTER_USER_SCRAM, "AlterUserScramCredentials", 0, 0, EVERYWHERE, handle_alter,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, EVERYWHERE, handle_alter,
         on_error=alter_error, forwarded=True,
     ),
 )  # fmt: skip

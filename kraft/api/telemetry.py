@@ -16,6 +16,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.versions import SOFTWARE
 from kraft.storage.formatter import random_uuid
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_metrics import (
     CLIENT_METRICS_CONFIGS,
@@ -101,6 +102,14 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
 
 
 ROWS: Final = (
-    ApiRow(71, "GetTelemetrySubscriptions", 0, 0, BROKER, handle_get, on_error=push_error, named=False),
-    ApiRow(72, "PushTelemetry", 0, 0, BROKER, handle_push, on_error=push_error, named=False),
+    ApiRow(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        0,
+        0,
+        BROKER,
+        handle_get,
+        on_error=push_error,
+        named=False,
+    ),
+    ApiRow(ApiKey.PUSH_TELEMETRY, 0, 0, BROKER, handle_push, on_error=push_error, named=False),
 )

@@ -19,6 +19,7 @@ from data_plane.quotas.limits import IP, QuotaClient, QuotaEntity, QuotaType
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, Response
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
@@ -26,10 +27,7 @@ from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
 MS_PER_S: Final = 1000
 
-SASL_HANDSHAKE: Final = 17
-WRITE_TXN_MARKERS: Final = 27
-SASL_AUTHENTICATE: Final = 36
-_UNLIMITED: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTICATE})
+_UNLIMITED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.SASL_AUTHENTICATE})
 
 Addresses = Mapping[str, frozenset[str]]
 

@@ -18,6 +18,7 @@ from kraft.api.controller_mutation_quota import ControllerMutationQuota
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -295,8 +296,7 @@ def create_partitions_error(request: Message, code: ErrorCode, message: str) -> 
 
 ROWS: Final = (
     ApiRow(
-        19,
-        "CreateTopics",
+        ApiKey.CREATE_TOPICS,
         2,
         7,
         EVERYWHERE,
@@ -305,8 +305,7 @@ ROWS: Final = (
         forwarded=True,
     ),
     ApiRow(
-        20,
-        "DeleteTopics",
+        ApiKey.DELETE_TOPICS,
         1,
         6,
         EVERYWHERE,
@@ -315,8 +314,7 @@ ROWS: Final = (
         forwarded=True,
     ),
     ApiRow(
-        37,
-        "CreatePartitions",
+        ApiKey.CREATE_PARTITIONS,
         0,
         3,
         EVERYWHERE,

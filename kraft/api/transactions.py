@@ -26,13 +26,19 @@ from kraft.api.groups import coordinator as group_coordinator
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import awaited
 
-FIRST_TO_SAY_FENCED: Final = {22: 4, 24: 2, 25: 2, 26: 2}
+FIRST_TO_SAY_FENCED: Final = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
 """By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
 
 MARKERS_PER_SLICE: Final = 50
@@ -392,11 +398,46 @@ def _results(topics: Iterable[Message], code: Callable[[TopicPartition], ErrorCo
 
 
 ROWS: Final = (
-    ApiRow(24, "AddPartitionsToTxn", 0, 5, BROKER, handle_add_partitions, on_error=add_partitions_error),
-    ApiRow(25, "AddOffsetsToTxn", 0, 4, BROKER, handle_add_offsets, on_error=error_code_only),
-    ApiRow(26, "EndTxn", 0, 5, BROKER, handle_end, on_error=error_code_only),
-    ApiRow(27, "WriteTxnMarkers", 1, 1, BROKER, handle_write_markers, on_error=write_markers_error),
-    ApiRow(61, "DescribeProducers", 0, 0, BROKER, handle_producers, on_error=producers_error),
-    ApiRow(65, "DescribeTransactions", 0, 0, BROKER, handle_describe, on_error=describe_error),
-    ApiRow(66, "ListTransactions", 0, 2, BROKER, handle_list, on_error=error_code_only),
+    ApiRow(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        0,
+        5,
+        BROKER,
+        handle_add_partitions,
+        on_error=add_partitions_error,
+    ),
+    ApiRow(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        0,
+        4,
+        BROKER,
+        handle_add_offsets,
+        on_error=error_code_only,
+    ),
+    ApiRow(ApiKey.END_TXN, 0, 5, BROKER, handle_end, on_error=error_code_only),
+    ApiRow(
+        ApiKey.WRITE_TXN_MARKERS,
+        1,
+        1,
+        BROKER,
+        handle_write_markers,
+        on_error=write_markers_error,
+    ),
+    ApiRow(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        0,
+        BROKER,
+        handle_producers,
+        on_error=producers_error,
+    ),
+    ApiRow(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        0,
+        BROKER,
+        handle_describe,
+        on_error=describe_error,
+    ),
+    ApiRow(ApiKey.LIST_TRANSACTIONS, 0, 2, BROKER, handle_list, on_error=error_code_only),
 )

@@ -8,10 +8,9 @@ from typing import Any, Final
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-
-PRODUCE: Final = 0
 
 SOFTWARE: Final = "software"
 """In a connection's state: what the client says it is, and in which version."""
@@ -52,7 +51,7 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
 def _range(row: ApiRow) -> dict[str, Any]:
     # Kafka 4 answers Produce from version 3 on, yet says 0: librdkafka before 2.11 takes a broker
     # that lacks the old ones for one that knows no compression.
-    low = 0 if row.key == PRODUCE else row.min_version
+    low = 0 if row.key == ApiKey.PRODUCE else row.min_version
     return {"api_key": row.key, "min_version": low, "max_version": row.max_version}
 
 
@@ -63,4 +62,4 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "group.version": (0, 1),
 }
 
-ROWS: Final = (ApiRow(18, "ApiVersions", 0, 4, EVERYWHERE, handle),)
+ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, 0, 4, EVERYWHERE, handle),)

@@ -12,9 +12,9 @@ from uuid import UUID
 from data_plane.replication.directory_assignments import ReplicaAssignment
 from kraft.broker.lifecycle import BrokerLifecycle
 from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
-ASSIGN_REPLICAS_TO_DIRS: Final = 73
 ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 
 
@@ -43,6 +43,8 @@ class BrokerDirectoryChannel:
             "broker_epoch": self._lifecycle.broker_epoch,
             "directories": directories,
         }
-        answer = await self._links.request(ASSIGN_REPLICAS_TO_DIRS, ASSIGN_REPLICAS_TO_DIRS_VERSION, fields)
+        answer = await self._links.request(
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS, ASSIGN_REPLICAS_TO_DIRS_VERSION, fields
+        )
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), "AssignReplicasToDirs was refused as a whole")

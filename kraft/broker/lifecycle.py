@@ -22,14 +22,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.foundation.supervision import restarted, supervised
 
-BROKER_REGISTRATION: Final = 62
 BROKER_REGISTRATION_VERSION: Final = 4
-BROKER_HEARTBEAT: Final = 63
 BROKER_HEARTBEAT_VERSION: Final = 1
 
 RETRY_S: Final = 0.1
@@ -192,7 +191,9 @@ class BrokerLifecycle:
         }
         while self.broker_epoch < 0:
             try:
-                answer = await self._links.request(BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields)
+                answer = await self._links.request(
+                    ApiKey.BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields
+                )
             except BrokerError as error:
                 log.info("not registered yet: %s", error)
                 continue
@@ -229,7 +230,7 @@ class BrokerLifecycle:
         }
         try:
             answer = await self._links.ask(
-                voter, BROKER_HEARTBEAT, BROKER_HEARTBEAT_VERSION, fields, self._timeout_s
+                voter, ApiKey.BROKER_HEARTBEAT, BROKER_HEARTBEAT_VERSION, fields, self._timeout_s
             )
         except (OSError, TimeoutError, BrokerError):
             return

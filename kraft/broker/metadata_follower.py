@@ -19,8 +19,9 @@ from typing import Final, ParamSpec
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.net.client import PeerClient
 from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
-from kraft.wire.fast_fetch import FETCH, write_fetch_request
+from kraft.wire.fast_fetch import write_fetch_request
 from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -31,7 +32,6 @@ from metadata_quorum.metadata.records import decode
 from metadata_quorum.metadata.snapshot import decode_checkpoint
 
 FETCH_VERSION: Final = 17
-FETCH_SNAPSHOT: Final = 59
 FETCH_SNAPSHOT_VERSION: Final = 1
 
 MAX_BYTES: Final = 1024 * 1024
@@ -98,7 +98,7 @@ class MetadataFollower:
         client = await self._connected(voter)
         body = (write_fetch_request(FETCH_VERSION, request),)
         answer = decode_response(
-            FETCH, FETCH_VERSION, await client.exchange(FETCH, FETCH_VERSION, body, TIMEOUT_S)
+            ApiKey.FETCH, FETCH_VERSION, await client.exchange(ApiKey.FETCH, FETCH_VERSION, body, TIMEOUT_S)
         )
         found = answer.responses[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
@@ -164,7 +164,9 @@ class MetadataFollower:
             "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
         }
         client = await self._connected(voter)
-        answer = await client.request(FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, timeout_s=TIMEOUT_S)
+        answer = await client.request(
+            ApiKey.FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, timeout_s=TIMEOUT_S
+        )
         piece: Message = answer.topics[0].partitions[0]
         if piece.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(piece.error_code))

@@ -24,11 +24,11 @@ from data_plane.coordinator.transactions.marker_writer import VerificationGuard,
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
 from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
 from kraft.peers.broker_channels import BrokerChannels
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
 
-ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_PARTITIONS_VERSION: Final = 5
 
 RETRIABLE: Final = frozenset(
@@ -156,7 +156,7 @@ class TransactionVerifier:
         }
         answer = await self._links.ask(
             coordinator,
-            ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
             ADD_PARTITIONS_VERSION,
             {"transactions": [transaction]},
             self._timeout_s,

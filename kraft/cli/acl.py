@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,6 +17,7 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_addre
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.security.acls import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -30,9 +31,6 @@ from metadata_quorum.security.acls import (
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-DESCRIBE_ACLS: Final = 29
-CREATE_ACLS: Final = 30
-DELETE_ACLS: Final = 31
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -105,7 +103,7 @@ def list_(
     rows: dict[tuple[str, ...], None] = {}
     for resource in resources or [None]:
         answer = request(
-            first_address(bootstrap), DESCRIBE_ACLS, (1, 3), _filter(resource, resource_pattern_type)
+            first_address(bootstrap), ApiKey.DESCRIBE_ACLS, (1, 3), _filter(resource, resource_pattern_type)
         )
         raise_for(answer.error_code, answer.error_message or "")
         for found in answer.resources:
@@ -148,7 +146,9 @@ def add(
         }
         for each in rules
     ]
-    for result in request(first_address(bootstrap), CREATE_ACLS, (1, 3), {"creations": creations}).results:
+    for result in request(
+        first_address(bootstrap), ApiKey.CREATE_ACLS, (1, 3), {"creations": creations}
+    ).results:
         raise_for(result.error_code, result.error_message or "")
 
 
@@ -185,7 +185,9 @@ def remove(
     if not force and not typer.confirm("Remove what they match?", err=True):
         raise typer.Exit(1)
     rows: list[tuple[str, ...]] = []
-    for result in request(first_address(bootstrap), DELETE_ACLS, (1, 3), {"filters": filters}).filter_results:
+    for result in request(
+        first_address(bootstrap), ApiKey.DELETE_ACLS, (1, 3), {"filters": filters}
+    ).filter_results:
         raise_for(result.error_code, result.error_message or "")
         rows += [row for each in result.matching_acls for row in _rows(each, [each])]
     show(("principal", "host", "may", "operation", "resource", "pattern", "name"), sorted(set(rows)))

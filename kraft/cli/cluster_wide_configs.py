@@ -7,11 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from kraft.cli.confluent_client import first_address
 from kraft.peers.blocking_client import ask
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
-
-DESCRIBE_CONFIGS: Final = 32
-INCREMENTAL_ALTER_CONFIGS: Final = 44
 
 _SET: Final = 0
 _DELETE: Final = 1
@@ -28,7 +26,7 @@ class Entry(NamedTuple):
 def entries(bootstrap: str) -> dict[str, Entry]:
     """By key."""
     resource = {"resource_type": int(ResourceType.BROKER), "resource_name": "", "configuration_keys": None}
-    answer = ask(*first_address(bootstrap), DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]})
+    answer = ask(*first_address(bootstrap), ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]})
     (found,) = answer.results
     _raise_for(found)
     return {each.name: Entry(each.value, each.config_source, each.read_only) for each in found.configs}
@@ -42,7 +40,7 @@ def change(bootstrap: str, values: Mapping[str, str], deletions: Sequence[str]) 
     configs += [{"name": name, "config_operation": _DELETE, "value": None} for name in deletions]
     resource = {"resource_type": int(ResourceType.BROKER), "resource_name": "", "configs": configs}
     fields = {"resources": [resource], "validate_only": False}
-    answer = ask(*first_address(bootstrap), INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+    answer = ask(*first_address(bootstrap), ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
     _raise_for(answer.responses[0])
 
 

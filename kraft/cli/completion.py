@@ -12,29 +12,27 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.cli.errors import CliError
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError
 
 PATIENCE_S: Final = 1.0
-LIST_GROUPS: Final = 16
-LIST_TRANSACTIONS: Final = 66
-METADATA: Final = 3
 
 _BOOTSTRAP: Final = re.compile(r"(?:--bootstrap-server|-b)[\s=]+(?P<host>[^\s:,]+)\s*:\s*(?P<port>\d+)")
 """bash takes a colon for the end of a word, and hands the address over in three."""
 
 
 def topics(incomplete: str) -> list[str]:
-    answer = _ask(METADATA, (9, 12), {"topics": None, "allow_auto_topic_creation": False})
+    answer = _ask(ApiKey.METADATA, (9, 12), {"topics": None, "allow_auto_topic_creation": False})
     return [] if answer is None else _beginning(incomplete, (topic.name for topic in answer.topics))
 
 
 def groups(incomplete: str) -> list[str]:
-    answers = _ask_all(LIST_GROUPS, (4, 5), {"states_filter": []})
+    answers = _ask_all(ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
     return _beginning(incomplete, (group.group_id for answer in answers for group in answer.groups))
 
 
 def transactional_ids(incomplete: str) -> list[str]:
-    answers = _ask_all(LIST_TRANSACTIONS, (0, 2), {"state_filters": [], "producer_id_filters": []})
+    answers = _ask_all(ApiKey.LIST_TRANSACTIONS, (0, 2), {"state_filters": [], "producer_id_filters": []})
     return _beginning(
         incomplete, (each.transactional_id for answer in answers for each in answer.transaction_states)
     )
@@ -52,16 +50,16 @@ def _address() -> tuple[str, int]:
     return (found["host"], int(found["port"])) if found else first_address(DEFAULT_BOOTSTRAP)
 
 
-def _ask_all(api_key: int, versions: tuple[int, int], fields: dict[str, Any]) -> list[Any]:
+def _ask_all(api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]) -> list[Any]:
     """Every broker, for what each knows only in part."""
-    known = _ask(METADATA, (9, 12), {"topics": [], "allow_auto_topic_creation": False})
+    known = _ask(ApiKey.METADATA, (9, 12), {"topics": [], "allow_auto_topic_creation": False})
     brokers = () if known is None else known.brokers
     answers = [_ask(api_key, versions, fields, (broker.host, broker.port)) for broker in brokers]
     return [answer for answer in answers if answer is not None]
 
 
 def _ask(
-    api_key: int, versions: tuple[int, int], fields: dict[str, Any], address: tuple[str, int] | None = None
+    api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any], address: tuple[str, int] | None = None
 ) -> Any | None:
     from kraft.net.client import UnsupportedVersion
     from kraft.peers.blocking_client import ask  # the codec takes a while to import

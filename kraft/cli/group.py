@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,9 @@ from kraft.cli.errors import CliError
 from kraft.cli.group_view import LATEST, GroupView, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
 from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-
-DELETE_GROUPS: Final = 42
 
 app = typer.Typer(no_args_is_help=True)
 group_offsets.add_to(app)
@@ -145,7 +144,7 @@ def delete(
 
 
 def _delete(group_id: str, address: Address) -> None:
-    (answer,) = request(address, DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
+    (answer,) = request(address, ApiKey.DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     if answer.error_code == ErrorCode.NON_EMPTY_GROUP:

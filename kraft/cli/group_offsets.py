@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -21,11 +21,9 @@ from kraft.cli.errors import CliError
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
 from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-
-OFFSET_COMMIT: Final = 8
-OFFSET_DELETE: Final = 47
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 Topics = Annotated[
@@ -176,7 +174,7 @@ def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int])
             },
         ),
     }  # fmt: skip
-    for topic in request(address, OFFSET_COMMIT, (7, 8), wanted).topics:
+    for topic in request(address, ApiKey.OFFSET_COMMIT, (7, 8), wanted).topics:
         for each in topic.partitions:
             raise_for(each.error_code, f"{group_id}: {topic.name}-{each.partition_index}")
 
@@ -199,7 +197,7 @@ def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition
         "group_id": group_id,
         "topics": _by_topic(partitions, lambda place: {"partition_index": place.partition}),
     }
-    answer = request(address, OFFSET_DELETE, (0, 0), wanted)
+    answer = request(address, ApiKey.OFFSET_DELETE, (0, 0), wanted)
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     raise_for(answer.error_code, group_id)

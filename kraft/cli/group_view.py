@@ -15,17 +15,13 @@ from data_plane.coordinator.groups.classic.consumer_protocol import read_assignm
 from kraft.cli.confluent_client import require_partitions
 from kraft.cli.errors import CliError
 from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-LIST_OFFSETS: Final = 2
-OFFSET_FETCH: Final = 9
-DESCRIBE_GROUPS: Final = 15
-LIST_GROUPS: Final = 16
-CONSUMER_GROUP_DESCRIBE: Final = 69
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -58,7 +54,7 @@ def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
     """Of every group: id, protocol, state."""
     found = set()
     for broker in metadata(bootstrap, []).brokers:
-        answer = request((broker.host, broker.port), LIST_GROUPS, (4, 5), {"states_filter": []})
+        answer = request((broker.host, broker.port), ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
         raise_for(answer.error_code, f"broker {broker.node_id}")
         found |= {
             (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state) for each in answer.groups
@@ -83,7 +79,7 @@ def _group_at(address: Address, group_id: str) -> GroupView | None:
             for each in described.members
         )
         return GroupView(group_id, address, CONSUMER, described.group_state, described.assignor_name, members)
-    (described,) = request(address, DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups
+    (described,) = request(address, ApiKey.DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead":
         return None
     raise_for(described.error_code, group_id)
@@ -109,7 +105,7 @@ def _consumer_group(address: Address, group_id: str) -> Message | None:
     from kraft.net.client import UnsupportedVersion
 
     try:
-        answer = request(address, CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
+        answer = request(address, ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
     except UnsupportedVersion:
         return None
     described: Message = answer.groups[0]
@@ -137,7 +133,7 @@ def _assigned(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ..
 def committed(address: Address, group_id: str) -> dict[TopicPartition, int]:
     """All that the group has committed."""
     wanted = {"group_id": group_id, "topics": None, "require_stable": False}
-    answer = request(address, OFFSET_FETCH, (6, 7), wanted)
+    answer = request(address, ApiKey.OFFSET_FETCH, (6, 7), wanted)
     raise_for(answer.error_code, group_id)
     return {
         TopicPartition(topic.name, each.partition_index): int(each.committed_offset)
@@ -176,7 +172,7 @@ def offsets_at(
                 asked.setdefault(topic.name, []).append(each.partition_index)
     found: dict[TopicPartition, int] = {}
     for leader, topics in by_leader.items():
-        answer = request(address[leader], LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
+        answer = request(address[leader], ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
         found |= {
             TopicPartition(topic.name, each.partition_index): int(each.offset)
             for topic in answer.topics

@@ -14,10 +14,9 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_addre
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
-DESCRIBE_CLIENT_QUOTAS: Final = 48
-ALTER_CLIENT_QUOTAS: Final = 49
 VERSIONS: Final = (0, 1)
 _EXACT, _DEFAULT = 0, 1
 """How a filter takes a name."""
@@ -104,7 +103,7 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
         for kind, name in entity.items()
     ]
     fields = {"components": components, "strict": strict}
-    answer = request(first_address(bootstrap), DESCRIBE_CLIENT_QUOTAS, VERSIONS, fields)
+    answer = request(first_address(bootstrap), ApiKey.DESCRIBE_CLIENT_QUOTAS, VERSIONS, fields)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code), answer.error_message or "")
     return [
@@ -125,6 +124,6 @@ def _alter(bootstrap: str, entity: Entity, wanted: Mapping[str, float | None]) -
     ]
     wish = {"entity": coordinates, "ops": operations}
     fields = {"entries": [wish], "validate_only": False}
-    (result,) = request(first_address(bootstrap), ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
+    (result,) = request(first_address(bootstrap), ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
     if result.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(result.error_code), result.error_message or "")

@@ -12,16 +12,13 @@ from kraft.cli.confluent_client import first_address
 from kraft.cli.errors import CliError
 from kraft.cli.reassignment_plan import ANY_DIR, PlacedPartition
 from kraft.cli.wire_client import metadata, raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-ALTER_REPLICA_LOG_DIRS: Final = 34
-INCREMENTAL_ALTER_CONFIGS: Final = 44
-ALTER_REASSIGNMENTS: Final = 45
-LIST_REASSIGNMENTS: Final = 46
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
@@ -75,7 +72,10 @@ def racks(bootstrap: str) -> dict[int, str | None]:
 
 def ongoing(bootstrap: str) -> list[OngoingReassignment]:
     answer = request(
-        first_address(bootstrap), LIST_REASSIGNMENTS, (0, 0), {"topics": None, "timeout_ms": _TIMEOUT_MS}
+        first_address(bootstrap),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        (0, 0),
+        {"topics": None, "timeout_ms": _TIMEOUT_MS},
     )
     raise_for(answer.error_code, answer.error_message or "")
     return sorted(
@@ -100,7 +100,7 @@ def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None
         "timeout_ms": _TIMEOUT_MS,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in wanted.items()],
     }
-    answer = request(first_address(bootstrap), ALTER_REASSIGNMENTS, (0, 1), fields)
+    answer = request(first_address(bootstrap), ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), fields)
     raise_for(answer.error_code, answer.error_message or "")
     for topic in answer.responses:
         for each in topic.partitions:
@@ -126,7 +126,9 @@ def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
             {"path": path, "topics": [{"name": t, "partitions": numbers} for t, numbers in named.items()]}
             for path, named in paths.items()
         ]
-        for topic in request(addresses[broker], ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": dirs}).results:
+        for topic in request(
+            addresses[broker], ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": dirs}
+        ).results:
             for each in topic.partitions:
                 if each.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # it is noted for when it comes
                     raise_for(each.error_code, f"{topic.topic_name}-{each.partition_index} on {broker}")
@@ -183,7 +185,7 @@ def _resource(kind: ResourceType, name: str, values: Mapping[str, str | None]) -
 
 def _configure(bootstrap: str, resources: list[dict[str, Any]]) -> None:
     fields = {"resources": resources, "validate_only": False}
-    answer = request(first_address(bootstrap), INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+    answer = request(first_address(bootstrap), ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
     for each in answer.responses:
         if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise BrokerError(ErrorCode(each.error_code), each.error_message or "")

@@ -6,7 +6,7 @@ Our own client asks: librdkafka has no words for most of this.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,14 +23,12 @@ from kraft.cli.wire_client import (
     raise_for,
     request,
 )
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-INIT_PRODUCER_ID: Final = 22
-DESCRIBE_TRANSACTIONS: Final = 65
-LIST_TRANSACTIONS: Final = 66
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +44,7 @@ def list_transactions(
     wanted = {"state_filters": state, "producer_id_filters": []}
     rows = []
     for broker in metadata(bootstrap, []).brokers:
-        answer = request((broker.host, broker.port), LIST_TRANSACTIONS, (0, 2), wanted)
+        answer = request((broker.host, broker.port), ApiKey.LIST_TRANSACTIONS, (0, 2), wanted)
         raise_for(answer.error_code, f"broker {broker.node_id}")
         if answer.unknown_state_filters:
             raise CliError(f"{answer.unknown_state_filters[0]}: there is no such state")
@@ -86,7 +84,7 @@ def _abort(address: Address, name: str) -> None:
     timeout_ms = _describe(address, name).transaction_timeout_ms  # as the producer asked for it
     wanted = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     for _ in attempts(f"{name}: the markers could not be written in time"):
-        code = ErrorCode(request(address, INIT_PRODUCER_ID, (1, 5), wanted).error_code)
+        code = ErrorCode(request(address, ApiKey.INIT_PRODUCER_ID, (1, 5), wanted).error_code)
         if code is ErrorCode.NONE:
             break
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS:  # else it is being aborted
@@ -96,7 +94,7 @@ def _abort(address: Address, name: str) -> None:
 def _describe(address: Address, name: str) -> Message:
     wanted = {"transactional_ids": [name]}
     found: Message
-    (found,) = request(address, DESCRIBE_TRANSACTIONS, (0, 0), wanted).transaction_states
+    (found,) = request(address, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), wanted).transaction_states
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise CliError(f"{name}: there is no such transactional id")
     raise_for(found.error_code, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -16,10 +16,8 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_addre
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.security.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
-
-DESCRIBE_USER_SCRAM: Final = 50
-ALTER_USER_SCRAM: Final = 51
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -109,7 +107,10 @@ def _password(user: str, file: str | None) -> str:
 
 def _credentials(bootstrap: str, names: list[str]) -> list[tuple[str, int, int]]:
     answer = request(
-        first_address(bootstrap), DESCRIBE_USER_SCRAM, (0, 0), {"users": [{"name": name} for name in names]}
+        first_address(bootstrap),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        {"users": [{"name": name} for name in names]},
     )
     raise_for(answer.error_code, answer.error_message or "")
     for result in answer.results:
@@ -122,5 +123,7 @@ def _credentials(bootstrap: str, names: list[str]) -> list[tuple[str, int, int]]
 
 
 def _alter(bootstrap: str, fields: dict[str, object]) -> None:
-    for result in request(first_address(bootstrap), ALTER_USER_SCRAM, (0, 0), fields).results:
+    for result in request(
+        first_address(bootstrap), ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), fields
+    ).results:
         raise_for(result.error_code, result.error_message or "")

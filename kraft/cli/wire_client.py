@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraft.cli.confluent_client import PATIENCE_S, first_address
 from kraft.cli.errors import CliError
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 Result = TypeVar("Result")
 
-METADATA: Final = 3
-FIND_COORDINATOR: Final = 10
 
 _PAUSE_S: Final = 0.1
 _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -35,7 +34,9 @@ class CoordinatorKeyType(IntEnum):
     TRANSACTION = 1
 
 
-def request(address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any]) -> Message:
+def request(
+    address: Address, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
+) -> Message:
     """One request. Trouble where nobody answers."""
     from kraft.peers.blocking_client import (
         ask,  # the codec takes a while to import, and `kraft --help` need not wait
@@ -51,7 +52,7 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
     """Brokers, and topics with their leaders: those that are named, or all for None."""
     named = None if topics is None else [{"name": name} for name in topics]
     wanted = {"topics": named, "allow_auto_topic_creation": False}
-    return request(first_address(bootstrap), METADATA, (9, 12), wanted)
+    return request(first_address(bootstrap), ApiKey.METADATA, (9, 12), wanted)
 
 
 def at_coordinator(
@@ -72,7 +73,7 @@ def at_coordinator(
 def _coordinator(bootstrap: str, name: str, key_type: CoordinatorKeyType) -> Address:
     wanted = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
-        found = request(first_address(bootstrap), FIND_COORDINATOR, (1, 3), wanted)
+        found = request(first_address(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), wanted)
         if found.error_code not in _COMING:
             break
     raise_for(found.error_code, name)

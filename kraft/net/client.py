@@ -27,8 +27,9 @@ from kraft.net.connection import (
     FrameReader,
     ProtocolError,
 )
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
-from kraft.wire.header import API_VERSIONS, request_header, response_body
+from kraft.wire.header import request_header, response_body
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.supervision import report_fault
 
@@ -59,7 +60,7 @@ class _PendingRequest(NamedTuple):
     """A request whose answer is not here yet."""
 
     correlation_id: int
-    api_key: int
+    api_key: ApiKey
     version: int
     read: Callable[[memoryview], Any]
     due: float
@@ -139,14 +140,14 @@ class PeerClient(asyncio.BufferedProtocol):
     # ---- requests
 
     async def request(
-        self, api_key: int, version: int, fields: Fields, *, timeout_s: float = 30.0
+        self, api_key: ApiKey, version: int, fields: Fields, *, timeout_s: float = 30.0
     ) -> Message:
         """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the answer may still
         come, and would be in the way), or `MalformedMessage`."""
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
         return decode_response(api_key, version, body)
 
-    async def exchange(self, api_key: int, version: int, body: Buffers, timeout_s: float) -> memoryview:
+    async def exchange(self, api_key: ApiKey, version: int, body: Buffers, timeout_s: float) -> memoryview:
         """Send a body of the caller's making; the answer's body."""
         answer = self.send(api_key, version, body)
         timer = self._loop.call_later(timeout_s, self._give_up, answer, timeout_s)
@@ -155,13 +156,13 @@ class PeerClient(asyncio.BufferedProtocol):
         finally:
             timer.cancel()
 
-    def send(self, api_key: int, version: int, body: Buffers) -> asyncio.Future[memoryview]:
+    def send(self, api_key: ApiKey, version: int, body: Buffers) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""
         return self.ask(api_key, version, body, _raw_body, FOREVER)
 
     def ask(
         self,
-        api_key: int,
+        api_key: ApiKey,
         version: int,
         body: Buffers,
         read: Callable[[memoryview], Answer],
@@ -177,19 +178,19 @@ class PeerClient(asyncio.BufferedProtocol):
             self._watch_until(due)
         return answer
 
-    def send_one_way(self, api_key: int, version: int, body: Buffers) -> None:
+    def send_one_way(self, api_key: ApiKey, version: int, body: Buffers) -> None:
         """Send a request that gets no answer (acks=0). Raises `ConnectionError`."""
         self._write(api_key, version, body)
 
     async def negotiate(self, *, timeout_s: float = 10.0) -> None:
         """Learn which versions the other end answers."""
         software = {"client_software_name": "kraft", "client_software_version": "1"}
-        answer = await self.request(API_VERSIONS, API_VERSIONS_VERSION, software, timeout_s=timeout_s)
+        answer = await self.request(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, software, timeout_s=timeout_s)
         if answer.error_code != ErrorCode.NONE:
             raise UnsupportedVersion(f"ApiVersions was answered with {ErrorCode(answer.error_code).name}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
-    def version_of(self, api_key: int, lowest: int, highest: int) -> int:
+    def version_of(self, api_key: ApiKey, lowest: int, highest: int) -> int:
         """The newest version in that range that the other end answers too (after `negotiate`)."""
         theirs = self._versions.get(api_key)
         if theirs is not None:
@@ -198,7 +199,7 @@ class PeerClient(asyncio.BufferedProtocol):
                 return version
         raise UnsupportedVersion(f"API {api_key} is not answered in versions {lowest} to {highest}")
 
-    def _write(self, api_key: int, version: int, body: Buffers) -> int:
+    def _write(self, api_key: ApiKey, version: int, body: Buffers) -> int:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         correlation_id = self._next_correlation_id

@@ -22,13 +22,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-SASL_HANDSHAKE: Final = 17
-SASL_AUTHENTICATE: Final = 36
 
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSIONS: Final = (0, 2)
@@ -159,15 +158,15 @@ class Login:
 async def authenticate(client: PeerClient, login: Login, *, timeout_s: float = 10.0) -> None:
     """After `negotiate`, before anything else. Raises `AuthenticationFailed`, or `OSError`."""
     handshake = {"mechanism": login.mechanism}
-    answer = await client.request(SASL_HANDSHAKE, _HANDSHAKE_VERSION, handshake, timeout_s=timeout_s)
+    answer = await client.request(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, handshake, timeout_s=timeout_s)
     if answer.error_code != ErrorCode.NONE:
         offered = ", ".join(answer.mechanisms) or "none"
         raise AuthenticationFailed(f"SASL mechanism {login.mechanism} is not offered; these are: {offered}")
-    version = client.version_of(SASL_AUTHENTICATE, *_AUTHENTICATE_VERSIONS)
+    version = client.version_of(ApiKey.SASL_AUTHENTICATE, *_AUTHENTICATE_VERSIONS)
 
     async def exchange(message: bytes) -> bytes:
         answer = await client.request(
-            SASL_AUTHENTICATE, version, {"auth_bytes": message}, timeout_s=timeout_s
+            ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": message}, timeout_s=timeout_s
         )
         if answer.error_code != ErrorCode.NONE:
             raise AuthenticationFailed(answer.error_message or ErrorCode(answer.error_code).name)

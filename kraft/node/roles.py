@@ -52,6 +52,7 @@ from kraft.peers.raft_transport import RaftTransport
 from kraft.peers.txn_markers import BrokerMarkerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import random_uuid
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import MayBlock, Result
@@ -63,7 +64,6 @@ from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.raft.voter import SyncObjRaft
 
-ALLOCATE_PRODUCER_IDS: Final = 67
 ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 
 _ANSWER_GRACE_S: Final = 5.0
@@ -335,7 +335,7 @@ class BrokerRole:
             "broker_epoch": self.lifecycle.broker_epoch,
         }
         answer = await self._node.controller_channel.request(
-            ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
+            ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields
         )
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")

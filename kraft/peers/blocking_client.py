@@ -13,16 +13,13 @@ from typing import Any, Final
 
 from kraft.net.client import Address
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 
-FETCH: Final = 1
-METADATA: Final = 3
 METADATA_VERSION: Final = 12
-DESCRIBE_QUORUM: Final = 55
-FETCH_SNAPSHOT: Final = 59
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
@@ -32,7 +29,7 @@ SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("way", default=PLAI
 
 
 async def _ask(
-    address: Address, api_key: int, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
+    address: Address, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
 ) -> Message:
     loop = asyncio.get_running_loop()
     client = await dial(loop, address, CLIENT_ID, SECURITY.get(), timeout_s=timeout_s)
@@ -47,7 +44,7 @@ async def _ask(
 def ask(
     host: str,
     port: int,
-    api_key: int,
+    api_key: ApiKey,
     versions: tuple[int, int],
     fields: Mapping[str, Any],
     timeout_s: float = 10.0,
@@ -71,7 +68,7 @@ def live_brokers(host: str, port: int) -> set[int]:
     knows no controller yet."""
     fields = {"topics": [], "allow_auto_topic_creation": False}
     try:
-        answer = ask(host, port, METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s=2.0)
+        answer = ask(host, port, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s=2.0)
     except OSError:
         return set()
     if answer.error_code != ErrorCode.NONE or answer.controller_id < 0:
@@ -82,7 +79,7 @@ def live_brokers(host: str, port: int) -> set[int]:
 def out_of_sync(host: str, port: int) -> list[str]:
     """The partitions that do not have all their replicas in sync, as a node knows it. Raises `OSError`."""
     fields = {"topics": None, "allow_auto_topic_creation": False}
-    answer = ask(host, port, METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
+    answer = ask(host, port, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
     return [
         f"{topic.name}-{partition.partition_index}"
         for topic in answer.topics
@@ -94,7 +91,7 @@ def out_of_sync(host: str, port: int) -> list[str]:
 def describe_quorum(host: str, port: int) -> Message:
     """The answer to DescribeQuorum for the metadata partition. Raises `OSError`, `BrokerError`."""
     fields = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
-    answer = ask(host, port, DESCRIBE_QUORUM, (0, 2), fields)
+    answer = ask(host, port, ApiKey.DESCRIBE_QUORUM, (0, 2), fields)
     _raise_for(answer)
     _raise_for(answer.topics[0].partitions[0])
     return answer
@@ -134,7 +131,7 @@ def _fetch_metadata(host: str, port: int, offset: int) -> Message:
         "session_id": 0, "session_epoch": -1,
         "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [wanted]}],
     }  # fmt: skip
-    answer = ask(host, port, FETCH, (13, 17), fields)
+    answer = ask(host, port, ApiKey.FETCH, (13, 17), fields)
     _raise_for(answer)
     partition: Message = answer.responses[0].partitions[0]
     _raise_for(partition)
@@ -152,7 +149,7 @@ def _snapshot_pieces(host: str, port: int, snapshot: Message) -> Iterator[bytes]
             "replica_id": -1, "max_bytes": CHUNK_BYTES,
             "topics": [{"name": METADATA_TOPIC, "partitions": [wanted]}],
         }  # fmt: skip
-        answer = ask(host, port, FETCH_SNAPSHOT, (0, 1), fields)
+        answer = ask(host, port, ApiKey.FETCH_SNAPSHOT, (0, 1), fields)
         _raise_for(answer)
         partition = answer.topics[0].partitions[0]
         _raise_for(partition)

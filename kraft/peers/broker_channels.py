@@ -14,6 +14,7 @@ from typing import Final
 
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.supervision import awaited
 
@@ -41,7 +42,7 @@ class BrokerChannels:
         self._connecting: dict[int, asyncio.Task[PeerClient]] = {}
 
     async def ask(
-        self, broker_id: int, api_key: int, version: int, fields: Fields, timeout_s: float
+        self, broker_id: int, api_key: ApiKey, version: int, fields: Fields, timeout_s: float
     ) -> Message:
         """One request, sent once. Raises OSError (a timeout is one) where no whole answer came: it may have
         been carried out all the same."""

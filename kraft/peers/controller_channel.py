@@ -20,14 +20,13 @@ from data_plane.replication.leader_state import AlterPartitionItem, AlterPartiti
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.net.reconnect_backoff import ReconnectBackoff
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
 
-ENVELOPE: Final = 58
-ALTER_PARTITION: Final = 56
 ALTER_PARTITION_VERSION: Final = 3
 
 OnConnected = Callable[[int], None]
@@ -85,7 +84,9 @@ class ControllerChannel:
         client = self._clients.get(voter)
         return client is not None and client.connected
 
-    async def ask(self, voter: int, api_key: int, version: int, fields: Fields, timeout_s: float) -> Message:
+    async def ask(
+        self, voter: int, api_key: ApiKey, version: int, fields: Fields, timeout_s: float
+    ) -> Message:
         """Ask one voter once. Raises OSError, TimeoutError, BrokerError (NOT_CONTROLLER)."""
         client = self._clients.get(voter)
         if client is None or not client.connected:
@@ -107,13 +108,13 @@ class ControllerChannel:
         """A connection to a voter for its caller alone. Raises `OSError`."""
         return await dial(self._loop, self._voters[voter], client_id, self._security, timeout_s=timeout_s)
 
-    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
         """Ask the active controller, looking for it where it has moved. A request whose connection
         broke may have been carried out already, and is sent again all the same: the commands of the
         quorum are judged against epochs or are harmless twice. Raises BrokerError(REQUEST_TIMED_OUT)."""
         deadline = self._loop.time() + self._request_timeout_s
         while (left := deadline - self._loop.time()) > 0:
-            patience = left if api_key == ENVELOPE else min(left, self._attempt_timeout_s)
+            patience = left if api_key == ApiKey.ENVELOPE else min(left, self._attempt_timeout_s)
             for voter in self._candidates():
                 try:
                     return await self.ask(voter, api_key, version, fields, patience)
@@ -147,7 +148,7 @@ class ControllerChannel:
                 }
             )
         fields = {"broker_id": broker_id, "broker_epoch": broker_epoch, "topics": list(topics.values())}
-        answer = await self.request(ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        answer = await self.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
         found = {

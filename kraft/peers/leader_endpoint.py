@@ -18,13 +18,13 @@ from typing import Final
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.fast_fetch import FETCH, read_fetch_response, write_fetch_request
+from kraft.wire.fast_fetch import read_fetch_response, write_fetch_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited
 
 FETCH_VERSION: Final = 17
-LIST_OFFSETS: Final = 2
 LIST_OFFSETS_VERSION: Final = 9
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -90,7 +90,7 @@ class SocketLeaderEndpoint:
     def _ask(self, client: PeerClient, request: FetchRequest) -> asyncio.Future[FetchResponse]:
         body = (write_fetch_request(FETCH_VERSION, request),)
         patience = self._timeout_s + request.max_wait_ms / 1000
-        return client.ask(FETCH, FETCH_VERSION, body, _read_answer, patience)
+        return client.ask(ApiKey.FETCH, FETCH_VERSION, body, _read_answer, patience)
 
     async def _offset(self, topic: str, partition: int, epoch: int, timestamp: int) -> int:
         client = await self._connected()
@@ -102,7 +102,7 @@ class SocketLeaderEndpoint:
         }
         try:
             answer = await client.request(
-                LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, timeout_s=self._timeout_s
+                ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, timeout_s=self._timeout_s
             )
             found = answer.topics[0].partitions[0]
         except (MalformedMessage, IndexError) as error:

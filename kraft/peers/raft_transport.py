@@ -27,7 +27,8 @@ from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.net.reconnect_backoff import ReconnectBackoff
 from kraft.wire import header
-from kraft.wire.raft_frame import RAFT_API_KEY, RAFT_API_VERSION, RaftFrame, encode
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.raft_frame import RAFT_API_VERSION, RaftFrame, encode
 from metadata_quorum.foundation.supervision import restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -70,7 +71,7 @@ class RaftTransport:
 
     @staticmethod
     def _frame_encoder(cluster_id: str, source: int, target: int) -> Callable[[bytes], bytes]:
-        request = header.request_header(RAFT_API_KEY, RAFT_API_VERSION, 0, None)
+        request = header.request_header(ApiKey.RAFT, RAFT_API_VERSION, 0, None)
 
         def encoded(frame: bytes) -> bytes:
             body = encode(RaftFrame(cluster_id, source, target, frame))

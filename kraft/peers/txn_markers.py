@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.service import TransactionMarker
 from kraft.peers.broker_channels import BrokerChannels
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
@@ -27,7 +28,6 @@ from metadata_quorum.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 
-WRITE_TXN_MARKERS: Final = 27
 WRITE_TXN_MARKERS_VERSION: Final = 1
 
 FIRST_PAUSE_S: Final = 0.02
@@ -162,7 +162,7 @@ class _Outbox:
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         try:
             answer = await self._links.ask(
-                self._broker_id, WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
+                self._broker_id, ApiKey.WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
             )
             return {marker.producer_id: _outcomes(marker) for marker in answer.markers}
         except OSError as error:

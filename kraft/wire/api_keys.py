@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number of an API in request headers. `RAFT` is ours alone, far from all that Kafka may give away."""
+    """The number of an API in request headers. `RAFT` is ours, far from any number that Kafka may use."""
 
     api_name: str
     """As Kafka's documentation and schemas write it: `LIST_OFFSETS` is ListOffsets."""

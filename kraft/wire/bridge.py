@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import Meter, decode
 from kraft.wire.encoding import Fields, UnencodableMessage, encode
 from kraft.wire.message import MalformedMessage, Message
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def decode_request(
-    api_key: int,
+    api_key: ApiKey,
     version: int,
     buf: bytes | bytearray | memoryview,
     pos: int = 0,
@@ -42,23 +43,25 @@ def decode_request(
     return decode(MessageId(api_key, REQUEST), version, buf, pos, meter or Meter())
 
 
-def decode_response(api_key: int, version: int, buf: bytes | bytearray | memoryview, pos: int = 0) -> Message:
+def decode_response(
+    api_key: ApiKey, version: int, buf: bytes | bytearray | memoryview, pos: int = 0
+) -> Message:
     """Raises `MalformedMessage`."""
     return decode(MessageId(api_key, RESPONSE), version, buf, pos, Meter())
 
 
-def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
+def encode_request(api_key: ApiKey, version: int, fields: Fields) -> bytes:
     """Raises `UnencodableMessage`."""
     return encode(MessageId(api_key, REQUEST), version, fields)
 
 
-def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
+def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
     """Raises `UnencodableMessage`."""
     return encode(MessageId(api_key, RESPONSE), version, fields)
 
 
 @cache
-def response_has(api_key: int, name: str) -> bool:
+def response_has(api_key: ApiKey, name: str) -> bool:
     """Whether responses have a field of that name at their top. No version but the newest is looked at: to
     load the schemas of all takes up to a tenth of a second, and none of these fields has ever gone."""
     return name in plan_for(MessageId(api_key, RESPONSE), versions_of(api_key)[-1]).names

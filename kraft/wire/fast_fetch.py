@@ -57,7 +57,6 @@ from metadata_quorum.foundation.primitives import (
 
 __all__ = [  # with the shapes of a fetch, for readers above that know only the wire
     "CONSUMER",
-    "FETCH",
     "FIRST_FLEXIBLE",
     "FIRST_WITH_IDS",
     "FIRST_WITH_REPLICA_STATE",
@@ -73,7 +72,6 @@ __all__ = [  # with the shapes of a fetch, for readers above that know only the 
     "write_fetch_response",
 ]
 
-FETCH: Final = 1
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_IDS: Final = 13

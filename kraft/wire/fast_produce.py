@@ -43,8 +43,6 @@ from metadata_quorum.foundation.primitives import (
     uvarint,
 )
 
-PRODUCE: Final = 0
-
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
 

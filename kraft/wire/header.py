@@ -12,10 +12,9 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.schemas import is_flexible, versions_of
 from metadata_quorum.foundation.primitives import skip_tags
-
-API_VERSIONS: Final = 18
 
 REQUEST_FIXED: Final = struct.Struct(
     ">h"  # api_key
@@ -66,7 +65,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, client_id, pos)
 
 
-def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+def request_header(api_key: ApiKey, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header of a request that we send, without the length before it."""
     encoded = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(encoded)
@@ -96,7 +95,7 @@ def request_is_flexible(api_key: int, version: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def response_is_flexible(api_key: int, version: int) -> bool:
-    return api_key != API_VERSIONS and request_is_flexible(api_key, version)
+    return api_key != ApiKey.API_VERSIONS and request_is_flexible(api_key, version)
 
 
 def _after_tags(frame: memoryview, pos: int) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-RAFT_API_KEY: Final = 32001
 RAFT_API_VERSION: Final = 0
 
 _LENGTH: Final = struct.Struct(">h")

@@ -21,9 +21,16 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, get_args
 from uuid import UUID
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+from kraft.wire.kio_schemas import (
+    EntityField,
+    EntityTupleField,
+    api_key_map,
+    classify_field,
+    is_optional,
+    load_request_schema,
+    load_response_schema,
+    schema_name_map,
+)
 
 __all__ = [
     "REQUEST",

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from chaos.live.cluster import ChaosCluster
 from chaos.live.links import Links
 from kraft.local.local_cluster import HOST, LocalCluster
-from kraft.peers.blocking_client import METADATA, METADATA_VERSION, ask, describe_quorum, live_brokers
+from kraft.peers.blocking_client import METADATA_VERSION, ask, describe_quorum, live_brokers
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET
 from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
-CREATE_TOPICS = 19
 IMPATIENT = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -57,7 +57,9 @@ def create_topic(cluster: ChaosCluster, node: int, name: str) -> None:
     """By this very node; a stock client would ask whichever it likes."""
     topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     fields = {"topics": [topic], "timeout_ms": 30_000, "validate_only": False}
-    answer = ask(HOST, cluster.local.node(node).client_port, CREATE_TOPICS, (7, 7), fields, timeout_s=30.0)
+    answer = ask(
+        HOST, cluster.local.node(node).client_port, ApiKey.CREATE_TOPICS, (7, 7), fields, timeout_s=30.0
+    )
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
@@ -65,7 +67,7 @@ def topics(cluster: ChaosCluster, node: int) -> set[str]:
     """Those that this very node knows."""
     fields = {"topics": None, "allow_auto_topic_creation": False}
     version = (METADATA_VERSION, METADATA_VERSION)
-    answer = ask(HOST, cluster.local.node(node).client_port, METADATA, version, fields)
+    answer = ask(HOST, cluster.local.node(node).client_port, ApiKey.METADATA, version, fields)
     return {topic.name for topic in answer.topics}
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType
@@ -17,9 +18,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U2")
 
-METADATA, CREATE_TOPICS, DELETE_TOPICS = 3, 19, 20
-DESCRIBE_CONFIGS, CREATE_PARTITIONS, ALTER_CONFIGS = 32, 37, 44
-UPDATE_FEATURES, GET_TELEMETRY, PUSH_TELEMETRY, LIST_RESOURCES, DESCRIBE_PARTITIONS = 57, 71, 72, 74, 75
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 OPERATIONS_UNKNOWN = -(2**31)
 
@@ -31,7 +29,7 @@ def port(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], l
         port = running.node(1).client_port
         new = {"replication_factor": 1, "assignments": [], "configs": []}
         topics = [{"name": f"t{count}", "num_partitions": count, **new} for count in (3, 5)]
-        wire.ask(port, CREATE_TOPICS, 7, topics=topics, timeout_ms=30_000)
+        wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=topics, timeout_ms=30_000)
         wait_until(lambda: len(pages(wire, port, [], 9)[0]) == 2, "the topics are known")
         yield port
 
@@ -44,12 +42,17 @@ def update(wire: Wire, port: int, *wishes: tuple[str, int, int], validate_only: 
         {"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in wishes
     ]
     return wire.ask(
-        port, UPDATE_FEATURES, 2, timeout_ms=30_000, feature_updates=updates, validate_only=validate_only
+        port,
+        ApiKey.UPDATE_FEATURES,
+        2,
+        timeout_ms=30_000,
+        feature_updates=updates,
+        validate_only=validate_only,
     )
 
 
 def levels(wire: Wire, port: int) -> dict[str, int]:
-    answer = wire.ask(port, 18, 4, client_software_name="test", client_software_version="1")
+    answer = wire.ask(port, ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1")
     return {each.name: each.max_version_level for each in answer.finalized_features}
 
 
@@ -99,7 +102,7 @@ def pages(
     wire: Wire, port: int, names: list[str], limit: int, cursor: tuple[str, int] | None = None
 ) -> tuple[Page, tuple[str, int] | None]:
     answer = wire.ask(
-        port, DESCRIBE_PARTITIONS, 0,
+        port, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0,
         topics=[{"name": name} for name in names], response_partition_limit=limit,
         cursor=None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]},
     )  # fmt: skip
@@ -173,7 +176,7 @@ def test_partitions_are_added_where_one_wants_them(
     """Only judged, so that the topic stays as the other tests know it."""
     chosen = None if assignments is None else [{"broker_ids": ids} for ids in assignments]
     wish = {"name": "t3", "count": count, "assignments": chosen}
-    answer = wire.ask(port, CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True)
+    answer = wire.ask(port, ApiKey.CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True)
     assert [(each.error_code, each.error_message) for each in answer.results] == [(code, message)]
 
 
@@ -181,7 +184,7 @@ def test_a_topic_to_grow_that_is_not_there(wire: Wire, port: int) -> None:
     """Without a message, so that clients say their own."""
     wish = {"name": "nowhere", "count": 2, "assignments": None}
     (answer,) = wire.ask(
-        port, CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True
+        port, ApiKey.CREATE_PARTITIONS, 3, topics=[wish], timeout_ms=30_000, validate_only=True
     ).results
     assert (ErrorCode(answer.error_code), answer.error_message) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -192,7 +195,7 @@ def test_a_topic_to_grow_that_is_not_there(wire: Wire, port: int) -> None:
 def test_the_metadata_topic_is_nobodys_to_create(wire: Wire, port: int) -> None:
     wish = {"name": "__cluster_metadata", "num_partitions": 1, "replication_factor": 1}
     (answer,) = wire.ask(
-        port, CREATE_TOPICS, 7, topics=[{**wish, "assignments": [], "configs": []}], timeout_ms=30_000
+        port, ApiKey.CREATE_TOPICS, 7, topics=[{**wish, "assignments": [], "configs": []}], timeout_ms=30_000
     ).topics
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_message == "Creation of internal topic __cluster_metadata is prohibited."
@@ -210,7 +213,7 @@ def test_configurations_of_topics_that_cannot_be(
     wire: Wire, port: int, name: str, code: int, message: str | None
 ) -> None:
     resource = {"resource_type": int(ResourceType.TOPIC), "resource_name": name, "configuration_keys": None}
-    (answer,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    (answer,) = wire.ask(port, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
     assert answer.error_code == code
     assert answer.error_message is not None
     assert answer.error_message.startswith(message or "")
@@ -220,14 +223,14 @@ def test_configurations_of_topics_that_cannot_be(
 def test_a_topic_that_is_being_created_on_demand_is_unknown_until_it_is_there(wire: Wire, port: int) -> None:
     def ask() -> ErrorCode:
         (found,) = wire.ask(
-            port, METADATA, 12, topics=[{"name": "on.demand"}], allow_auto_topic_creation=True
+            port, ApiKey.METADATA, 12, topics=[{"name": "on.demand"}], allow_auto_topic_creation=True
         ).topics
         return ErrorCode(found.error_code)
 
     assert ask() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wait_until(lambda: ask() is ErrorCode.NONE, "it is there")
     names = [{"name": "on.demand"}]
-    wire.ask(port, DELETE_TOPICS, 6, topics=names, timeout_ms=30_000)
+    wire.ask(port, ApiKey.DELETE_TOPICS, 6, topics=names, timeout_ms=30_000)
 
 
 def alter_broker(wire: Wire, port: int, broker: str, **values: str | None) -> tuple[ErrorCode, str | None]:
@@ -236,14 +239,18 @@ def alter_broker(wire: Wire, port: int, broker: str, **values: str | None) -> tu
         for key, value in values.items()
     ]
     resource = {"resource_type": int(ResourceType.BROKER), "resource_name": broker, "configs": configs}
-    (answer,) = wire.ask(port, ALTER_CONFIGS, 1, resources=[resource], validate_only=False).responses
+    (answer,) = wire.ask(
+        port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    ).responses
     return ErrorCode(answer.error_code), answer.error_message
 
 
 def broker_config(wire: Wire, port: int, key: str) -> tuple[str | None, int, list[int], bool]:
     """Value, source, the sources of its synonyms, and whether it is fixed."""
     resource = {"resource_type": int(ResourceType.BROKER), "resource_name": "1", "configuration_keys": [key]}
-    (answer,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
+    (answer,) = wire.ask(
+        port, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True
+    ).results
     (found,) = answer.configs
     return found.value, found.config_source, [each.source for each in found.synonyms], found.read_only
 
@@ -272,7 +279,7 @@ def test_no_more_connections_from_now_on(wire: Wire, port: int) -> None:
     def is_refused() -> bool:
         try:
             with Wire() as another:
-                another.ask(port, METADATA, 12, topics=[])
+                another.ask(port, ApiKey.METADATA, 12, topics=[])
         except OSError:
             return True
         return False
@@ -297,7 +304,9 @@ def test_what_is_wrong_with_a_change_is_told_in_the_order_asked_for(wire: Wire, 
         resource(topic, "twice"),
         resource(topic, "twice"),
     ]
-    found = wire.ask(port, ALTER_CONFIGS, 1, resources=resources, validate_only=True).responses
+    found = wire.ask(
+        port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=True
+    ).responses
     invalid = ErrorCode.INVALID_REQUEST
     assert [(each.error_code, each.error_message) for each in found] == [
         (invalid, "Error due to duplicate config keys"),
@@ -321,7 +330,9 @@ def subscribe(wire: Wire, port: int, name: str, values: dict[str, str | None]) -
     resource = {
         "resource_type": int(ResourceType.CLIENT_METRICS), "resource_name": name, "configs": configs,
     }  # fmt: skip
-    (answer,) = wire.ask(port, ALTER_CONFIGS, 1, resources=[resource], validate_only=False).responses
+    (answer,) = wire.ask(
+        port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    ).responses
     return answer.error_code, answer.error_message
 
 
@@ -362,18 +373,20 @@ def test_a_subscription_is_kept_listed_and_told(wire: Wire, port: int) -> None:
     }  # fmt: skip
 
     def listed(*kinds: ResourceType) -> list[tuple[str, int]]:
-        answer = wire.ask(port, LIST_RESOURCES, 1, resource_types=[int(kind) for kind in kinds])
+        answer = wire.ask(port, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[int(kind) for kind in kinds])
         return [(each.resource_name, each.resource_type) for each in answer.config_resources]
 
     def asked_for() -> Message:
-        return wire.ask(port, GET_TELEMETRY, 0, client_instance_id=UUID(int=7))
+        return wire.ask(port, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, client_instance_id=UUID(int=7))
 
     assert asked_for().requested_metrics == []
     assert subscribe(wire, port, "sub", values) == (0, None)
     wait_until(lambda: listed(ResourceType.CLIENT_METRICS) == [("sub", 16)], "the subscription is known")
-    assert [each.resource_name for each in wire.ask(port, LIST_RESOURCES, 0).config_resources] == ["sub"]
+    assert [
+        each.resource_name for each in wire.ask(port, ApiKey.LIST_CONFIG_RESOURCES, 0).config_resources
+    ] == ["sub"]
     resource = {"resource_type": 16, "resource_name": "sub", "configuration_keys": None}
-    (told,) = wire.ask(port, DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
+    (told,) = wire.ask(port, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
     assert {each.name: each.value for each in told.configs} == values
     assert {each.config_source for each in told.configs} == {7}
     answer = asked_for()
@@ -384,7 +397,12 @@ def test_a_subscription_is_kept_listed_and_told(wire: Wire, port: int) -> None:
     def push(subscription_id: int, **more: Any) -> int:
         fields = {"terminating": False, "compression_type": 0, "metrics": b"m", **more}
         answered = wire.ask(
-            port, PUSH_TELEMETRY, 0, client_instance_id=UUID(int=7), subscription_id=subscription_id, **fields
+            port,
+            ApiKey.PUSH_TELEMETRY,
+            0,
+            client_instance_id=UUID(int=7),
+            subscription_id=subscription_id,
+            **fields,
         )
         return int(answered.error_code)
 
@@ -398,7 +416,7 @@ def test_a_subscription_is_kept_listed_and_told(wire: Wire, port: int) -> None:
 
 def test_what_can_be_configured_is_listed(wire: Wire, port: int) -> None:
     def listed(*kinds: int) -> tuple[int, list[tuple[str, int]]]:
-        answer = wire.ask(port, LIST_RESOURCES, 1, resource_types=list(kinds))
+        answer = wire.ask(port, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=list(kinds))
         return answer.error_code, [
             (each.resource_name, each.resource_type) for each in answer.config_resources
         ]

@@ -16,13 +16,14 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 
 PUBLIC = [row for row in ROWS.values() if not row.internal]
 
-ODD_REQUESTS: dict[int, dict[str, Any]] = {
-    0: {"acks": 1},  # with acks=0 there is no answer
-    18: {"client_software_name": "test", "client_software_version": "1"},
-    60: {"endpoint_type": 1},
+ODD_REQUESTS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.PRODUCE: {"acks": 1},  # with acks=0 there is no answer
+    ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
+    ApiKey.DESCRIBE_CLUSTER: {"endpoint_type": 1},
 }
 
 

@@ -17,6 +17,7 @@ from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_request
 from kraft.wire.header import request_header
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -24,7 +25,6 @@ from metadata_quorum.foundation.compression import compress
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.suite.examples import examples
 
-PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 WITHIN_S = 60.0
 
 
@@ -49,7 +49,7 @@ def client_address(cluster: LocalCluster) -> Address:
 
 async def still_serves(address: Address) -> None:
     client = await PeerClient.connect(asyncio.get_running_loop(), address, "test")
-    await client.request(METADATA, 12, {"topics": []}, timeout_s=WITHIN_S)
+    await client.request(ApiKey.METADATA, 12, {"topics": []}, timeout_s=WITHIN_S)
     client.close()
 
 
@@ -156,7 +156,7 @@ async def produce(client: PeerClient, topic: str, records: bytes) -> Message:
         "timeout_ms": 5000,
         "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
     }
-    answer = await client.request(PRODUCE, 11, fields, timeout_s=WITHIN_S)
+    answer = await client.request(ApiKey.PRODUCE, 11, fields, timeout_s=WITHIN_S)
     result: Message = answer.responses[0].partition_responses[0]
     return result
 
@@ -170,7 +170,7 @@ def test_damaged_batches(shared_cluster: LocalCluster, kind: str) -> None:
         loop = asyncio.get_running_loop()
         client = await PeerClient.connect(loop, client_address(shared_cluster), "test")
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": 3}
-        await client.request(CREATE_TOPICS, 7, {"topics": [wanted]})
+        await client.request(ApiKey.CREATE_TOPICS, 7, {"topics": [wanted]})
         leader = await leader_of(client, shared_cluster, topic)
         assert (await produce(leader, topic, bytes(records))).error_code in expected
         good = await produce(leader, topic, bytes(batch()))
@@ -184,7 +184,7 @@ def test_damaged_batches(shared_cluster: LocalCluster, kind: str) -> None:
 async def leader_of(client: PeerClient, cluster: LocalCluster, topic: str) -> PeerClient:
     while True:
         fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-        metadata = await client.request(METADATA, 12, fields)
+        metadata = await client.request(ApiKey.METADATA, 12, fields)
         [found] = metadata.topics
         if found.error_code == 0 and found.partitions[0].leader_id >= 0:
             break

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
@@ -21,8 +22,6 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("R12")
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
-DESCRIBE_QUOTAS, ALTER_QUOTAS, DESCRIBE_QUORUM = 48, 49, 55
 UNASSIGNED = {"replication_factor": 1, "assignments": [], "configs": []}
 CLIENT = "test"
 """What `Wire` calls itself."""
@@ -67,7 +66,11 @@ def alter(wire: Wire, port: int, entity: Entity, values: dict[str, Any]) -> None
     coordinates = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
     ops = [{"key": k, "value": v or 0.0, "remove": v is None} for k, v in values.items()]
     answer = wire.ask(
-        port, ALTER_QUOTAS, 1, entries=[{"entity": coordinates, "ops": ops}], validate_only=False
+        port,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        entries=[{"entity": coordinates, "ops": ops}],
+        validate_only=False,
     )
     assert [each.error_code for each in answer.entries] == [0], answer
     wanted = {k: v for k, v in values.items() if v is not None}
@@ -79,7 +82,7 @@ def values_of(wire: Wire, port: int, entity: Entity) -> dict[str, float]:
         {"entity_type": kind, "match_type": 1 if name is None else 0, "match": name}
         for kind, name in entity.items()
     ]
-    found = wire.ask(port, DESCRIBE_QUOTAS, 1, components=components, strict=True).entries
+    found = wire.ask(port, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=components, strict=True).entries
     return {each.key: each.value for entry in found for each in entry.values}
 
 
@@ -91,14 +94,16 @@ def make_topic(wire: Wire, port: int, name: str, partitions: int = 1) -> str:
         "assignments": [],
         "configs": [],
     }
-    (made,) = wire.ask(port, CREATE_TOPICS, 7, topics=[new], timeout_ms=30_000).topics
+    (made,) = wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=30_000).topics
     assert made.error_code == 0, made
     wait_until(lambda: leads(wire, port, name), "the topic has a leader")
     return name
 
 
 def leads(wire: Wire, port: int, name: str) -> bool:
-    (found,) = wire.ask(port, METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False).topics
+    (found,) = wire.ask(
+        port, ApiKey.METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False
+    ).topics
     return found.error_code == 0 and all(each.leader_id >= 0 for each in found.partitions)
 
 
@@ -106,7 +111,7 @@ def produce(wire: Wire, port: int, topic: str, size: int, acks: int = -1) -> Mes
     batch = encode_batch([Record(timestamp=time.time_ns() // 1_000_000, value=bytes(size))])
     partitions = [{"index": 0, "records": batch}]
     return wire.ask(
-        port, PRODUCE, 9, acks=acks, timeout_ms=30_000,
+        port, ApiKey.PRODUCE, 9, acks=acks, timeout_ms=30_000,
         topic_data=[{"name": topic, "partition_data": partitions}],
     )  # fmt: skip
 
@@ -114,7 +119,7 @@ def produce(wire: Wire, port: int, topic: str, size: int, acks: int = -1) -> Mes
 def fetch(wire: Wire, port: int, topic: str, offset: int, **more: Any) -> Message:
     wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1_000_000}
     return wire.ask(
-        port, FETCH, 12,
+        port, ApiKey.FETCH, 12,
         **({"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1_000_000, "session_id": 0,
             "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}]} | more),
     )  # fmt: skip
@@ -174,7 +179,7 @@ def test_the_pause_is_told_of_whatever_is_asked(wire: Wire, port: int, topic: st
     """request_percentage: so little that the first answer is over it. A pause lasts a sample at most."""
     with quota(wire, port, {"user": "ANONYMOUS", "client-id": None}, request_percentage=1e-6):
         begun = time.monotonic()
-        answer = wire.ask(port, METADATA, 12, topics=[], allow_auto_topic_creation=False)
+        answer = wire.ask(port, ApiKey.METADATA, 12, topics=[], allow_auto_topic_creation=False)
         assert answer.throttle_time_ms == 1000
         assert produce(wire, port, topic, 10).throttle_time_ms == 1000
         assert time.monotonic() - begun >= 1
@@ -185,14 +190,14 @@ def test_created_partitions_are_counted(wire: Wire, port: int) -> None:
     with quota(wire, port, {"user": "ANONYMOUS"}, controller_mutation_rate=2):
         make_topic(wire, port, "burst", 6)
         late = {"name": "late", "num_partitions": 1, **UNASSIGNED}
-        answer = wire.ask(port, CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
+        answer = wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
         assert [each.error_code for each in answer.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert 0 < answer.throttle_time_ms <= 1000
         # An older client cannot be refused: it is served, and has to wait.
-        answer = wire.ask(port, CREATE_TOPICS, 5, topics=[late], timeout_ms=30_000)
+        answer = wire.ask(port, ApiKey.CREATE_TOPICS, 5, topics=[late], timeout_ms=30_000)
         assert [each.error_code for each in answer.topics] == [0]
         assert answer.throttle_time_ms > 0
-        gone = wire.ask(port, DELETE_TOPICS, 6, topics=[{"name": "late"}], timeout_ms=30_000)
+        gone = wire.ask(port, ApiKey.DELETE_TOPICS, 6, topics=[{"name": "late"}], timeout_ms=30_000)
         assert gone.responses[0].error_code in (0, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
@@ -203,7 +208,7 @@ def test_connections_of_an_address_are_counted(port: int, wire: Wire) -> None:
         while not refused:
             with Wire() as other:
                 try:
-                    other.ask(port, 18, 0)
+                    other.ask(port, ApiKey.API_VERSIONS, 0)
                 except ConnectionError:
                     refused += 1
 
@@ -233,7 +238,7 @@ def test_what_makes_no_sense_is_refused(
     coordinates = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
     ops = [{"key": key, "value": value, "remove": False} for key, value in values.items()]
     wish = {"entity": coordinates, "ops": ops}
-    answer = wire.ask(port, ALTER_QUOTAS, 1, entries=[wish], validate_only=False)
+    answer = wire.ask(port, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[wish], validate_only=False)
     assert [each.error_code for each in answer.entries] == [ErrorCode.INVALID_REQUEST]
     assert told in answer.entries[0].error_message
 
@@ -241,7 +246,9 @@ def test_what_makes_no_sense_is_refused(
 def test_validate_only_changes_nothing(wire: Wire, port: int) -> None:
     entity = [{"entity_type": "user", "entity_name": "nobody"}]
     ops = [{"key": "producer_byte_rate", "value": 5.0, "remove": False}]
-    answer = wire.ask(port, ALTER_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=True)
+    answer = wire.ask(
+        port, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=True
+    )
     assert [each.error_code for each in answer.entries] == [0]
     assert values_of(wire, port, {"user": "nobody"}) == {}
 
@@ -262,7 +269,7 @@ def test_filters_that_make_no_sense(
     wire: Wire, port: int, components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
     wanted = [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components]
-    answer = wire.ask(port, DESCRIBE_QUOTAS, 1, components=wanted, strict=False)
+    answer = wire.ask(port, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=wanted, strict=False)
     assert (answer.error_code, answer.entries) == (code, None)
 
 
@@ -276,7 +283,7 @@ def test_filters(wire: Wire, port: int) -> None:
             wanted = [
                 {"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components
             ]
-            answer = wire.ask(port, DESCRIBE_QUOTAS, 1, components=wanted, strict=strict)
+            answer = wire.ask(port, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=wanted, strict=strict)
             return [{c.entity_type: c.entity_name for c in entry.entity} for entry in answer.entries]
 
         assert found(("user", 0, "a"), strict=False) == [entities[0], entities[2]]
@@ -308,19 +315,19 @@ def test_who_asks_another_broker_rests_there(wire: Wire, shared_cluster: LocalCl
     """The controller counts, and tells; the broker that passed the request on does not read for so long."""
     first = shared_cluster.node(1).client_port
     wanted = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    leader = wire.ask(first, DESCRIBE_QUORUM, 2, topics=wanted).topics[0].partitions[0].leader_id
+    leader = wire.ask(first, ApiKey.DESCRIBE_QUORUM, 2, topics=wanted).topics[0].partitions[0].leader_id
     other = next(node.client_port for node in shared_cluster.nodes.values() if node.id != leader)
     at_controller = shared_cluster.node(leader).client_port
     with quota(wire, at_controller, {"client-id": CLIENT}, controller_mutation_rate=1):
         wait_until(lambda: values_of(wire, other, {"client-id": CLIENT}), "the other broker knows the quota")
         # The credit is of eleven samples; what is owed then takes longer than this test.
         burst = {"name": "a-burst", "num_partitions": 60, **UNASSIGNED}
-        wire.ask(at_controller, CREATE_TOPICS, 7, topics=[burst], timeout_ms=30_000)
+        wire.ask(at_controller, ApiKey.CREATE_TOPICS, 7, topics=[burst], timeout_ms=30_000)
         late = {"name": "too-late", "num_partitions": 1, **UNASSIGNED}
-        answer = wire.ask(other, CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
+        answer = wire.ask(other, ApiKey.CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
         assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
         assert answer.throttle_time_ms > 0
         with pytest.raises(TimeoutError):
-            wire.run(wire.client(other).request(METADATA, 12, {"topics": []}, timeout_s=0.5))
-    gone = wire.ask(at_controller, DELETE_TOPICS, 6, topics=[{"name": "a-burst"}], timeout_ms=30_000)
+            wire.run(wire.client(other).request(ApiKey.METADATA, 12, {"topics": []}, timeout_s=0.5))
+    gone = wire.ask(at_controller, ApiKey.DELETE_TOPICS, 6, topics=[{"name": "a-burst"}], timeout_ms=30_000)
     assert [each.error_code for each in gone.responses] == [0]

@@ -9,12 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
-
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
 
 
 class Group:
@@ -30,7 +29,7 @@ class Group:
 
         def ask() -> int:
             found = self._wire.ask(
-                running[0].client_port, FIND_COORDINATOR, 2, key=self._group_id, key_type=0
+                running[0].client_port, ApiKey.FIND_COORDINATOR, 2, key=self._group_id, key_type=0
             )
             return 0 if found.error_code else int(found.node_id)
 
@@ -49,12 +48,14 @@ class Group:
     def joining(self, member_id: str = "") -> Any:
         protocol = {"name": "range", "metadata": member_id.encode()}
         return self.request(
-            JOIN, 3, member_id=member_id, protocol_type="consumer", protocols=[protocol],
+            ApiKey.JOIN_GROUP, 3, member_id=member_id, protocol_type="consumer", protocols=[protocol],
             session_timeout_ms=60_000, rebalance_timeout_ms=60_000,
         )  # fmt: skip
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
-        return ErrorCode(self.ask(HEARTBEAT, 2, member_id=member_id, generation_id=generation).error_code)
+        return ErrorCode(
+            self.ask(ApiKey.HEARTBEAT, 2, member_id=member_id, generation_id=generation).error_code
+        )
 
     def commit(self, *offsets: tuple[str, int, str], partition: int = 0, **member: Any) -> list[ErrorCode]:
         who = {"member_id": "", "generation_id_or_member_epoch": -1} | member
@@ -70,11 +71,11 @@ class Group:
             }
             for topic, offset, metadata in offsets
         ]  # fmt: skip
-        answer = self.ask(OFFSET_COMMIT, 7, topics=topics, **who)
+        answer = self.ask(ApiKey.OFFSET_COMMIT, 7, topics=topics, **who)
         return [ErrorCode(topic.partitions[0].error_code) for topic in answer.topics]
 
     def offsets(self) -> dict[str, int]:
-        answer = self.ask(OFFSET_FETCH, 7, topics=None, require_stable=True)
+        answer = self.ask(ApiKey.OFFSET_FETCH, 7, topics=None, require_stable=True)
         return {topic.name: topic.partitions[0].committed_offset for topic in answer.topics}
 
 
@@ -106,7 +107,7 @@ def test_a_coordinator_that_moves_in_the_middle_of_a_join(cluster: LocalCluster,
     old = group.coordinator()
     first = wire.run(group.joining())
     assignment = [{"member_id": first.member_id, "assignment": b"all"}]
-    group.ask(SYNC, 2, member_id=first.member_id, generation_id=1, assignments=assignment)
+    group.ask(ApiKey.SYNC_GROUP, 2, member_id=first.member_id, generation_id=1, assignments=assignment)
 
     def heard(code: ErrorCode) -> bool:
         return group.heartbeat(first.member_id, 1) is code

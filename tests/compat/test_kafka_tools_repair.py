@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
 from tests.compat.test_transactions import committed
 from tests.support.clients.rdkafka import send
@@ -22,7 +23,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2")]
 
-PRODUCE, PRODUCE_VERSION = 0, 11
+PRODUCE_VERSION = 11
 SETTINGS = {
     "auto.leader.rebalance.enable": "false",
     # As in clusters of before KIP-890, where late batches could open transactions.
@@ -91,8 +92,8 @@ def test_a_hanging_transaction_is_found_and_aborted(tools: KafkaTools, trusting:
     (leader,), _ = leaders(tools, topic)
     with Wire() as wire:
         answer = wire.ask(
-            trusting.node(int(leader)).client_port, PRODUCE, PRODUCE_VERSION, acks=-1, timeout_ms=10_000,
-            transactional_id="long gone",
+            trusting.node(int(leader)).client_port, ApiKey.PRODUCE, PRODUCE_VERSION, acks=-1,
+            timeout_ms=10_000, transactional_id="long gone",
             topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
         )  # fmt: skip
     assert answer.responses[0].partition_responses[0].error_code == 0

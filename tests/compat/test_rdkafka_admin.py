@@ -19,13 +19,12 @@ from confluent_kafka.admin import (
 )
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import read, send
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
-
-INCREMENTAL_ALTER_CONFIGS = 44
 
 
 def refused(future) -> KafkaError:
@@ -174,7 +173,9 @@ def test_broker_configs(
     def for_all(**changes: object) -> int:
         """librdkafka refuses a resource without a name."""
         resource = {"resource_type": 4, "resource_name": "", "configs": [{"name": key, **changes}]}
-        answer = wire.ask(port, INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        answer = wire.ask(
+            port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        )
         return int(answer.responses[0].error_code)
 
     assert for_all(config_operation=0, value="8192") == 0

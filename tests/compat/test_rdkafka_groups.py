@@ -10,12 +10,11 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import consumer, even, poll, send, shares
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
-
-FIND_COORDINATOR = 10
 
 
 @pytest.fixture
@@ -176,7 +175,7 @@ def find_coordinator(wire: Wire, cluster: LocalCluster, group: str) -> int:
     port = next(node.client_port for node in cluster.nodes.values() if node.process() is not None)
 
     def ask() -> int:
-        answer = wire.ask(port, FIND_COORDINATOR, 2, key=group, key_type=0)
+        answer = wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0)
         return 0 if answer.error_code else answer.node_id
 
     return wait_until(ask, "the coordinator is known")

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kraft.config.keys import RACK_AWARE
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET, poll, send
@@ -24,7 +25,6 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("R11")
 
-FETCH, METADATA, CREATE_TOPICS = 1, 3, 19
 RACKS = {1: "near", 2: "far", 3: "further"}
 LONG_WAIT_MS = 20_000
 """A follower's fetch waits for so long: had it to come again to hear of a high watermark, it would show."""
@@ -57,7 +57,7 @@ def topic(cluster: LocalCluster) -> str:
         assignments = [{"partition_index": 0, "broker_ids": [1, 2]}]
         new = {"name": name, "num_partitions": -1, "replication_factor": -1, "configs": []}
         (made,) = wire.ask(
-            port, CREATE_TOPICS, 7, topics=[{**new, "assignments": assignments}], timeout_ms=30_000
+            port, ApiKey.CREATE_TOPICS, 7, topics=[{**new, "assignments": assignments}], timeout_ms=30_000
         ).topics
         assert made.error_code == 0
         for node in cluster.nodes.values():
@@ -67,7 +67,9 @@ def topic(cluster: LocalCluster) -> str:
 
 
 def is_led(wire: Wire, port: int, name: str) -> bool:
-    (found,) = wire.ask(port, METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False).topics
+    (found,) = wire.ask(
+        port, ApiKey.METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False
+    ).topics
     return not found.error_code and found.partitions[0].leader_id == 1
 
 
@@ -77,7 +79,7 @@ def fetch(
     wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1_000_000}
     fields: dict[str, Any] = {"rack_id": rack} if version >= 11 else {}
     answer = wire.ask(
-        port, FETCH, version,
+        port, ApiKey.FETCH, version,
         **{"replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1_000_000,
            "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}]},
         **fields,

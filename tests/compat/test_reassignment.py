@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.load import Load
@@ -19,7 +20,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("Q11")
 
-ALTER, LIST, METADATA = 45, 46, 3
 SETTINGS = {**NO_SWEEP, "log.segment.delete.delay.ms": "200", "min.insync.replicas": "2"}
 PARTITIONS = 2
 
@@ -46,13 +46,13 @@ class Moves:
         """None calls it off."""
         wanted = [{"partition_index": number, "replicas": to} for number, to in targets.items()]
         topics = [{"name": self.topic, "partitions": wanted}]
-        answer = self._ask(ALTER, 1, topics=topics, timeout_ms=30_000)
+        answer = self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, topics=topics, timeout_ms=30_000)
         assert answer.error_code == 0, answer.error_message
         return {each.partition_index: ErrorCode(each.error_code) for each in answer.responses[0].partitions}
 
     def under_way(self) -> dict[int, tuple[list[int], list[int]]]:
         """Adding and removing replicas, by partition."""
-        answer = self._ask(LIST, 0, topics=None, timeout_ms=30_000)
+        answer = self._ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None, timeout_ms=30_000)
         return {
             each.partition_index: (sorted(each.adding_replicas), sorted(each.removing_replicas))
             for topic in answer.topics
@@ -61,7 +61,9 @@ class Moves:
         }
 
     def partition(self, number: int) -> Message:
-        answer = self._ask(METADATA, 12, topics=[{"name": self.topic}], allow_auto_topic_creation=False)
+        answer = self._ask(
+            ApiKey.METADATA, 12, topics=[{"name": self.topic}], allow_auto_topic_creation=False
+        )
         return next(each for each in answer.topics[0].partitions if each.partition_index == number)
 
     def is_in_sync(self, number: int, members: Sequence[int]) -> bool:

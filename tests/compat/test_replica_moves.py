@@ -15,6 +15,7 @@ from kraft.cli.resource_configs import change, overrides_of
 from kraft.config.node_config import Config, parse_properties
 from kraft.local.local_cluster import LocalCluster
 from kraft.storage.formatter import format_storage
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.load import Load
@@ -26,7 +27,6 @@ from tests.support.waiting import wait_until
 
 NODES = (1, 2, 3)
 DIRS = ("data", "second")
-ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 MOVES_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
@@ -71,12 +71,12 @@ class Dirs:
         topics = [{"name": self.topic, "partitions": [0]}]
         dirs = [{"path": str(self.cluster.home(node) / name), "topics": topics}]
         port = self.cluster.node(node).client_port
-        answer = self.wire.ask(port, ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
+        answer = self.wire.ask(port, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
         return ErrorCode(answer.results[0].partitions[0].error_code)
 
     def described(self, node: int) -> dict[str, bool]:
         """By directory whether it is a copy on its way."""
-        answer = self.wire.ask(self.cluster.node(node).client_port, DESCRIBE_LOG_DIRS, 4, topics=None)
+        answer = self.wire.ask(self.cluster.node(node).client_port, ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
         return {
             Path(directory.log_dir).name: partition.is_future_key
             for directory in answer.results

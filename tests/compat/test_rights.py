@@ -29,6 +29,7 @@ from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import ConnectionSecurity, Login, dial
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.secured import secured
@@ -140,7 +141,12 @@ def nobody(guarded: LocalCluster) -> Iterator[Asking]:
 def there(guarded: LocalCluster) -> UUID:
     """The id of the topic that nobody may know of."""
     with contextlib.closing(Asking(guarded, "node")) as node:
-        answer = node(Role.BROKER, 3, 12, {"topics": [{"name": THERE}], "allow_auto_topic_creation": False})
+        answer = node(
+            Role.BROKER,
+            ApiKey.METADATA,
+            12,
+            {"topics": [{"name": THERE}], "allow_auto_topic_creation": False},
+        )
     found: UUID = answer.topics[0].topic_id
     return found
 

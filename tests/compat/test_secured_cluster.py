@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address
 from kraft.net.connection_security import ConnectionSecurity, Tls, dial, tls_context
+from kraft.wire.api_keys import ApiKey
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
 from tests.support.nodes.certificates import Authority
@@ -26,7 +27,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH"),
 ]
 
-DESCRIBE_CLUSTER = 60
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -123,7 +123,7 @@ def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority
             await client.negotiate()
             endpoint_type = 1 if port == node.client_port else 2
             with pytest.raises(ConnectionError):
-                await client.request(DESCRIBE_CLUSTER, 1, {"endpoint_type": endpoint_type})
+                await client.request(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": endpoint_type})
 
     asyncio.run(describe_cluster())
 

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import HOST
+from kraft.wire.api_keys import ApiKey
 from tests.support.clients.rdkafka import read, send
 from tests.support.clients.wire_client import Wire
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, RoleNodes, role_nodes
 from tests.support.waiting import wait_until
 
-FETCH_SNAPSHOT = 59
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
 
 
@@ -47,7 +47,7 @@ def test_a_broker_that_missed_it_all_begins_with_the_snapshot(nodes: RoleNodes) 
     nodes.start(12)
     nodes.wait_ready()
     with Wire() as wire:
-        topics = wire.ask(nodes.ports[12], 3, 12, topics=None).topics
+        topics = wire.ask(nodes.ports[12], ApiKey.METADATA, 12, topics=None).topics
     assert {topic.name for topic in topics} >= {f"snapshot-{number}" for number in range(100)}
     send(nodes.bootstrap, "snapshot-0", [{"value": "v"}])
     assert [message.value() for message in read(nodes.bootstrap, "snapshot-0", 1)] == [b"v"]
@@ -66,7 +66,7 @@ def test_fetch_snapshot_in_pieces(nodes: RoleNodes) -> None:
                 "position": len(pieces), "current_leader_epoch": -1,
             }  # fmt: skip
             topics = [{"name": "__cluster_metadata", "partitions": [partition]}]
-            answer = wire.ask(nodes.quorum_ports[1], FETCH_SNAPSHOT, 1, topics=topics, max_bytes=1_000)
+            answer = wire.ask(nodes.quorum_ports[1], ApiKey.FETCH_SNAPSHOT, 1, topics=topics, max_bytes=1_000)
             found = answer.topics[0].partitions[0]
             assert (found.error_code, found.size) == (0, len(content))
             assert 0 < len(found.unaligned_records) <= 1_000

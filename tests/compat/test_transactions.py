@@ -13,8 +13,6 @@ from tests.support.clients.rdkafka import QUIET, consumer, dotted, poll, read, s
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import PATIENCE_S, wait_until
 
-DESCRIBE_PRODUCERS = 61
-
 
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
     settings = {"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}

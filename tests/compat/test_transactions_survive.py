@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.broker.failover_metadata import AFTER_FENCE_S
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from tests.compat.test_transactions import committed, transactional, write
 from tests.support.clients.rdkafka import QUIET, send
 from tests.support.clients.wire_client import Wire
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import PATIENCE_S, wait_until
 
-FIND_COORDINATOR, METADATA, DESCRIBE_TRANSACTIONS = 10, 3, 65
 GROUP, TRANSACTION = 0, 1
 INPUTS = 400
 
@@ -44,7 +44,7 @@ def alive(cluster: LocalCluster) -> int:
 
 def coordinator(wire: Wire, cluster: LocalCluster, name: str, key_type: int = TRANSACTION) -> int:
     def ask() -> int:
-        answer = wire.ask(alive(cluster), FIND_COORDINATOR, 2, key=name, key_type=key_type)
+        answer = wire.ask(alive(cluster), ApiKey.FIND_COORDINATOR, 2, key=name, key_type=key_type)
         return 0 if answer.error_code else answer.node_id
 
     return wait_until(ask, "the coordinator is known")
@@ -52,7 +52,7 @@ def coordinator(wire: Wire, cluster: LocalCluster, name: str, key_type: int = TR
 
 def leader(wire: Wire, cluster: LocalCluster, topic: str) -> int:
     def ask() -> int:
-        (found,) = wire.ask(alive(cluster), METADATA, 12, topics=[{"name": topic}]).topics
+        (found,) = wire.ask(alive(cluster), ApiKey.METADATA, 12, topics=[{"name": topic}]).topics
         return max(found.partitions[0].leader_id, 0)
 
     return wait_until(ask, "the leader is known")
@@ -60,7 +60,7 @@ def leader(wire: Wire, cluster: LocalCluster, topic: str) -> int:
 
 def state(wire: Wire, cluster: LocalCluster, name: str) -> str:
     port = cluster.node(coordinator(wire, cluster, name)).client_port
-    (found,) = wire.ask(port, DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name]).transaction_states
+    (found,) = wire.ask(port, ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name]).transaction_states
     return str(found.transaction_state)
 
 

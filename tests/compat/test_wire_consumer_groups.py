@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
@@ -15,7 +16,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("G6")
 
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE, HEARTBEAT, DESCRIBE_CONSUMER = 8, 9, 10, 15, 68, 69
 COMING_UP = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -33,13 +33,13 @@ def group(request: pytest.FixtureRequest, wire: Wire, shared_cluster: LocalClust
 
     def ask() -> int:
         port = shared_cluster.node(1).client_port
-        answer = wire.ask(port, FIND_COORDINATOR, 2, key=name, key_type=0)
+        answer = wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=name, key_type=0)
         return 0 if answer.error_code else answer.node_id
 
     port = shared_cluster.node(wait_until(ask, "a coordinator")).client_port
 
     def serves() -> bool:
-        (described,) = wire.ask(port, DESCRIBE, 5, groups=[name]).groups
+        (described,) = wire.ask(port, ApiKey.DESCRIBE_GROUPS, 5, groups=[name]).groups
         return described.error_code not in COMING_UP
 
     wait_until(serves, "the coordinator serves")
@@ -49,7 +49,7 @@ def group(request: pytest.FixtureRequest, wire: Wire, shared_cluster: LocalClust
 def beat(wire: Wire, group: Group, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Message:
     name, port = group
     who = {"group_id": name, "member_id": member_id, "member_epoch": epoch}
-    return wire.ask(port, HEARTBEAT, version, **who | fields)
+    return wire.ask(port, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, **who | fields)
 
 
 def joining(topic: str, **fields: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_what_makes_no_sense_is_refused_with_kafkas_words(
     answer = beat(wire, group, member_id, epoch, **fields)
     assert answer.error_code == code
     assert answer.error_message.startswith(message)
-    (described,) = wire.ask(group[1], DESCRIBE_CONSUMER, 1, group_ids=[group[0]]).groups
+    (described,) = wire.ask(group[1], ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group[0]]).groups
     assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -115,7 +115,7 @@ def test_a_member_joins_commits_in_its_epoch_and_is_described(
     (assigned,) = joined.assignment.topic_partitions
     assert list(assigned.partitions) == [0, 1]
     assert beat(wire, group, member_id, epoch).assignment is None
-    (described,) = wire.ask(port, DESCRIBE_CONSUMER, 1, group_ids=[name]).groups
+    (described,) = wire.ask(port, ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[name]).groups
     assert (described.group_state, described.group_epoch, described.assignor_name) == (
         "Stable",
         epoch,
@@ -127,14 +127,14 @@ def test_a_member_joins_commits_in_its_epoch_and_is_described(
     assert (owned.topic_name, list(owned.partitions)) == (topic, [0, 1])
     assert described.authorized_operations == NO_OPERATIONS_ASKED
 
-    (as_classic,) = wire.ask(port, DESCRIBE, 6, groups=[name]).groups
+    (as_classic,) = wire.ask(port, ApiKey.DESCRIBE_GROUPS, 6, groups=[name]).groups
     assert as_classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert as_classic.error_message == f"Group {name} is not a classic group."
 
     def commit(version: int, epoch: int) -> int:
         partitions = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}]
         answer = wire.ask(
-            port, OFFSET_COMMIT, version, group_id=name, member_id=member_id,
+            port, ApiKey.OFFSET_COMMIT, version, group_id=name, member_id=member_id,
             generation_id_or_member_epoch=epoch, topics=[{"name": topic, "partitions": partitions}],
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
@@ -144,7 +144,7 @@ def test_a_member_joins_commits_in_its_epoch_and_is_described(
     assert commit(8, epoch) == ErrorCode.UNSUPPORTED_VERSION
     for told, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_MEMBER_EPOCH)):
         wanted = {"group_id": name, "member_id": member_id, "member_epoch": told, "topics": None}
-        (answer,) = wire.ask(port, OFFSET_FETCH, 9, groups=[wanted], require_stable=False).groups
+        (answer,) = wire.ask(port, ApiKey.OFFSET_FETCH, 9, groups=[wanted], require_stable=False).groups
         assert answer.error_code == code
     gone = beat(wire, group, member_id, -1)
     assert (gone.error_code, gone.member_epoch, gone.heartbeat_interval_ms) == (0, -1, 0)

@@ -11,6 +11,7 @@ import pytest
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_request
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
@@ -29,8 +30,6 @@ from tests.compat.conftest import MakeTopic
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
-FETCH, METADATA, CREATE_TOPICS, DESCRIBE_QUORUM = 1, 3, 19, 55
-ALTER_PARTITION, BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 56, 62, 63, 64
 QUORUM = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 
 
@@ -45,7 +44,9 @@ class Quorum:
         """The metadata partition."""
         any_port = next(n.client_port for n in self.cluster.nodes.values() if n.process() is not None)
         return (
-            self.wire.ask(port or any_port, DESCRIBE_QUORUM, version, topics=QUORUM).topics[0].partitions[0]
+            self.wire.ask(port or any_port, ApiKey.DESCRIBE_QUORUM, version, topics=QUORUM)
+            .topics[0]
+            .partitions[0]
         )
 
     @property
@@ -58,7 +59,9 @@ class Quorum:
         return self.wire.ask(port, api_key, version, **fields)
 
     def fetch(self, offset: int = 0, *, node: int | None = None, **wanted: Any) -> Message:
-        return self.ask(FETCH, 17, node=node, **fetch_fields(offset, **wanted)).responses[0].partitions[0]
+        return (
+            self.ask(ApiKey.FETCH, 17, node=node, **fetch_fields(offset, **wanted)).responses[0].partitions[0]
+        )
 
     def records(self) -> list[tuple[int, int, MetadataRecord]]:
         """Offset, epoch, record: the log from its beginning."""
@@ -133,14 +136,14 @@ def wait_for_log(quorum: Quorum, node: int, offset: int) -> bytes:
 def test_a_follower_of_the_metadata_is_woken_by_a_commit(quorum: Quorum, make_topic: MakeTopic) -> None:
     end = quorum.fetch(1 << 40).high_watermark
     port = quorum.cluster.node(quorum.leader).controller_port
-    body = encode_request(FETCH, 17, fetch_fields(end, max_wait_ms=60_000))
-    parked = quorum.wire.client(port).send(FETCH, 17, (body,))
+    body = encode_request(ApiKey.FETCH, 17, fetch_fields(end, max_wait_ms=60_000))
+    parked = quorum.wire.client(port).send(ApiKey.FETCH, 17, (body,))
     name = make_topic()
 
     async def answer() -> memoryview:
         return await asyncio.wait_for(parked, 60)
 
-    found = decode_response(FETCH, 17, quorum.wire.run(answer())).responses[0].partitions[0]
+    found = decode_response(ApiKey.FETCH, 17, quorum.wire.run(answer())).responses[0].partitions[0]
     assert name.encode() in bytes(found.records) or found.high_watermark > end
 
 
@@ -151,7 +154,7 @@ def test_refusals_of_the_metadata_log(quorum: Quorum) -> None:
     ahead = quorum.fetch(end + 1_000, last_fetched_epoch=1)
     assert ahead.diverging_epoch.end_offset >= 0
     # A broker's listener does not serve it: there the topic does not exist.
-    answer = quorum.wire.ask(quorum.cluster.node(1).client_port, FETCH, 17, **fetch_fields(0))
+    answer = quorum.wire.ask(quorum.cluster.node(1).client_port, ApiKey.FETCH, 17, **fetch_fields(0))
     assert error(answer.responses[0].partitions[0]) in (
         ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )  # fmt: skip
@@ -189,16 +192,18 @@ def test_the_life_of_a_broker(quorum: Quorum) -> None:
     cluster, wire = quorum.cluster, quorum.wire
     address = Address(HOST, cluster.node(quorum.leader).controller_port)
     first = registration(cluster, 9, UUID(int=1))
-    registered = quorum.ask(BROKER_REGISTRATION, 4, **first)
+    registered = quorum.ask(ApiKey.BROKER_REGISTRATION, 4, **first)
     assert error(registered) is ErrorCode.NONE
     epoch = registered.broker_epoch
-    assert quorum.ask(BROKER_REGISTRATION, 4, **first).broker_epoch == epoch  # the same incarnation again
+    assert (
+        quorum.ask(ApiKey.BROKER_REGISTRATION, 4, **first).broker_epoch == epoch
+    )  # the same incarnation again
     assert 9 not in brokers(quorum)  # still fenced
 
     def heartbeat(epoch: int, client: PeerClient, **wish: bool) -> Message:
         end = quorum.fetch(1 << 40).high_watermark - 1
         fields = {"broker_id": 9, "broker_epoch": epoch, "current_metadata_offset": end, "want_fence": False}
-        return wire.run(client.request(BROKER_HEARTBEAT, 1, {**fields, **wish}))
+        return wire.run(client.request(ApiKey.BROKER_HEARTBEAT, 1, {**fields, **wish}))
 
     client = wire.run(PeerClient.connect(wire.loop, address, "broker-9"))
     wait_until(lambda: not heartbeat(epoch, client).is_fenced, "it is unfenced")
@@ -206,18 +211,22 @@ def test_the_life_of_a_broker(quorum: Quorum) -> None:
         assert 9 in brokers(quorum)
         assert error(heartbeat(epoch - 1, client)) is ErrorCode.STALE_BROKER_EPOCH
         other = registration(cluster, 9, UUID(int=2))
-        assert error(quorum.ask(BROKER_REGISTRATION, 4, **other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert (
+            error(quorum.ask(ApiKey.BROKER_REGISTRATION, 4, **other))
+            is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        )
     finally:
         client.close()  # as a killed process does
     wait_until(lambda: 9 not in brokers(quorum), "the broken connection fences it")
     again = wait_until(
-        lambda: (now := quorum.ask(BROKER_REGISTRATION, 4, **other)).error_code == 0 and now, "it comes back"
+        lambda: (now := quorum.ask(ApiKey.BROKER_REGISTRATION, 4, **other)).error_code == 0 and now,
+        "it comes back",
     )
     assert again.broker_epoch > epoch
     with_stale_epoch = wire.run(PeerClient.connect(wire.loop, address, "broker-9"))
     assert error(heartbeat(epoch, with_stale_epoch)) is ErrorCode.STALE_BROKER_EPOCH
     with_stale_epoch.close()
-    gone = wire.ask(cluster.node(1).client_port, UNREGISTER_BROKER, 0, broker_id=9)
+    gone = wire.ask(cluster.node(1).client_port, ApiKey.UNREGISTER_BROKER, 0, broker_id=9)
     assert error(gone) is ErrorCode.NONE
     story = [
         type(record).__name__.removesuffix("Record")
@@ -232,7 +241,7 @@ def test_the_life_of_a_broker(quorum: Quorum) -> None:
 
 
 def brokers(quorum: Quorum) -> set[int]:
-    answer = quorum.wire.ask(quorum.cluster.node(quorum.leader).client_port, METADATA, 12, topics=[])
+    answer = quorum.wire.ask(quorum.cluster.node(quorum.leader).client_port, ApiKey.METADATA, 12, topics=[])
     return {each.node_id for each in answer.brokers}
 
 
@@ -242,7 +251,7 @@ def test_who_may_not_register(quorum: Quorum) -> None:
 
     def refused(**fields: Any) -> ErrorCode:
         base = registration(cluster, 8, UUID(int=8))
-        return error(quorum.ask(BROKER_REGISTRATION, 4, **{**base, **fields}))
+        return error(quorum.ask(ApiKey.BROKER_REGISTRATION, 4, **{**base, **fields}))
 
     assert refused(cluster_id="another") is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert refused(broker_id=1) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -255,7 +264,9 @@ def test_who_may_not_register(quorum: Quorum) -> None:
     )
     standby = next(node for node in cluster.nodes if node != quorum.leader)
     fields = registration(cluster, 8, UUID(int=8))
-    assert error(quorum.ask(BROKER_REGISTRATION, 4, node=standby, **fields)) is ErrorCode.NOT_CONTROLLER
+    assert (
+        error(quorum.ask(ApiKey.BROKER_REGISTRATION, 4, node=standby, **fields)) is ErrorCode.NOT_CONTROLLER
+    )
     assert 8 not in brokers(quorum)
 
 
@@ -302,7 +313,9 @@ def test_alter_partition_is_compare_and_set(quorum: Quorum, make_topic: MakeTopi
             "new_isr_with_epochs": isr, "leader_recovery_state": 0,
         }  # fmt: skip
         topics = [{"topic_id": partition.topic_id, "partitions": [{**base, **fields}]}]
-        answer = quorum.ask(ALTER_PARTITION, 3, broker_id=leader, broker_epoch=broker_epoch, topics=topics)
+        answer = quorum.ask(
+            ApiKey.ALTER_PARTITION, 3, broker_id=leader, broker_epoch=broker_epoch, topics=topics
+        )
         found = answer.topics[0].partitions[0] if answer.topics else None
         return error(answer), error(found) if found is not None else ErrorCode.NONE, found
 
@@ -329,7 +342,7 @@ def test_alter_partition_is_compare_and_set(quorum: Quorum, make_topic: MakeTopi
     port = quorum.cluster.node(1).client_port
 
     def whole() -> bool:
-        (topic,) = quorum.wire.ask(port, METADATA, 12, topics=[{"name": name}]).topics
+        (topic,) = quorum.wire.ask(port, ApiKey.METADATA, 12, topics=[{"name": name}]).topics
         return sorted(topic.partitions[0].isr_nodes) == [1, 2, 3]
 
     wait_until(whole, "the ISR is whole again")
@@ -354,7 +367,7 @@ def test_a_killed_controller_takes_nothing_with_it(quorum: Quorum, make_topic: M
         # With one of three gone, commits go on.
         topic = {"name": "made-by-two-of-three", "num_partitions": 1, "replication_factor": 2}
         port = quorum.cluster.node(now.leader_id).client_port
-        made = quorum.wire.ask(port, CREATE_TOPICS, 7, topics=[topic], timeout_ms=30_000)
+        made = quorum.wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=30_000)
         assert error(made.topics[0]) is ErrorCode.NONE
     finally:
         quorum.cluster.start_node(old)

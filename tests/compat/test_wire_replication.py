@@ -15,14 +15,13 @@ from uuid import UUID
 import pytest
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_request
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 1, 2, 3, 19
-INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, ELECT_LEADERS = 22, 23, 43
 FETCH_VERSION = 17
 LEADER = 1
 FOLLOWER = 2
@@ -43,7 +42,11 @@ class Topic:
     def partition(self, number: int = 0, *, seen_by: int = LEADER) -> Message:
         """Its leader, epoch and ISR as a node tells them."""
         (found,) = self.wire.ask(
-            self.port(seen_by), METADATA, 12, topics=[{"name": self.name}], allow_auto_topic_creation=False
+            self.port(seen_by),
+            ApiKey.METADATA,
+            12,
+            topics=[{"name": self.name}],
+            allow_auto_topic_creation=False,
         ).topics
         if found.error_code or number >= len(found.partitions):
             return Message()  # not known there yet
@@ -74,7 +77,9 @@ class Topic:
         timeout_ms: int = 30_000,
     ) -> Message:
         data = [{"name": self.name, "partition_data": [{"index": partition, "records": records}]}]
-        answer = self.wire.ask(self.port(to), PRODUCE, 10, acks=acks, timeout_ms=timeout_ms, topic_data=data)
+        answer = self.wire.ask(
+            self.port(to), ApiKey.PRODUCE, 10, acks=acks, timeout_ms=timeout_ms, topic_data=data
+        )
         return answer.responses[0].partition_responses[0]
 
     def fetch(self, *, of: int = LEADER, **wanted: Any) -> Message:
@@ -90,7 +95,7 @@ class Topic:
             "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
             "topics": [{"topic_id": self.id, "partitions": partitions}] if partitions else [],
         }  # fmt: skip
-        return self.wire.ask(self.port(of), FETCH, FETCH_VERSION, **{**base, **fields})
+        return self.wire.ask(self.port(of), ApiKey.FETCH, FETCH_VERSION, **{**base, **fields})
 
 
 MakePlaced = Callable[..., Topic]
@@ -103,7 +108,7 @@ def make_placed(wire: Wire, cluster: LocalCluster, name: str, *replicas: list[in
         "name": name, "num_partitions": -1, "replication_factor": -1, "assignments": assignments,
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }  # fmt: skip
-    answer = wire.ask(cluster.node(1).client_port, CREATE_TOPICS, 7, topics=[topic], timeout_ms=30_000)
+    answer = wire.ask(cluster.node(1).client_port, ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=30_000)
     assert answer.topics[0].error_code == 0, answer.topics[0].error_message
     made = Topic(wire, cluster, name, answer.topics[0].topic_id)
     for node_id in cluster.nodes:
@@ -157,7 +162,7 @@ def aged(shared_cluster: LocalCluster) -> Iterator[Aged]:
             shared_cluster.start_node(1)
         topic.wait_for(lambda now: 1 in now.isr_nodes, "node 1 is in the ISR", seen_by=2)
         elected = wire.ask(
-            topic.port(2), ELECT_LEADERS, 2, election_type=0, timeout_ms=30_000,
+            topic.port(2), ApiKey.ELECT_LEADERS, 2, election_type=0, timeout_ms=30_000,
             topic_partitions=[{"topic": "aged", "partitions": [0]}],
         )  # fmt: skip
         assert elected.replica_election_results[0].partition_result[0].error_code == 0
@@ -174,7 +179,7 @@ def test_offset_for_leader_epoch(aged: Aged) -> None:
         partition = {"partition": 0, "leader_epoch": epoch, "current_leader_epoch": current}
         topics = [{"topic": aged.topic.name, "partitions": [partition]}]
         answer = aged.topic.wire.ask(
-            aged.topic.port(of), OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=topics
+            aged.topic.port(of), ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=topics
         )
         found = answer.topics[0].partitions[0]
         return error(found), found.leader_epoch, found.end_offset
@@ -216,7 +221,9 @@ def test_epochs_in_list_offsets(aged: Aged) -> None:
     def ask(current: int, of: int = LEADER) -> Message:
         partition = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": current}
         topics = [{"name": aged.topic.name, "partitions": [partition]}]
-        answer = aged.topic.wire.ask(aged.topic.port(of), LIST_OFFSETS, 9, replica_id=-1, topics=topics)
+        answer = aged.topic.wire.ask(
+            aged.topic.port(of), ApiKey.LIST_OFFSETS, 9, replica_id=-1, topics=topics
+        )
         return answer.topics[0].partitions[0]
 
     _, second, third = aged.epochs
@@ -379,7 +386,7 @@ def test_a_parked_fetch_is_woken_by_an_append(place: MakePlaced) -> None:
         "topics": [{"topic_id": topic.id, "partitions": [topic.wanted()]}],
     }  # fmt: skip
     parked = wire.client(topic.port()).send(
-        FETCH, FETCH_VERSION, (encode_request(FETCH, FETCH_VERSION, fields),)
+        ApiKey.FETCH, FETCH_VERSION, (encode_request(ApiKey.FETCH, FETCH_VERSION, fields),)
     )
     with Wire() as other:
         began = time.monotonic()
@@ -389,7 +396,7 @@ def test_a_parked_fetch_is_woken_by_an_append(place: MakePlaced) -> None:
     async def answer() -> memoryview:
         return await asyncio.wait_for(parked, 60)
 
-    found = decode_response(FETCH, FETCH_VERSION, wire.run(answer()))
+    found = decode_response(ApiKey.FETCH, FETCH_VERSION, wire.run(answer()))
     assert time.monotonic() - began < 30
     assert values_of(found.responses[0].partitions[0]) == [b"at last"]
 
@@ -409,8 +416,12 @@ def test_answers_come_in_the_order_of_the_requests(place: MakePlaced) -> None:
         "max_wait_ms": 300, "min_bytes": 1 << 20, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
         "topics": [{"topic_id": topic.id, "partitions": [topic.wanted()]}],
     }  # fmt: skip
-    requests: list[tuple[int, int, dict[str, Any]]] = [(18, 0, {}), (PRODUCE, 10, produce)] * 10
-    requests += [(FETCH, FETCH_VERSION, fetch), (METADATA, 12, {"topics": None}), (PRODUCE, 10, produce)]
+    requests: list[tuple[int, int, dict[str, Any]]] = [(18, 0, {}), (ApiKey.PRODUCE, 10, produce)] * 10
+    requests += [
+        (ApiKey.FETCH, FETCH_VERSION, fetch),
+        (ApiKey.METADATA, 12, {"topics": None}),
+        (ApiKey.PRODUCE, 10, produce),
+    ]
     requests += [(18, 0, {})] * 5
 
     async def run() -> list[Message]:
@@ -430,7 +441,7 @@ def test_answers_come_in_the_order_of_the_requests(place: MakePlaced) -> None:
     produced = [
         answer.responses[0].partition_responses[0]
         for (key, _, _), answer in zip(requests, answers, strict=True)
-        if key == PRODUCE
+        if key == ApiKey.PRODUCE
     ]
     assert [each.base_offset for each in produced] == list(range(11))
 
@@ -476,7 +487,9 @@ def test_too_few_replicas_in_sync(place: MakePlaced, shared_cluster: LocalCluste
 @pytest.mark.row("P3")
 def test_duplicates_are_known_after_a_failover(place: MakePlaced, shared_cluster: LocalCluster) -> None:
     topic = place([3, 1, 2])
-    given = topic.wire.ask(topic.port(), INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1)
+    given = topic.wire.ask(
+        topic.port(), ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
+    )
     producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
 
     def batch(sequence: int, to: int) -> tuple[ErrorCode, int]:

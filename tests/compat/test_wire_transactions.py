@@ -9,6 +9,7 @@ import pytest
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from kraft.local.local_cluster import LocalCluster
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
@@ -16,8 +17,6 @@ from tests.compat.conftest import MakeTopic
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
-PRODUCE, METADATA, OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 3, 9, 10, 22
-ADD_PARTITIONS, END_TXN, WRITE_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_PRODUCERS = 24, 26, 27, 28, 61
 OF_GROUP, OF_TRANSACTION = 0, 1
 NOBODY = ProducerIdAndEpoch(-1, -1)
 LATER = {
@@ -44,7 +43,7 @@ class Client:
         port = self.cluster.node(1).client_port
 
         def ask() -> int:
-            (topic,) = self.wire.ask(port, METADATA, 12, topics=[{"name": self.topic}]).topics
+            (topic,) = self.wire.ask(port, ApiKey.METADATA, 12, topics=[{"name": self.topic}]).topics
             return 0 if topic.error_code else max(topic.partitions[0].leader_id, 0)
 
         return self.cluster.node(wait_until(ask, "a leader")).client_port
@@ -53,7 +52,7 @@ class Client:
         port = self.cluster.node(1).client_port
 
         def ask() -> int:
-            answer = self.wire.ask(port, FIND_COORDINATOR, 2, key=key, key_type=kind)
+            answer = self.wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=key, key_type=kind)
             return 0 if answer.error_code else answer.node_id
 
         return self.cluster.node(wait_until(ask, "a coordinator")).client_port
@@ -63,7 +62,7 @@ class Client:
 
         def ask() -> bool:
             answer = self.wire.ask(
-                port, INIT_PRODUCER_ID, 5, transactional_id=self.name, transaction_timeout_ms=60_000
+                port, ApiKey.INIT_PRODUCER_ID, 5, transactional_id=self.name, transaction_timeout_ms=60_000
             )
             self.producer, self.sequence = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), 0
             assert not answer.error_code or ErrorCode(answer.error_code) in LATER
@@ -91,7 +90,7 @@ class Client:
 
     def produce(self, version: int, records: bytes, *, name: str | None = "") -> tuple[ErrorCode, int]:
         fields = self.fields(records, self.name if name == "" else name)
-        answer = self.wire.ask(self.leader(), PRODUCE, version, **fields)
+        answer = self.wire.ask(self.leader(), ApiKey.PRODUCE, version, **fields)
         found = answer.responses[0].partition_responses[0]
         return ErrorCode(found.error_code), found.base_offset
 
@@ -108,7 +107,7 @@ class Client:
 
     def add(self) -> ErrorCode:
         answer = self.wire.ask(
-            self.coordinator(self.name, OF_TRANSACTION), ADD_PARTITIONS, 3,
+            self.coordinator(self.name, OF_TRANSACTION), ApiKey.ADD_PARTITIONS_TO_TXN, 3,
             v3_and_below_transactional_id=self.name, v3_and_below_producer_id=self.producer.producer_id,
             v3_and_below_producer_epoch=self.producer.epoch,
             v3_and_below_topics=[{"name": self.topic, "partitions": [0]}],
@@ -118,7 +117,7 @@ class Client:
     def end(self, version: int, *, commit: bool, who: ProducerIdAndEpoch | None = None) -> ErrorCode:
         producer_id, epoch = who or self.producer
         answer = self.wire.ask(
-            self.coordinator(self.name, OF_TRANSACTION), END_TXN, version,
+            self.coordinator(self.name, OF_TRANSACTION), ApiKey.END_TXN, version,
             transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, committed=commit,
         )  # fmt: skip
         if version >= 5 and not answer.error_code:
@@ -127,7 +126,10 @@ class Client:
 
     def is_open(self) -> bool:
         answer = self.wire.ask(
-            self.leader(), DESCRIBE_PRODUCERS, 0, topics=[{"name": self.topic, "partition_indexes": [0]}]
+            self.leader(),
+            ApiKey.DESCRIBE_PRODUCERS,
+            0,
+            topics=[{"name": self.topic, "partition_indexes": [0]}],
         )
         return any(
             each.producer_id == self.producer.producer_id and each.current_txn_start_offset >= 0
@@ -185,12 +187,13 @@ def test_batches_behind_the_one_that_is_asked_about_keep_their_order(client: Cli
 
     async def all_at_once() -> list[tuple[int, int]]:
         bodies = [
-            encode_request(PRODUCE, 11, client.fields(client.batch(str(n)), client.name)) for n in range(20)
+            encode_request(ApiKey.PRODUCE, 11, client.fields(client.batch(str(n)), client.name))
+            for n in range(20)
         ]
-        answers = [connection.send(PRODUCE, 11, (body,)) for body in bodies]
+        answers = [connection.send(ApiKey.PRODUCE, 11, (body,)) for body in bodies]
         found = []
         for answer in answers:
-            decoded = decode_response(PRODUCE, 11, await answer)
+            decoded = decode_response(ApiKey.PRODUCE, 11, await answer)
             partition = decoded.responses[0].partition_responses[0]
             found.append((partition.error_code, partition.base_offset))
         return found
@@ -207,7 +210,7 @@ def test_old_coordinators_and_old_producers_write_no_markers(client: Client) -> 
             "transaction_result": False, "coordinator_epoch": coordinator_epoch,
             "topics": [{"name": client.topic, "partition_indexes": [0]}],
         }  # fmt: skip
-        answer = client.wire.ask(client.leader(), WRITE_MARKERS, 1, markers=[marker])
+        answer = client.wire.ask(client.leader(), ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
         return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
 
     assert mark(5, 100) is ErrorCode.NONE
@@ -223,14 +226,14 @@ def test_an_offset_in_an_open_transaction_is_not_stable(client: Client) -> None:
 
     def offset() -> tuple[ErrorCode, int]:
         wanted = {"group_id": group, "topics": [{"name": client.topic, "partition_indexes": [0]}]}
-        answer = client.wire.ask(port, OFFSET_FETCH, 8, groups=[wanted], require_stable=True)
+        answer = client.wire.ask(port, ApiKey.OFFSET_FETCH, 8, groups=[wanted], require_stable=True)
         found = answer.groups[0].topics[0].partitions[0]
         return ErrorCode(found.error_code), found.committed_offset
 
     def commit(version: int) -> ErrorCode:
         partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
         answer = client.wire.ask(
-            port, TXN_OFFSET_COMMIT, version, transactional_id=client.name, group_id=group,
+            port, ApiKey.TXN_OFFSET_COMMIT, version, transactional_id=client.name, group_id=group,
             producer_id=client.producer.producer_id, producer_epoch=client.producer.epoch,
             topics=[{"name": client.topic, "partitions": partitions}],
         )  # fmt: skip

@@ -20,6 +20,7 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST, LocalCluster
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_request
 from kraft.wire.header import request_header
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -29,7 +30,6 @@ from tests.support.clients.rdkafka import send
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
-METADATA = 3
 NOBODY = "versions-group"
 NOT_NAMED = 50
 """Larger than any version of any API."""
@@ -41,7 +41,7 @@ class Questions:
     def __init__(self, topic: str, topic_id: UUID, cluster_id: str) -> None:
         self.topic, self.topic_id, self.cluster_id = topic, topic_id, cluster_id
 
-    def __call__(self, key: int, version: int) -> dict[str, Any]:
+    def __call__(self, key: ApiKey, version: int) -> dict[str, Any]:
         return getattr(self, f"_{ROWS[key].name}")(version)
 
     def _Produce(self, version: int) -> dict[str, Any]:
@@ -241,8 +241,8 @@ class Questions:
         return {"broker_id": 1, "broker_epoch": 1, "topics": []}
 
     def _Envelope(self, version: int) -> dict[str, Any]:
-        header = request_header(55, 1, 7, "test")
-        body = encode_request(55, 1, self._DescribeQuorum(1))
+        header = request_header(ApiKey.DESCRIBE_QUORUM, 1, 7, "test")
+        body = encode_request(ApiKey.DESCRIBE_QUORUM, 1, self._DescribeQuorum(1))
         principal = struct.pack(">h", 0) + b"\x05User" + b"\x0aANONYMOUS" + b"\x00\x00"
         return {
             "request_data": header + body, "request_principal": principal,
@@ -354,38 +354,67 @@ def questions(shared_cluster: LocalCluster, bootstrap: str) -> Iterator[Question
         port = shared_cluster.node(1).client_port
         new = {"name": topic, "num_partitions": -1, "replication_factor": -1, "configs": []}
         assignment = [{"partition_index": 0, "broker_ids": [1, 2, 3]}]
-        created = wire.ask(port, 19, 7, topics=[{**new, "assignments": assignment}], timeout_ms=30_000)
+        created = wire.ask(
+            port, ApiKey.CREATE_TOPICS, 7, topics=[{**new, "assignments": assignment}], timeout_ms=30_000
+        )
         assert created.topics[0].error_code == 0
         topic_id = created.topics[0].topic_id
         for node in shared_cluster.nodes.values():
             wait_until(lambda at=node.client_port: leads(wire, at, topic), "the topic has a leader")
         send(bootstrap, topic, [{"value": "v"}])
-        wait_until(lambda: wire.ask(port, 10, 2, key=NOBODY).error_code == 0, "groups have coordinators")
         wait_until(
-            lambda: wire.ask(port, 10, 2, key=NOBODY, key_type=1).error_code == 0,
+            lambda: wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=NOBODY).error_code == 0,
+            "groups have coordinators",
+        )
+        wait_until(
+            lambda: wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=NOBODY, key_type=1).error_code == 0,
             "transactions have coordinators",
         )
         yield Questions(topic, topic_id, shared_cluster.cluster_id)
 
 
 def leads(wire: Wire, port: int, topic: str) -> bool:
-    (found,) = wire.ask(port, METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False).topics
+    (found,) = wire.ask(
+        port, ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False
+    ).topics
     return not found.error_code and found.partitions[0].leader_id == 1
+
+
+ASKED_OF_THE_GROUP_COORDINATOR = {
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+}
+ASKED_OF_THE_TRANSACTION_COORDINATOR = {
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+}
 
 
 def at(cluster: LocalCluster, wire: Wire, row: ApiRow) -> int:
     """The port to ask: the leader, the group's coordinator, the active controller."""
     if Role.BROKER not in row.listeners:
         (quorum,) = wire.ask(
-            cluster.node(1).client_port, 55, 1,
+            cluster.node(1).client_port, ApiKey.DESCRIBE_QUORUM, 1,
             topics=[{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}],
         ).topics  # fmt: skip
         return cluster.node(quorum.partitions[0].leader_id).controller_port
-    if row.key in (8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69):
-        found = wire.ask(cluster.node(1).client_port, 10, 2, key=NOBODY)
+    if row.key in ASKED_OF_THE_GROUP_COORDINATOR:
+        found = wire.ask(cluster.node(1).client_port, ApiKey.FIND_COORDINATOR, 2, key=NOBODY)
         return cluster.node(found.node_id).client_port
-    if row.key in (24, 25, 26, 65):
-        found = wire.ask(cluster.node(1).client_port, 10, 2, key=NOBODY, key_type=1)
+    if row.key in ASKED_OF_THE_TRANSACTION_COORDINATOR:
+        found = wire.ask(cluster.node(1).client_port, ApiKey.FIND_COORDINATOR, 2, key=NOBODY, key_type=1)
         return cluster.node(found.node_id).client_port
     return cluster.node(1).client_port
 
@@ -426,11 +455,15 @@ def test_every_version_is_answered(
 def test_api_versions_tells_what_is_answered(shared_cluster: LocalCluster, wire: Wire) -> None:
     node = shared_cluster.node(1)
     for port, role in ((node.client_port, Role.BROKER), (node.controller_port, Role.CONTROLLER)):
-        answer = wire.ask(port, 18, 4, client_software_name="test", client_software_version="1")
+        answer = wire.ask(
+            port, ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1"
+        )
         told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         rows = [row for row in ASKED if role in row.listeners and row.named]
         # Produce is told from 0 on, as by Kafka: old librdkafkas infer codecs from that.
-        expected = {row.key: (row.min_version if row.key else 0, row.max_version) for row in rows}
+        expected = {
+            row.key: (0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version) for row in rows
+        }
         assert told == expected
         assert {each.name for each in answer.finalized_features} >= {"metadata.version"}
 
@@ -441,17 +474,29 @@ def test_an_unknown_version_of_api_versions(shared_cluster: LocalCluster, wire: 
 
     async def ask() -> bytes:
         client = await PeerClient.connect(wire.loop, Address(HOST, port), "test")
-        body = encode_request(18, 4, {"client_software_name": "t", "client_software_version": "1"})
+        body = encode_request(
+            ApiKey.API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"}
+        )
         with contextlib.closing(client):
-            return bytes(await client.exchange(18, NOT_NAMED, (body,), 30))
+            return bytes(await client.exchange(ApiKey.API_VERSIONS, NOT_NAMED, (body,), 30))
 
     answer = wire.run(ask())
-    assert struct.unpack(">hihhh", answer) == (ErrorCode.UNSUPPORTED_VERSION, 1, 18, 0, 4)
+    assert struct.unpack(">hihhh", answer) == (ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 4)
 
 
 @pytest.mark.row("P7")
 @pytest.mark.parametrize(
-    ("key", "version"), [(0, 2), (0, NOT_NAMED), (1, 3), (3, NOT_NAMED), (19, 1), (999, 0), (56, 3), (-1, 0)]
+    ("key", "version"),
+    [
+        (ApiKey.PRODUCE, 2),
+        (ApiKey.PRODUCE, NOT_NAMED),
+        (ApiKey.FETCH, 3),
+        (ApiKey.METADATA, NOT_NAMED),
+        (ApiKey.CREATE_TOPICS, 1),
+        (ApiKey.ALTER_PARTITION, 3),
+        (999, 0),
+        (-1, 0),
+    ],
 )
 def test_others_end_the_connection(shared_cluster: LocalCluster, wire: Wire, key: int, version: int) -> None:
     """As Kafka does: what cannot be read cannot be answered either. Only that connection ends."""
@@ -466,7 +511,7 @@ def test_others_end_the_connection(shared_cluster: LocalCluster, wire: Wire, key
         client._transport.write(struct.pack(">i", len(frame)) + frame)
         async with asyncio.timeout(60):
             await ended.wait()
-        answer = await other.request(18, 0, {})
+        answer = await other.request(ApiKey.API_VERSIONS, 0, {})
         assert answer.error_code == 0
 
     wire.run(ask(wire.client(port)))

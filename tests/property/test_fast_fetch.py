@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import (
     MalformedMessage,
     decode_request,
@@ -17,7 +18,6 @@ from kraft.wire.bridge import (
     encode_response,
 )
 from kraft.wire.fast_fetch import (
-    FETCH,
     read_fetch_request,
     read_fetch_response,
     write_fetch_request,
@@ -80,7 +80,7 @@ def test_responses(version, error, session_id, partitions, nodes):
         "responses": topics,
         "node_endpoints": [node._asdict() for node in nodes],
     }
-    assert body == encode_response(FETCH, version, fields)
+    assert body == encode_response(ApiKey.FETCH, version, fields)
 
     read = read_fetch_response(version, memoryview(body))
     if version >= 7:
@@ -161,7 +161,7 @@ def test_requests_that_we_send(version, request):
         partition.topic_id = TOPIC_IDS[partition.topic]
     request.forgotten.sort(key=lambda each: each[1])
     body = write_fetch_request(version, request)
-    assert body == encode_request(FETCH, version, _request_as_dict(request))
+    assert body == encode_request(ApiKey.FETCH, version, _request_as_dict(request))
 
 
 @settings(deadline=None)
@@ -171,8 +171,8 @@ def test_requests_that_we_get(version, request):
     for partition in request.partitions:
         partition.topic_id = TOPIC_IDS[partition.topic]
     request.forgotten.sort(key=lambda each: each[1])
-    body = bytearray(encode_request(FETCH, version, _request_as_dict(request)))
-    known = decode_request(FETCH, version, body)
+    body = bytearray(encode_request(ApiKey.FETCH, version, _request_as_dict(request)))
+    known = decode_request(ApiKey.FETCH, version, body)
     read = read_fetch_request(version, memoryview(body))
     assert read.replica_id == (known.replica_id if version < 15 else known.replica_state.replica_id)
     assert read.replica_epoch == (-1 if version < 15 else known.replica_state.replica_epoch)
@@ -266,7 +266,7 @@ def test_noise_is_refused_or_read_but_nothing_else(version, data):
 @settings(deadline=None)
 @given(version=VERSIONS, request=requests, data=st.data())
 def test_a_truncated_request_is_refused(version, request, data):
-    body = encode_request(FETCH, version, _request_as_dict(request))
+    body = encode_request(ApiKey.FETCH, version, _request_as_dict(request))
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(MalformedMessage):
         read_fetch_request(version, memoryview(body)[:cut])
@@ -280,7 +280,7 @@ def test_no_more_is_named_than_there_can_be(version: int, field: str, partitions
     def naming(count: int) -> memoryview:
         wanted = [0] if field == "forgotten_topics_data" else [{"partition": 0}]
         one = {"topic": "t", "topic_id": UUID(int=1), "partitions": wanted[:partitions]}
-        return memoryview(bytearray(encode_request(FETCH, version, {field: [one] * count})))
+        return memoryview(bytearray(encode_request(ApiKey.FETCH, version, {field: [one] * count})))
 
     read_fetch_request(version, naming(10), 10)
     with pytest.raises(MalformedMessage, match="more than 10"):

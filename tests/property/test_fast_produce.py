@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, decode_response, encode_request, encode_response
 from kraft.wire.fast_produce import (
-    PRODUCE,
     LeaderHint,
     NodeEndpoint,
     ProducedPartition,
@@ -59,7 +59,7 @@ endpoints = st.lists(st.builds(NodeEndpoint, INT32, NAMES, INT32, st.none() | NA
 )
 def test_requests(version, transactional_id, acks, topics):
     body = encode_request(
-        PRODUCE,
+        ApiKey.PRODUCE,
         version,
         {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 5, "topic_data": topics},
     )
@@ -82,7 +82,7 @@ def test_requests(version, transactional_id, acks, topics):
 @settings(deadline=None)
 @given(version=VERSIONS, topics=requested_topics, data=st.data())
 def test_a_damaged_request_is_refused_or_read_but_nothing_else(version, topics, data):
-    body = bytearray(encode_request(PRODUCE, version, {"topic_data": topics}))
+    body = bytearray(encode_request(ApiKey.PRODUCE, version, {"topic_data": topics}))
     damage = data.draw(st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), max_size=4))
     for place, value in damage:
         body[place] = value
@@ -114,8 +114,8 @@ def test_responses(version, partitions, throttle, nodes):
         "throttle_time_ms": throttle,
         "node_endpoints": [node._asdict() for node in nodes],
     }
-    assert fast == encode_response(PRODUCE, version, fields)
-    decode_response(PRODUCE, version, fast)
+    assert fast == encode_response(ApiKey.PRODUCE, version, fields)
+    decode_response(ApiKey.PRODUCE, version, fast)
 
 
 def _as_dict(partition: ProducedPartition) -> dict[str, object]:
@@ -137,7 +137,7 @@ def _as_dict(partition: ProducedPartition) -> dict[str, object]:
 
 
 def test_a_count_that_cannot_be_is_refused_at_once():
-    body = bytearray(encode_request(PRODUCE, 3, {}))
+    body = bytearray(encode_request(ApiKey.PRODUCE, 3, {}))
     body[8:12] = (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(MalformedMessage):
         read_produce_request(3, memoryview(body), 1000)

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from kraft.local.local_cluster import HOST
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from kraft.wire.header import request_header
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
@@ -22,7 +23,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("P7")
 
-FETCH, METADATA = 1, 3
 IDLE: Final = 10_000
 KIB: Final = 1024
 
@@ -62,7 +62,7 @@ def test_ten_thousand_idle_connections(live: LiveNode):
 def test_large_requests_that_never_end(live: LiveNode):
     """Each claims as much as is allowed, and stops after its first bytes."""
     before = live.rss
-    start = struct.pack(">i", 100 * MIB) + request_header(0, 9, 1, "loris") + bytes(100)
+    start = struct.pack(">i", 100 * MIB) + request_header(ApiKey.PRODUCE, 9, 1, "loris") + bytes(100)
     with connections(live.port, 200) as slow:
         for each in slow:
             each.sendall(start)
@@ -74,7 +74,7 @@ def test_large_requests_that_never_end(live: LiveNode):
 
 
 def test_one_byte_at_a_time(live: LiveNode):
-    data = request(METADATA, 12, topics=[])
+    data = request(ApiKey.METADATA, 12, topics=[])
     with connections(live.port, 1) as [slow]:
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for value in data:
@@ -87,8 +87,8 @@ def test_replies_that_nobody_reads(live: LiveNode):
     live.fill(2000)
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": MIB, "current_leader_epoch": -1}
     wanted = request(
-        FETCH, 11, replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=MIB, session_id=0, session_epoch=-1,
-        topics=[{"topic": TOPIC, "partitions": [partition]}],
+        ApiKey.FETCH, 11, replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=MIB, session_id=0,
+        session_epoch=-1, topics=[{"topic": TOPIC, "partitions": [partition]}],
     )  # fmt: skip
     before = live.rss
     with connections(live.port, 4) as deaf:

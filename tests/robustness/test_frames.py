@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft.local.local_cluster import HOST
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.compression import CompressionType
@@ -28,7 +29,6 @@ from tests.support.suite.examples import examples
 
 pytestmark = pytest.mark.row("P7")
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
 WITHIN_S: Final = 60.0
 RECORDED = list(map(bytes.fromhex, (Path(__file__).parent / "recorded_frames.txt").read_text().split()))
 
@@ -68,16 +68,23 @@ def framed(frame: bytes) -> bytes:
         pytest.param(framed(b"\x00\x12\x00"), id="shorter-than-a-header"),
         pytest.param(framed(struct.pack(">hhih", 999, 0, 1, -1)), id="unknown-api"),
         pytest.param(framed(struct.pack(">hhih", -1, 0, 1, -1)), id="negative-api"),
-        pytest.param(framed(struct.pack(">hhih", METADATA, 32767, 1, -1)), id="absurd-version"),
-        pytest.param(framed(struct.pack(">hhih", METADATA, -32768, 1, -1)), id="negative-version"),
-        pytest.param(framed(struct.pack(">hhih", METADATA, 1, 1, 32767)), id="client-id-beyond-the-end"),
-        pytest.param(framed(struct.pack(">hhih", METADATA, 1, 1, -7)), id="negative-client-id"),
-        pytest.param(framed(struct.pack(">hhihi", METADATA, 1, 1, -1, 2**31 - 1)), id="huge-array"),
-        pytest.param(framed(struct.pack(">hhih", METADATA, 12, 1, -1) + b"\xff" * 20), id="endless-varint"),
+        pytest.param(framed(struct.pack(">hhih", ApiKey.METADATA, 32767, 1, -1)), id="absurd-version"),
+        pytest.param(framed(struct.pack(">hhih", ApiKey.METADATA, -32768, 1, -1)), id="negative-version"),
         pytest.param(
-            framed(struct.pack(">hhih", METADATA, 9, 1, -1) + b"\0\xff\xff\xff\xff\x7f"), id="claimed-array"
+            framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 32767)), id="client-id-beyond-the-end"
         ),
-        pytest.param(framed(struct.pack(">hhih", 32001, 0, 1, -1) + bytes(99)), id="raft-on-a-client-port"),
+        pytest.param(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -7)), id="negative-client-id"),
+        pytest.param(framed(struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, 2**31 - 1)), id="huge-array"),
+        pytest.param(
+            framed(struct.pack(">hhih", ApiKey.METADATA, 12, 1, -1) + b"\xff" * 20), id="endless-varint"
+        ),
+        pytest.param(
+            framed(struct.pack(">hhih", ApiKey.METADATA, 9, 1, -1) + b"\0\xff\xff\xff\xff\x7f"),
+            id="claimed-array",
+        ),
+        pytest.param(
+            framed(struct.pack(">hhih", ApiKey.RAFT, 0, 1, -1) + bytes(99)), id="raft-on-a-client-port"
+        ),
         pytest.param(b"GET / HTTP/1.1\r\nHost: kraft\r\n\r\n", id="http"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), id="tls"),
     ],
@@ -172,7 +179,7 @@ def produce(live: LiveNode, topic: str, records: bytes) -> Message:
         "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
     }
     with Wire() as wire:
-        answer = wire.ask(live.port, PRODUCE, 11, **fields)
+        answer = wire.ask(live.port, ApiKey.PRODUCE, 11, **fields)
     result: Message = answer.responses[0].partition_responses[0]
     return result
 

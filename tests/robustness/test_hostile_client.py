@@ -23,6 +23,7 @@ from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import request_header, response_body
 from kraft.wire.schemas import versions_of
@@ -41,7 +42,6 @@ from tests.support.waiting import PATIENCE_S
 pytestmark = pytest.mark.row("P7", "C9")
 
 SEED: Final = int(os.environ.get("KRAFT_SEED", "1"))
-CREATE_TOPICS, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, FETCH = 19, 3, 18, 17, 36, 1
 PIPELINED: Final = 10_000
 """Served in one turn of the loop they take a second."""
 CONNECTIONS: Final = 24
@@ -109,8 +109,8 @@ class Hostile:
         reader, writer = await asyncio.open_connection(HOST, self.port)
         if self.login:
             for key, body in (
-                (SASL_HANDSHAKE, b"\0\5PLAIN"),
-                (SASL_AUTHENTICATE, b"\0\0\0\x0c\0anna\0secret"),
+                (ApiKey.SASL_HANDSHAKE, b"\0\5PLAIN"),
+                (ApiKey.SASL_AUTHENTICATE, b"\0\0\0\x0c\0anna\0secret"),
             ):
                 writer.write(_framed(key, 1, 0, body))
                 await _frame(reader)
@@ -121,7 +121,7 @@ class Hostile:
     ) -> bool:
         """Whether the connection is still good: what comes behind the request is answered, too."""
         writer.write(_framed(request.api_key, request.version, 1, request.body))
-        writer.write(_framed(API_VERSIONS, 0, 2, b""))
+        writer.write(_framed(ApiKey.API_VERSIONS, 0, 2, b""))
         answer = await _frame(reader)
         if _correlation_id(answer) == 1:
             self._judge(request, answer)
@@ -137,7 +137,7 @@ class Hostile:
         try:
             message = decode_response(request.api_key, request.version, answer, at)
         except MalformedMessage:
-            if request.api_key != API_VERSIONS:  # which may answer in version 0
+            if request.api_key != ApiKey.API_VERSIONS:  # which may answer in version 0
                 raise
             return
         if ErrorCode.UNKNOWN_SERVER_ERROR in set(_error_codes(message)):
@@ -170,9 +170,9 @@ def _victim(live: LiveNode) -> UUID:
     """The topic that suffers, made anew where it has been deleted."""
     with Wire() as wire:
         topic = {"name": VICTIM, "num_partitions": 1, "replication_factor": 1}
-        wire.ask(live.port, CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)
+        wire.ask(live.port, ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)
         for _ in range(100):
-            answer = wire.ask(live.port, METADATA, 12, topics=[{"name": VICTIM}])
+            answer = wire.ask(live.port, ApiKey.METADATA, 12, topics=[{"name": VICTIM}])
             if answer.topics[0].error_code == ErrorCode.NONE:
                 topic_id: UUID = answer.topics[0].topic_id
                 return topic_id
@@ -271,10 +271,10 @@ def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
 
 @pytest.mark.parametrize("who", WHO[:2])
 def test_fetches_of_very_many_topics_without_partitions(live: LiveNode, who: str):
-    versions = [version for key, version in SERVED if key == FETCH]
+    versions = [version for key, version in SERVED if key == ApiKey.FETCH]
     hostile = _whose(live, who)
     for version in (versions[0], versions[-1]):
-        hostile.send(list(full_requests(FETCH, version, _victim(live), MIB)))
+        hostile.send(list(full_requests(ApiKey.FETCH, version, _victim(live), MIB)))
     live.serves_stock_clients()
     assert not hostile.bugs
     assert not hostile.silent
@@ -284,7 +284,7 @@ def test_fetches_of_very_many_topics_without_partitions(live: LiveNode, who: str
 def test_very_many_small_requests_at_once(live: LiveNode, who: str):
     async def pipelined() -> None:
         reader, writer = await asyncio.open_connection(HOST, _whose(live, who).port)
-        writer.write(b"".join(_framed(API_VERSIONS, 0, number, b"") for number in range(PIPELINED)))
+        writer.write(b"".join(_framed(ApiKey.API_VERSIONS, 0, number, b"") for number in range(PIPELINED)))
         for number in range(PIPELINED):
             assert _correlation_id(await _frame(reader)) == number
         writer.close()
@@ -318,7 +318,7 @@ def test_consumers_that_read_nothing(live: LiveNode):
         "max_bytes": 2**31 - 1,
         "replica_id": -1,
     }
-    frame = _framed(FETCH, 4, 1, encode_request(FETCH, 4, fields))
+    frame = _framed(ApiKey.FETCH, 4, 1, encode_request(ApiKey.FETCH, 4, fields))
     with ExitStack() as closing:
         for _ in range(DEAF):
             client = closing.enter_context(socket.create_connection((HOST, live.port)))

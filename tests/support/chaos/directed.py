@@ -31,7 +31,8 @@ from chaos.workload.transactional import TransactionalClient
 from chaos.workload.transactor import Transactor
 from chaos.workload.worker import Making, Worker
 from kraft.local.local_cluster import HOST
-from kraft.peers.blocking_client import METADATA, METADATA_VERSION, ask
+from kraft.peers.blocking_client import METADATA_VERSION, ask
+from kraft.wire.api_keys import ApiKey
 from tests.support.waiting import wait_until
 
 CLIENTS: Final = 4
@@ -168,7 +169,7 @@ class Stage:
         """Leader, ISR and live brokers as one node has taken them up."""
         fields = {"topics": [{"topic_id": None, "name": self._topic}], "allow_auto_topic_creation": False}
         try:
-            answer = ask(HOST, self.port(node), METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
+            answer = ask(HOST, self.port(node), ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields)
         except OSError:
             return -1, set(), set()
         partitions = answer.topics[0].partitions

@@ -13,6 +13,7 @@ from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
 from kraft.net.server import Peer
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from tests.unit.net.harness import on_a_loop, until
 
@@ -24,7 +25,7 @@ VERSION = 12
 def named(count: int) -> memoryview:
     partitions = [{"partition": number} for number in range(count)]
     return memoryview(
-        encode_request(fetch.FETCH, VERSION, {"topics": [{"topic": "t", "partitions": partitions}]})
+        encode_request(ApiKey.FETCH, VERSION, {"topics": [{"topic": "t", "partitions": partitions}]})
     )
 
 

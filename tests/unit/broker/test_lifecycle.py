@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from kraft.broker.lifecycle import BROKER_REGISTRATION, BrokerIdentity, BrokerLifecycle
+from kraft.broker.lifecycle import BrokerIdentity, BrokerLifecycle
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from tests.support.virtual_loop import run_virtually
 
@@ -33,4 +34,4 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
 
     run_virtually(register())
     ((api_key, fields),) = asked
-    assert (api_key, fields["previous_broker_epoch"]) == (BROKER_REGISTRATION, 42)
+    assert (api_key, fields["previous_broker_epoch"]) == (ApiKey.BROKER_REGISTRATION, 42)

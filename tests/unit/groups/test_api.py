@@ -19,6 +19,7 @@ from kraft.api import group_admin, group_offsets, groups
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
@@ -27,8 +28,6 @@ from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
 
 ROWS = {row.key: row for row in (*groups.ROWS, *group_offsets.ROWS, *group_admin.ROWS)}
-OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
-DESCRIBE, LIST, DELETE, OFFSET_DELETE = 15, 16, 42, 47
 ORDERS_ID = UUID(int=77)
 WITH_TOPIC_IDS = 10
 
@@ -95,10 +94,10 @@ class Broker:
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b"mine"}],
         }
-        answer = await self.ask(JOIN, version, request | fields)
+        answer = await self.ask(ApiKey.JOIN_GROUP, version, request | fields)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             fields["member_id"] = answer.member_id
-            answer = await self.ask(JOIN, version, request | fields)
+            answer = await self.ask(ApiKey.JOIN_GROUP, version, request | fields)
         return answer
 
 
@@ -124,10 +123,10 @@ def finds(version: int, *keys: str) -> dict[str, Any]:
     return {"coordinator_keys": list(keys)} if version >= 4 else {"key": keys[0]}
 
 
-@pytest.mark.parametrize("version", versions(FIND))
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
 def test_the_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
     async def test(broker: Broker) -> None:
-        answer = await broker.ask(FIND, version, finds(version, "g"))
+        answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, finds(version, "g"))
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
         broker.node.image = image("orders", OFFSETS_TOPIC)
@@ -135,7 +134,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(version: int) -> 
         topic = broker.node.image.topics_by_name[OFFSETS_TOPIC]
         leaderless = PartitionRegistration((1,), (1,), -1, 1, 1)
         topic.partitions[number] = leaderless  # type: ignore[index]
-        answer = await broker.ask(FIND, version, finds(version, "g"))
+        answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, finds(version, "g"))
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
@@ -154,7 +153,9 @@ def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: Erro
                 if refusal is ErrorCode.NONE:  # the metadata come a moment later
                     newer = image("orders", OFFSETS_TOPIC)
                     broker.node.loop.call_later(0.01, setattr, broker.node, "image", newer)
-                return decode_response(19, 7, encode_response(19, 7, {"topics": [made]}))
+                return decode_response(
+                    ApiKey.CREATE_TOPICS, 7, encode_response(ApiKey.CREATE_TOPICS, 7, {"topics": [made]})
+                )
 
         broker.node.controller_client = Controller()
         broker.node.config = SimpleNamespace(
@@ -163,7 +164,9 @@ def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: Erro
             offsets_topic_segment_bytes=104857600,
         )
         broker.node.image = image("orders")
-        answers = await asyncio.gather(*(broker.ask(FIND, 4, finds(4, "g")) for _ in range(2)))
+        answers = await asyncio.gather(
+            *(broker.ask(ApiKey.FIND_COORDINATOR, 4, finds(4, "g")) for _ in range(2))
+        )
         expected = ErrorCode.NONE if refusal is ErrorCode.NONE else ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert [answer.coordinators[0].error_code for answer in answers] == [expected] * 2
         [request] = asked
@@ -174,7 +177,7 @@ def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: Erro
 
 
 @pytest.mark.row("G1")
-@pytest.mark.parametrize("version", versions(JOIN))
+@pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
 def test_a_member_comes_in_by_any_version_of_join(version: int) -> None:
     async def test(broker: Broker) -> None:
         answer = await broker.join(version=version)
@@ -193,22 +196,29 @@ def test_a_member_comes_in_by_any_version_of_join(version: int) -> None:
 @pytest.mark.row("G1")
 @pytest.mark.parametrize(
     ("sync", "heartbeat", "leave"),
-    [*zip(versions(SYNC), [*versions(HEARTBEAT), 4], versions(LEAVE), strict=True)],
+    [
+        *zip(
+            versions(ApiKey.SYNC_GROUP),
+            [*versions(ApiKey.HEARTBEAT), 4],
+            versions(ApiKey.LEAVE_GROUP),
+            strict=True,
+        )
+    ],
 )
 def test_a_member_syncs_beats_and_leaves(sync: int, heartbeat: int, leave: int) -> None:
     async def test(broker: Broker) -> None:
         member = (await broker.join()).member_id
         whoami = {"group_id": "g", "member_id": member, "generation_id": 1}
         assignments = [{"member_id": member, "assignment": b"all"}]
-        answer = await broker.ask(SYNC, sync, whoami | {"assignments": assignments})
+        answer = await broker.ask(ApiKey.SYNC_GROUP, sync, whoami | {"assignments": assignments})
         assert (answer.error_code, bytes(answer.assignment)) == (0, b"all")
-        assert (await broker.ask(HEARTBEAT, heartbeat, whoami)).error_code == 0
-        wrong = await broker.ask(HEARTBEAT, heartbeat, whoami | {"generation_id": 2})
+        assert (await broker.ask(ApiKey.HEARTBEAT, heartbeat, whoami)).error_code == 0
+        wrong = await broker.ask(ApiKey.HEARTBEAT, heartbeat, whoami | {"generation_id": 2})
         assert wrong.error_code == ErrorCode.ILLEGAL_GENERATION
 
         leaving = {"members": [{"member_id": member}]} if leave >= 3 else {"member_id": member}
         for expected in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
-            answer = await broker.ask(LEAVE, leave, {"group_id": "g", **leaving})
+            answer = await broker.ask(ApiKey.LEAVE_GROUP, leave, {"group_id": "g", **leaving})
             outcome = answer.members[0].error_code if leave >= 3 else answer.error_code
             assert outcome == expected
 
@@ -234,17 +244,17 @@ def fetch_request(version: int, *, everything: bool = False) -> dict[str, Any]:
     ("commit", "fetch"),
     sorted(
         {
-            *product(versions(OFFSET_COMMIT, unstable=1), [9]),
-            *product([9], versions(OFFSET_FETCH, unstable=1)),
+            *product(versions(ApiKey.OFFSET_COMMIT, unstable=1), [9]),
+            *product([9], versions(ApiKey.OFFSET_FETCH, unstable=1)),
         }
     ),
 )
 def test_offsets_are_committed_and_fetched_in_every_version(commit: int, fetch: int) -> None:
     async def test(broker: Broker) -> None:
-        answer = await broker.ask(OFFSET_COMMIT, commit, offset_request(commit, 42))
+        answer = await broker.ask(ApiKey.OFFSET_COMMIT, commit, offset_request(commit, 42))
         assert answer.topics[0].partitions[0].error_code == 0
         for everything in (False, True) if fetch >= 2 else (False,):
-            answer = await broker.ask(OFFSET_FETCH, fetch, fetch_request(fetch, everything=everything))
+            answer = await broker.ask(ApiKey.OFFSET_FETCH, fetch, fetch_request(fetch, everything=everything))
             topics = answer.groups[0].topics if fetch >= 8 else answer.topics
             rows = [(p.partition_index, p.committed_offset, p.metadata) for p in topics[0].partitions]
             assert rows == [(2, 42, "note")] + ([] if everything else [(0, -1, "")])
@@ -252,11 +262,11 @@ def test_offsets_are_committed_and_fetched_in_every_version(commit: int, fetch: 
     run(test)
 
 
-@pytest.mark.parametrize("version", versions(OFFSET_COMMIT, unstable=1))
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT, unstable=1))
 def test_offsets_of_an_unknown_topic_are_refused(version: int) -> None:
     async def test(broker: Broker) -> None:
         broker.node.image = image(OFFSETS_TOPIC)
-        answer = await broker.ask(OFFSET_COMMIT, version, offset_request(version, 1))
+        answer = await broker.ask(ApiKey.OFFSET_COMMIT, version, offset_request(version, 1))
         unknown = (
             ErrorCode.UNKNOWN_TOPIC_ID if version >= WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
@@ -267,14 +277,14 @@ def test_offsets_of_an_unknown_topic_are_refused(version: int) -> None:
 
 EVERY_VERSION = [(key, version) for key in ROWS for version in versions(key)]
 ASKED: dict[int, Callable[[int], dict[str, Any]]] = {
-    OFFSET_COMMIT: lambda version: offset_request(version, 1),
-    OFFSET_FETCH: fetch_request,
-    HEARTBEAT: lambda version: {"group_id": "g", "member_id": "m"},
-    LEAVE: lambda version: {"group_id": "g"} | ({"member_id": "m"} if version < 3 else {}),
-    SYNC: lambda version: {"group_id": "g", "member_id": "m"},
-    DESCRIBE: lambda version: {"groups": ["g"]},
-    DELETE: lambda version: {"groups_names": ["g"]},
-    OFFSET_DELETE: lambda version: {"group_id": "g"},
+    ApiKey.OFFSET_COMMIT: lambda version: offset_request(version, 1),
+    ApiKey.OFFSET_FETCH: fetch_request,
+    ApiKey.HEARTBEAT: lambda version: {"group_id": "g", "member_id": "m"},
+    ApiKey.LEAVE_GROUP: lambda version: {"group_id": "g"} | ({"member_id": "m"} if version < 3 else {}),
+    ApiKey.SYNC_GROUP: lambda version: {"group_id": "g", "member_id": "m"},
+    ApiKey.DESCRIBE_GROUPS: lambda version: {"groups": ["g"]},
+    ApiKey.DELETE_GROUPS: lambda version: {"groups_names": ["g"]},
+    ApiKey.OFFSET_DELETE: lambda version: {"group_id": "g"},
 }
 
 
@@ -283,29 +293,31 @@ def test_who_does_not_coordinate_says_so_in_every_version(key: int, version: int
     async def test(broker: Broker) -> None:
         answer = await broker.ask(key, version, ASKED[key](version))
         code = {
-            OFFSET_COMMIT: lambda: answer.topics[0].partitions[0].error_code,
-            OFFSET_FETCH: lambda: (
+            ApiKey.OFFSET_COMMIT: lambda: answer.topics[0].partitions[0].error_code,
+            ApiKey.OFFSET_FETCH: lambda: (
                 answer.groups[0].error_code
                 if version >= 8
                 else answer.error_code
                 if version >= 2
                 else answer.topics[0].partitions[0].error_code
             ),
-            DESCRIBE: lambda: answer.groups[0].error_code,
-            DELETE: lambda: answer.results[0].error_code,
+            ApiKey.DESCRIBE_GROUPS: lambda: answer.groups[0].error_code,
+            ApiKey.DELETE_GROUPS: lambda: answer.results[0].error_code,
         }.get(key, lambda: answer.error_code)()
         assert code == ErrorCode.NOT_COORDINATOR
 
     run(test, leads=False)
 
 
-@pytest.mark.parametrize("version", versions(DESCRIBE))
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
 def test_groups_are_described(version: int) -> None:
     async def test(broker: Broker) -> None:
         member = (await broker.join()).member_id
         fields = {"group_id": "g", "member_id": member, "generation_id": 1}
-        await broker.ask(SYNC, 5, fields | {"assignments": [{"member_id": member, "assignment": b"all"}]})
-        answer = await broker.ask(DESCRIBE, version, {"groups": ["g", "nobody"]})
+        await broker.ask(
+            ApiKey.SYNC_GROUP, 5, fields | {"assignments": [{"member_id": member, "assignment": b"all"}]}
+        )
+        answer = await broker.ask(ApiKey.DESCRIBE_GROUPS, version, {"groups": ["g", "nobody"]})
         group, missing = answer.groups
         assert (group.group_state, group.protocol_type, group.protocol_data) == (
             "Stable",
@@ -321,50 +333,50 @@ def test_groups_are_described(version: int) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", versions(LIST))
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
 def test_groups_are_listed_and_filtered(version: int) -> None:
     async def test(broker: Broker) -> None:
-        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        await broker.ask(ApiKey.OFFSET_COMMIT, 9, offset_request(9, 1))
         await broker.join("other")
-        answer = await broker.ask(LIST, version, {})
+        answer = await broker.ask(ApiKey.LIST_GROUPS, version, {})
         assert {g.group_id: g.protocol_type for g in answer.groups} == {"g": "", "other": "consumer"}
         if version >= 4:
-            answer = await broker.ask(LIST, version, {"states_filter": ["Empty"]})
+            answer = await broker.ask(ApiKey.LIST_GROUPS, version, {"states_filter": ["Empty"]})
             assert [(g.group_id, g.group_state) for g in answer.groups] == [("g", "Empty")]
         if version >= 5:
-            answer = await broker.ask(LIST, version, {"types_filter": ["Consumer"]})
+            answer = await broker.ask(ApiKey.LIST_GROUPS, version, {"types_filter": ["Consumer"]})
             assert answer.groups == []
 
     run(test)
 
 
-@pytest.mark.parametrize("version", versions(DELETE))
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
 def test_groups_are_deleted(version: int) -> None:
     async def test(broker: Broker) -> None:
-        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        await broker.ask(ApiKey.OFFSET_COMMIT, 9, offset_request(9, 1))
         await broker.join("busy")
-        answer = await broker.ask(DELETE, version, {"groups_names": ["g", "busy", "nobody"]})
+        answer = await broker.ask(ApiKey.DELETE_GROUPS, version, {"groups_names": ["g", "busy", "nobody"]})
         assert {result.group_id: result.error_code for result in answer.results} == {
             "g": ErrorCode.NONE,
             "busy": ErrorCode.NON_EMPTY_GROUP,
             "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
         }
-        assert (await broker.ask(LIST, 5, {"states_filter": ["Empty"]})).groups == []
+        assert (await broker.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": ["Empty"]})).groups == []
 
     run(test)
 
 
 def test_single_offsets_are_deleted() -> None:
     async def test(broker: Broker) -> None:
-        await broker.ask(OFFSET_COMMIT, 9, offset_request(9, 1))
+        await broker.ask(ApiKey.OFFSET_COMMIT, 9, offset_request(9, 1))
         topics = [
             {"name": "orders", "partitions": [{"partition_index": 2}]},
             {"name": "gone", "partitions": [{"partition_index": 0}]},
         ]
-        answer = await broker.ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+        answer = await broker.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
         codes = [topic.partitions[0].error_code for topic in answer.topics]
         assert (answer.error_code, codes) == (0, [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-        assert (await broker.ask(LIST, 5, {})).groups == []
+        assert (await broker.ask(ApiKey.LIST_GROUPS, 5, {})).groups == []
 
     run(test)
 
@@ -373,7 +385,7 @@ def test_an_empty_image_has_no_groups_to_offer() -> None:
     async def test(broker: Broker) -> None:
         broker.node.groups = None
         broker.node.image = EMPTY_IMAGE
-        answer = await broker.ask(HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
+        answer = await broker.ask(ApiKey.HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(test, leads=False)

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, encode_request
 from tests.unit.net.harness import on_a_loop, serving
-from tests.unit.net.test_server import HEARTBEAT, row
+from tests.unit.net.test_server import row
 
-BODY = encode_request(HEARTBEAT, 0, {})
+BODY = encode_request(ApiKey.HEARTBEAT, 0, {})
 
 
 async def never(node, ctx, request):
@@ -23,21 +24,21 @@ def at_once(node, ctx, request):
 
 @on_a_loop
 async def test_an_answer_is_read_where_it_comes_in():
-    async with serving(row(HEARTBEAT, at_once)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, at_once)) as running:
         client = await running.client()
-        code = client.ask(HEARTBEAT, 0, (BODY,), lambda body: int.from_bytes(body, "big"), 10.0)
+        code = client.ask(ApiKey.HEARTBEAT, 0, (BODY,), lambda body: int.from_bytes(body, "big"), 10.0)
         assert await code == 7
         client.close()
 
 
 @on_a_loop
 async def test_an_overdue_answer_ends_the_connection():
-    async with serving(row(HEARTBEAT, never)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, never)) as running:
         client = await running.client()
-        patient = client.ask(HEARTBEAT, 0, (BODY,), bytes, 60.0)
-        hasty = client.ask(HEARTBEAT, 0, (BODY,), bytes, 0.01)
+        patient = client.ask(ApiKey.HEARTBEAT, 0, (BODY,), bytes, 60.0)
+        hasty = client.ask(ApiKey.HEARTBEAT, 0, (BODY,), bytes, 0.01)
         with pytest.raises(TimeoutError):
-            await client.ask(HEARTBEAT, 0, (BODY,), bytes, 0.02)
+            await client.ask(ApiKey.HEARTBEAT, 0, (BODY,), bytes, 0.02)
         outcomes = await asyncio.gather(patient, hasty, return_exceptions=True)
         assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
         assert not client.connected
@@ -48,8 +49,8 @@ async def test_an_answer_that_cannot_be_read_ends_the_connection():
     def refuse(body: memoryview) -> None:
         raise MalformedMessage("not what was asked for")
 
-    async with serving(row(HEARTBEAT, at_once)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, at_once)) as running:
         client = await running.client()
         with pytest.raises(ConnectionResetError, match="not what was asked for"):
-            await client.ask(HEARTBEAT, 0, (BODY,), refuse, 10.0)
+            await client.ask(ApiKey.HEARTBEAT, 0, (BODY,), refuse, 10.0)
         assert not client.connected

@@ -10,12 +10,10 @@ import pytest
 
 from kraft.api.row import BROKER, ApiRow
 from kraft.net.connection import Buffers
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.supervision import ErrorBoundary
 from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
-
-HEARTBEAT = 12  # its answer: int32 throttle time, int16 error code
-PRODUCE = 0
 
 
 def _bug(*_: Any) -> Any:
@@ -50,7 +48,7 @@ def _boundary() -> ErrorBoundary:
 
 
 def _rows(handler: Callable[..., Any], **more: Any) -> Mapping[int, ApiRow]:
-    return {HEARTBEAT: ApiRow(HEARTBEAT, "Heartbeat", 0, 3, BROKER, handler, **more)}
+    return {ApiKey.HEARTBEAT: ApiRow(ApiKey.HEARTBEAT, 0, 3, BROKER, handler, **more)}
 
 
 HEARTBEAT_BODY = b"\x00\x01g" + b"\x00\x00\x00\x00" + b"\x00\x01m"
@@ -63,7 +61,7 @@ async def test_a_request_that_meets_a_bug_is_answered_with_unknown_server_error(
     async with serving(_rows(handler)) as running:
         reader, writer = await running.raw()
         for turn in (1, 2):  # the connection goes on
-            writer.write(request_frame(HEARTBEAT, 1, turn, HEARTBEAT_BODY))
+            writer.write(request_frame(ApiKey.HEARTBEAT, 1, turn, HEARTBEAT_BODY))
             answer = await response(reader)
             assert int.from_bytes(answer[:4], "big") == turn
             assert int.from_bytes(answer[8:10], "big", signed=True) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -78,7 +76,7 @@ async def test_an_answer_that_cannot_be_given_at_all_ends_its_connection_alone()
         reader, writer = await running.raw()
         _other_reader, other_writer = await running.raw()
         await until(lambda: len(running.server.connections) == 2)
-        writer.write(request_frame(HEARTBEAT, 1, 1, HEARTBEAT_BODY))
+        writer.write(request_frame(ApiKey.HEARTBEAT, 1, 1, HEARTBEAT_BODY))
         assert await closes(reader)
         assert len(running.server.connections) == 1
         assert boundary.faults
@@ -98,8 +96,8 @@ async def test_a_request_that_is_served_after_a_pause_is_bounded_too():
 
     async with serving(_rows(handler)) as running:
         reader, writer = await running.raw()
-        writer.write(request_frame(HEARTBEAT, 1, 1, HEARTBEAT_BODY))
-        writer.write(request_frame(HEARTBEAT, 1, 2, HEARTBEAT_BODY))
+        writer.write(request_frame(ApiKey.HEARTBEAT, 1, 1, HEARTBEAT_BODY))
+        writer.write(request_frame(ApiKey.HEARTBEAT, 1, 2, HEARTBEAT_BODY))
         first, second = await response(reader), await response(reader)
         assert first[8:10] == b"\x00\x00"
         assert int.from_bytes(second[8:10], "big", signed=True) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -115,10 +113,10 @@ async def test_a_bug_in_a_handler_of_raw_bytes_ends_its_connection(later):
     def raw(node: Any, ctx: Any, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
         return asyncio.get_running_loop().create_task(_bug_later()) if later else _bug()
 
-    rows = {PRODUCE: ApiRow(PRODUCE, "Produce", 3, 13, BROKER, raw=raw)}
+    rows = {ApiKey.PRODUCE: ApiRow(ApiKey.PRODUCE, 3, 13, BROKER, raw=raw)}
     async with serving(rows) as running:
         reader, writer = await running.raw()
-        writer.write(request_frame(PRODUCE, 3))
+        writer.write(request_frame(ApiKey.PRODUCE, 3))
         assert await closes(reader)
         await until(lambda: boundary.faults)
         assert not running.server.connections
@@ -138,7 +136,7 @@ async def test_what_waited_for_a_connection_is_called_off_to_the_last():
 
     async with serving(_rows(handler)) as running:
         _, writer = await running.raw()
-        writer.write(request_frame(HEARTBEAT, 1, 1, HEARTBEAT_BODY))
+        writer.write(request_frame(ApiKey.HEARTBEAT, 1, 1, HEARTBEAT_BODY))
         await until(lambda: running.server.connections and next(iter(running.server.connections)).peer.parked)
         writer.close()
         await until(lambda: running.closed)

@@ -10,11 +10,10 @@ from kraft.api.forwarding import decode_address, decode_principal, encode_princi
 from kraft.api.request_context import Role
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.api.table import ROWS
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.net.harness import Running, on_a_loop, serving
-
-DELETE_TOPICS = 20
 
 
 @given(st.text(max_size=20).filter(lambda kind: ":" not in kind), st.text(max_size=200))
@@ -56,10 +55,9 @@ class ToController:
 
 
 def rows_with(handler) -> dict[int, ApiRow]:
-    row = ROWS[DELETE_TOPICS]
+    row = ROWS[ApiKey.DELETE_TOPICS]
     made = ApiRow(
         row.key,
-        row.name,
         row.min_version,
         row.max_version,
         EVERYWHERE,
@@ -67,7 +65,7 @@ def rows_with(handler) -> dict[int, ApiRow]:
         on_error=row.on_error,
         forwarded=True,
     )
-    return {**ROWS, DELETE_TOPICS: made}
+    return {**ROWS, ApiKey.DELETE_TOPICS: made}
 
 
 @pytest.mark.parametrize("version", [1, 6])
@@ -85,7 +83,7 @@ def test_a_broker_hands_a_request_on_and_its_answer_back(version: int) -> None:
             controller.node.controller = Controller(is_active=True)
             broker.node.controller_client = ToController(controller)
             client = await broker.client()
-            answer = await client.request(DELETE_TOPICS, version, {})
+            answer = await client.request(ApiKey.DELETE_TOPICS, version, {})
             assert [each.name for each in answer.responses] == ["gone"]
             client.close()
         assert seen == [("User:ANONYMOUS", "127.0.0.1", "test")]
@@ -108,7 +106,7 @@ def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool
             broker.node.controller_client = ToController(controller)
             client = await broker.client()
             fields = {"topics": [{"name": "one"}]}
-            answer = await client.request(DELETE_TOPICS, 6, fields)
+            answer = await client.request(ApiKey.DELETE_TOPICS, 6, fields)
             assert [each.error_code for each in answer.responses] == [ErrorCode.NOT_CONTROLLER]
             client.close()
 

@@ -17,19 +17,14 @@ from kraft.api.table import ROWS
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
 from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
 
-API_VERSIONS = 18
-HEARTBEAT = 12
-LEAVE = 13
-METADATA = 3
-FETCH = 1
-
 
 def row(key: int, handler, **more) -> dict[int, ApiRow]:
-    return {**ROWS, key: ApiRow(key, "Test", 0, 20, BROKER, handler, **more)}
+    return {**ROWS, key: ApiRow(key, 0, 20, BROKER, handler, **more)}
 
 
 @pytest.mark.row("P7")
@@ -43,11 +38,11 @@ async def test_pipelined_requests_run_at_once_and_are_answered_in_order():
         await gate
         return {"error_code": 0}
 
-    async with serving(row(HEARTBEAT, slow)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, slow)) as running:
         client = await running.client()
-        body = encode_request(HEARTBEAT, 0, {})
-        answers = [client.send(HEARTBEAT, 0, (body,)) for _ in range(3)]
-        quick = client.send(API_VERSIONS, 0, (b"",))
+        body = encode_request(ApiKey.HEARTBEAT, 0, {})
+        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for _ in range(3)]
+        quick = client.send(ApiKey.API_VERSIONS, 0, (b"",))
         await until(lambda: len(gates) == 3)  # all three run, though none has been answered
         gates[2].set_result(None)
         gates[1].set_result(None)
@@ -74,12 +69,15 @@ async def test_what_must_be_true_when_it_leaves_is_asked_when_all_before_it_is_a
         answered.append(len(gate))
         return {"error_code": 0}
 
-    rows = {**row(HEARTBEAT, slow), LEAVE: ApiRow(LEAVE, "Fresh", 0, 5, BROKER, fresh, in_turn=True)}
+    rows = {
+        **row(ApiKey.HEARTBEAT, slow),
+        ApiKey.LEAVE_GROUP: ApiRow(ApiKey.LEAVE_GROUP, 0, 5, BROKER, fresh, in_turn=True),
+    }
     async with serving(rows) as running:
         client = await running.client()
-        first = client.send(HEARTBEAT, 0, (encode_request(HEARTBEAT, 0, {}),))
-        second = client.send(LEAVE, 0, (encode_request(LEAVE, 0, {}),))
-        third = client.send(API_VERSIONS, 0, (b"",))
+        first = client.send(ApiKey.HEARTBEAT, 0, (encode_request(ApiKey.HEARTBEAT, 0, {}),))
+        second = client.send(ApiKey.LEAVE_GROUP, 0, (encode_request(ApiKey.LEAVE_GROUP, 0, {}),))
+        third = client.send(ApiKey.API_VERSIONS, 0, (b"",))
         await until(lambda: len(gate) == 1)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -104,18 +102,31 @@ async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn(
         begun.append((len(request.topics), threading.get_ident() == loop_thread))
         return {"error_code": 0}
 
-    rows = {**row(HEARTBEAT, note), METADATA: ApiRow(METADATA, "Test", 0, 12, BROKER, large)}
+    rows = {
+        **row(ApiKey.HEARTBEAT, note),
+        ApiKey.METADATA: ApiRow(ApiKey.METADATA, 0, 12, BROKER, large),
+    }
     async with serving(rows) as running:
         client = await running.client()
-        names = encode_request(METADATA, 1, {"topics": [{"name": f"topic-{n}"} for n in range(10_000)]})
-        small = encode_request(HEARTBEAT, 0, {"member_id": "m"})
-        sent = [(HEARTBEAT, 0, small), (METADATA, 1, names), (HEARTBEAT, 0, small), (METADATA, 1, names)]
+        names = encode_request(
+            ApiKey.METADATA, 1, {"topics": [{"name": f"topic-{n}"} for n in range(10_000)]}
+        )
+        small = encode_request(ApiKey.HEARTBEAT, 0, {"member_id": "m"})
+        sent = [
+            (ApiKey.HEARTBEAT, 0, small),
+            (ApiKey.METADATA, 1, names),
+            (ApiKey.HEARTBEAT, 0, small),
+            (ApiKey.METADATA, 1, names),
+        ]
         answers = [client.send(key, version, (body,)) for key, version, body in sent]
         await asyncio.gather(*answers)
         assert begun == [(1, True), (10_000, True), (1, True), (10_000, True)]
         assert running.server.budgets["PLAINTEXT"].used_bytes == 0
         reader, writer = await running.raw()
-        writer.write(request_frame(METADATA, 1, body=names[:-1]) + request_frame(HEARTBEAT, 0, body=small))
+        writer.write(
+            request_frame(ApiKey.METADATA, 1, body=names[:-1])
+            + request_frame(ApiKey.HEARTBEAT, 0, body=small)
+        )
         assert await closes(reader)
         assert len(begun) == 4
         writer.close()
@@ -159,13 +170,13 @@ async def test_what_goes_through_all_items_of_a_long_request_does_so_beside_the_
         return encode_response(*args)
 
     monkeypatch.setattr(dispatch, "encode_response", encode)
-    rows = {METADATA: ApiRow(METADATA, "Test", 0, 12, BROKER, handle, on_error=on_error)}
+    rows = {ApiKey.METADATA: ApiRow(ApiKey.METADATA, 0, 12, BROKER, handle, on_error=on_error)}
     names = [f"hidden-{n}" for n in range(2000)] + [f"topic-{n}" for n in range(2000 if visible else 0)]
     async with serving(rows) as running:
         running.node.authorizer = watched = Watched()
         client = await running.client()
-        body = encode_request(METADATA, 1, {"topics": [{"name": name} for name in names]})
-        answer = decode_response(METADATA, 1, await client.send(METADATA, 1, (body,)))
+        body = encode_request(ApiKey.METADATA, 1, {"topics": [{"name": name} for name in names]})
+        answer = decode_response(ApiKey.METADATA, 1, await client.send(ApiKey.METADATA, 1, (body,)))
         client.close()
     assert len(answer.topics) == len(names)
     assert sum(watched.threads.values()) >= len(names)
@@ -177,7 +188,7 @@ async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warnin
     async def never(node, ctx, request):
         raise AssertionError
 
-    async with serving(row(HEARTBEAT, never)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, never)) as running:
         server = running.server
         started = asyncio.Event()
         serve = server.serve
@@ -190,7 +201,7 @@ async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warnin
 
         server.serve = serve_and_tell
         _, writer = await running.raw()
-        writer.write(request_frame(HEARTBEAT, 0, body=encode_request(HEARTBEAT, 0, {})))
+        writer.write(request_frame(ApiKey.HEARTBEAT, 0, body=encode_request(ApiKey.HEARTBEAT, 0, {})))
         await started.wait()
         gc.collect()
         writer.close()
@@ -207,11 +218,13 @@ async def test_a_client_that_never_reads_is_not_read_either():
         started += 1
         return ctx.framed((answer,))
 
-    async with serving({FETCH: ApiRow(FETCH, "Test", 0, 20, BROKER, raw=large, exclusive=True)}) as running:
+    async with serving(
+        {ApiKey.FETCH: ApiRow(ApiKey.FETCH, 0, 20, BROKER, raw=large, exclusive=True)}
+    ) as running:
         reader, writer = await running.raw()
         writer.transport.pause_reading()
         wanted = 2000
-        writer.write(request_frame(FETCH, 4) * wanted)
+        writer.write(request_frame(ApiKey.FETCH, 4) * wanted)
         await until(lambda: started >= HIGH_WATER_BYTES // len(answer))
         before = -1
         while before != started:  # until nothing more is started
@@ -238,10 +251,10 @@ async def test_requests_without_reply_are_bounded_in_bytes():
         return {"error_code": 0}
 
     limits = ServerLimits(connection=ConnectionLimits(max_in_flight_bytes=1000))
-    async with serving(row(HEARTBEAT, slow), limits) as running:
+    async with serving(row(ApiKey.HEARTBEAT, slow), limits) as running:
         client = await running.client()
-        body = encode_request(HEARTBEAT, 0, {"group_id": "x" * 200})
-        answers = [client.send(HEARTBEAT, 0, (body,)) for _ in range(50)]
+        body = encode_request(ApiKey.HEARTBEAT, 0, {"group_id": "x" * 200})
+        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for _ in range(50)]
         for done in range(50):
             await until(lambda done=done: len(gates) > done)
             assert len(gates) - done <= 1000 // len(body) + 1
@@ -260,11 +273,11 @@ async def test_requests_without_reply_are_bounded_in_bytes():
         pytest.param(struct.pack(">i", 3) + b"abc", id="shorter-than-a-header"),
         pytest.param(request_frame(999, 0), id="unknown-api"),
         pytest.param(request_frame(-7, 0), id="negative-api"),
-        pytest.param(request_frame(3, 99), id="unknown-version"),
-        pytest.param(request_frame(3, -1), id="negative-version"),
-        pytest.param(request_frame(62, 0), id="a-controllers-api"),
-        pytest.param(request_frame(3, 1, body=b"\x7f\xff\xff\xff"), id="impossible-array"),
-        pytest.param(request_frame(3, 9, body=b"\xff\xff"), id="truncated-body"),
+        pytest.param(request_frame(ApiKey.METADATA, 99), id="unknown-version"),
+        pytest.param(request_frame(ApiKey.METADATA, -1), id="negative-version"),
+        pytest.param(request_frame(ApiKey.BROKER_REGISTRATION, 0), id="a-controllers-api"),
+        pytest.param(request_frame(ApiKey.METADATA, 1, body=b"\x7f\xff\xff\xff"), id="impossible-array"),
+        pytest.param(request_frame(ApiKey.METADATA, 9, body=b"\xff\xff"), id="truncated-body"),
     ],
 )
 def test_bad_input_ends_its_connection_and_no_other(data: bytes):
@@ -275,7 +288,7 @@ def test_bad_input_ends_its_connection_and_no_other(data: bytes):
             reader, writer = await running.raw()
             writer.write(data)
             assert await closes(reader)
-            assert (await other.request(API_VERSIONS, 0, {})).error_code == 0
+            assert (await other.request(ApiKey.API_VERSIONS, 0, {})).error_code == 0
             writer.close()
             other.close()
 
@@ -286,12 +299,12 @@ def test_bad_input_ends_its_connection_and_no_other(data: bytes):
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     async with serving() as running:
         reader, writer = await running.raw()
-        writer.write(request_frame(API_VERSIONS, 99, body=b"\x00\x02a\x02b\x00"))
+        writer.write(request_frame(ApiKey.API_VERSIONS, 99, body=b"\x00\x02a\x02b\x00"))
         answer = await response(reader)
         assert struct.unpack_from(">i", answer)[0] == 7
-        message = decode_response(API_VERSIONS, 0, answer[4:])
+        message = decode_response(ApiKey.API_VERSIONS, 0, answer[4:])
         assert message.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(key.api_key, key.max_version) for key in message.api_keys] == [(API_VERSIONS, 4)]
+        assert [(key.api_key, key.max_version) for key in message.api_keys] == [(ApiKey.API_VERSIONS, 4)]
         writer.close()
 
 
@@ -299,7 +312,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
 async def test_a_nameless_client_software_is_an_invalid_request():
     async with serving() as running:
         client = await running.client()
-        answer = await client.request(API_VERSIONS, 3, {"client_software_name": "-"})
+        answer = await client.request(ApiKey.API_VERSIONS, 3, {"client_software_name": "-"})
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         client.close()
 
@@ -312,10 +325,12 @@ async def test_errors_of_handlers_are_answers():
     async def fail(node, ctx, request):
         raise RuntimeError("a bug")
 
-    async with serving({**row(HEARTBEAT, refuse), **{14: row(14, fail)[14]}}) as running:
+    async with serving({**row(ApiKey.HEARTBEAT, refuse), **row(ApiKey.SYNC_GROUP, fail)}) as running:
         client = await running.client()
-        assert (await client.request(HEARTBEAT, 0, {})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert (await client.request(14, 0, {})).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (
+            await client.request(ApiKey.HEARTBEAT, 0, {})
+        ).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await client.request(ApiKey.SYNC_GROUP, 0, {})).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         client.close()
 
 
@@ -356,9 +371,9 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not():
         await gate
         return {"error_code": 0}
 
-    async with serving(row(HEARTBEAT, slow), ServerLimits(max_idle_s=0.05)) as running:
+    async with serving(row(ApiKey.HEARTBEAT, slow), ServerLimits(max_idle_s=0.05)) as running:
         busy = await running.client()
-        answer = busy.send(HEARTBEAT, 0, (encode_request(HEARTBEAT, 0, {}),))
+        answer = busy.send(ApiKey.HEARTBEAT, 0, (encode_request(ApiKey.HEARTBEAT, 0, {}),))
         reader, writer = await running.raw()
         assert await closes(reader)
         gate.set_result(None)

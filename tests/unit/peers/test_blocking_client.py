@@ -7,7 +7,8 @@ import gc
 
 import pytest
 
-from kraft.peers.blocking_client import METADATA, METADATA_VERSION, ask
+from kraft.peers.blocking_client import METADATA_VERSION, ask
+from kraft.wire.api_keys import ApiKey
 
 
 def test_ctrl_c_before_a_question_is_asked_leaves_no_coroutine_behind(
@@ -18,5 +19,5 @@ def test_ctrl_c_before_a_question_is_asked_leaves_no_coroutine_behind(
 
     monkeypatch.setattr(asyncio, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ask("127.0.0.1", 1, METADATA, (METADATA_VERSION, METADATA_VERSION), {})
+        ask("127.0.0.1", 1, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), {})
     gc.collect()  # a coroutine that was never awaited warns when it goes, and a warning is an error here

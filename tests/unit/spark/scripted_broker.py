@@ -13,22 +13,21 @@ from typing import Any
 from uuid import UUID
 
 from kraft.local.free_ports import HOST
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, encode_response
-from kraft.wire.fast_fetch import (
-    FETCH,
-    FetchedPartition,
-    FetchResponse,
-    read_fetch_request,
-    write_fetch_response,
-)
-from kraft.wire.header import API_VERSIONS, read_request_header, response_prefix
+from kraft.wire.fast_fetch import FetchedPartition, FetchResponse, read_fetch_request, write_fetch_response
+from kraft.wire.header import read_request_header, response_prefix
 from metadata_quorum.foundation.batch import read_header
 from metadata_quorum.foundation.errors import ErrorCode
-from spark_connector.connections import LIST_OFFSETS, METADATA
 
 TOPIC = "scripted"
 TOPIC_ID = UUID(int=7)
-VERSIONS = {FETCH: (4, 17), LIST_OFFSETS: (1, 9), METADATA: (0, 12), API_VERSIONS: (0, 3)}
+VERSIONS = {
+    ApiKey.FETCH: (4, 17),
+    ApiKey.LIST_OFFSETS: (1, 9),
+    ApiKey.METADATA: (0, 12),
+    ApiKey.API_VERSIONS: (0, 3),
+}
 
 HANG_UP = "hang up"
 Trouble = ErrorCode | str | Callable[["Partition"], None]
@@ -92,19 +91,19 @@ class ScriptedBroker:
                     connection.sendall(prefix + body)
 
     def _answer(self, api_key: int, version: int, body: memoryview) -> bytes | str | None:
-        if api_key == FETCH:
+        if api_key == ApiKey.FETCH:
             return self._fetch(version, body)
         self.questions.append(api_key)
         request = decode_request(api_key, version, body)
         answer: dict[str, Any] | str = {
-            API_VERSIONS: lambda _: {
+            ApiKey.API_VERSIONS: lambda _: {
                 "api_keys": [
                     {"api_key": key, "min_version": low, "max_version": high}
                     for key, (low, high) in self.versions.items()
                 ]
             },
-            METADATA: self._metadata,
-            LIST_OFFSETS: self._offsets,
+            ApiKey.METADATA: self._metadata,
+            ApiKey.LIST_OFFSETS: self._offsets,
         }[api_key](request)
         return answer if isinstance(answer, str) else encode_response(api_key, version, answer)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector import connections, reader
@@ -381,7 +382,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_broker_of_long_ago(broker: ScriptedBroker) -> None:
-    broker.versions[connections.FETCH] = (0, 11)
+    broker.versions[ApiKey.FETCH] = (0, 11)
     broker.partition.batches = [batch(0, 0)]
     with pytest.raises(SourceError, match="API 1 is not answered in versions 12 to 17"):
         offsets_read(broker, 0, 1)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import (
     MalformedMessage,
     Meter,
@@ -22,7 +23,6 @@ from kraft.wire.bridge import (
 from kraft.wire.schemas import REQUEST, MessageId, StructPlan, plan_for, versions_of
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
 
-METADATA, API_VERSIONS, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS = 3, 18, 9, 10, 19
 MIB: Final = 1024 * 1024
 API_KEYS = [key for key in range(93) if versions_of(key)]
 EVERY_VERSION = [(key, version) for key in API_KEYS for version in versions_of(key)]
@@ -30,73 +30,76 @@ EVERY_VERSION = [(key, version) for key in API_KEYS for version in versions_of(k
 
 def test_a_count_that_nothing_follows_ends_the_request_and_not_the_process():
     with pytest.raises(MalformedMessage, match="claims 2147483646 items"):
-        decode_request(METADATA, 9, bytes.fromhex("ffffffff07"))
+        decode_request(ApiKey.METADATA, 9, bytes.fromhex("ffffffff07"))
     with pytest.raises(MalformedMessage):
-        decode_request(METADATA, 9, bytes.fromhex("ffffffff7f"))
+        decode_request(ApiKey.METADATA, 9, bytes.fromhex("ffffffff7f"))
     with pytest.raises(MalformedMessage):
-        decode_request(METADATA, 1, bytes.fromhex("7fffffff"))
+        decode_request(ApiKey.METADATA, 1, bytes.fromhex("7fffffff"))
 
 
 def test_a_count_is_held_against_the_least_that_an_item_takes():
     thousand_names = (1000).to_bytes(4, "big") + b"\x00\x00" * 1000
-    assert len(decode_request(METADATA, 1, thousand_names).topics) == 1000
+    assert len(decode_request(ApiKey.METADATA, 1, thousand_names).topics) == 1000
     with pytest.raises(MalformedMessage, match="claims 1000 items, 1999 bytes are left"):
-        decode_request(METADATA, 1, thousand_names[:-1])
+        decode_request(ApiKey.METADATA, 1, thousand_names[:-1])
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31)])
 def test_a_negative_count_is_refused(count: int):
     with pytest.raises(MalformedMessage):
-        decode_request(METADATA, 1, count.to_bytes(4, "big", signed=True))
+        decode_request(ApiKey.METADATA, 1, count.to_bytes(4, "big", signed=True))
 
 
 def test_null_is_refused_where_the_version_has_none():
-    assert decode_request(METADATA, 1, b"\xff\xff\xff\xff").topics is None
+    assert decode_request(ApiKey.METADATA, 1, b"\xff\xff\xff\xff").topics is None
     with pytest.raises(MalformedMessage, match="topics is null"):
-        decode_request(METADATA, 0, b"\xff\xff\xff\xff")
+        decode_request(ApiKey.METADATA, 0, b"\xff\xff\xff\xff")
     with pytest.raises(MalformedMessage, match="group_id is null"):
-        decode_request(OFFSET_FETCH, 1, b"\xff\xff\x00\x00\x00\x00")
+        decode_request(ApiKey.OFFSET_FETCH, 1, b"\xff\xff\x00\x00\x00\x00")
 
 
 def test_a_compact_string_is_no_longer_than_a_classic_one():
     def keyed(size: int) -> bytes:
         return b"\x00" + uvarint(2) + uvarint(size + 1) + b"y" * size + b"\x00"
 
-    longest = decode_request(FIND_COORDINATOR, 4, keyed(MAX_STRING_BYTES))
+    longest = decode_request(ApiKey.FIND_COORDINATOR, 4, keyed(MAX_STRING_BYTES))
     assert len(longest.coordinator_keys[0]) == MAX_STRING_BYTES
     with pytest.raises(MalformedMessage, match="32768 bytes"):
-        decode_request(FIND_COORDINATOR, 4, keyed(MAX_STRING_BYTES + 1))
+        decode_request(ApiKey.FIND_COORDINATOR, 4, keyed(MAX_STRING_BYTES + 1))
 
 
 def test_tags_that_nobody_knows_are_skipped():
-    plain = encode_request(API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "1"})
+    plain = encode_request(
+        ApiKey.API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "1"}
+    )
     assert plain.endswith(b"\x00")
     tagged = plain[:-1] + uvarint(2) + uvarint(77) + uvarint(3) + b"abc" + uvarint(78) + uvarint(0)
-    assert decode_request(API_VERSIONS, 3, tagged) == decode_request(API_VERSIONS, 3, plain)
+    assert decode_request(ApiKey.API_VERSIONS, 3, tagged) == decode_request(ApiKey.API_VERSIONS, 3, plain)
 
 
 def test_a_tag_is_as_long_as_it_says():
-    tagged = encode_response(API_VERSIONS, 3, {"finalized_features_epoch": 7})
+    tagged = encode_response(ApiKey.API_VERSIONS, 3, {"finalized_features_epoch": 7})
     start = len(tagged) - 10
     assert tagged[start : start + 2] == b"\x01\x08"  # tag 1, 8 bytes
-    assert decode_response(API_VERSIONS, 3, tagged).finalized_features_epoch == 7
+    assert decode_response(ApiKey.API_VERSIONS, 3, tagged).finalized_features_epoch == 7
     with pytest.raises(MalformedMessage, match="finalized_features_epoch"):
-        decode_response(API_VERSIONS, 3, tagged[: start + 1] + b"\x09" + tagged[start + 2 :] + b"\x00")
+        decode_response(ApiKey.API_VERSIONS, 3, tagged[: start + 1] + b"\x09" + tagged[start + 2 :] + b"\x00")
 
 
 def test_tags_are_counted():
     body = uvarint(2) + b"a" + uvarint(2) + b"1"
-    decode_request(API_VERSIONS, 3, body + uvarint(MAX_TAGS) + b"\x09\x00" * MAX_TAGS)
+    decode_request(ApiKey.API_VERSIONS, 3, body + uvarint(MAX_TAGS) + b"\x09\x00" * MAX_TAGS)
     with pytest.raises(MalformedMessage, match="tagged fields"):
-        decode_request(API_VERSIONS, 3, body + uvarint(MAX_TAGS + 1) + b"\x09\x00" * (MAX_TAGS + 1))
+        decode_request(ApiKey.API_VERSIONS, 3, body + uvarint(MAX_TAGS + 1) + b"\x09\x00" * (MAX_TAGS + 1))
 
 
 def test_an_error_code_that_nobody_knows_is_an_unknown_error():
-    answer = encode_response(METADATA, 1, {"topics": [{"error_code": 3}]})
-    assert decode_response(METADATA, 1, answer).topics[0].error_code == 3
+    answer = encode_response(ApiKey.METADATA, 1, {"topics": [{"error_code": 3}]})
+    assert decode_response(ApiKey.METADATA, 1, answer).topics[0].error_code == 3
     at = answer.rindex(b"\x00\x03")
     assert (
-        decode_response(METADATA, 1, answer[:at] + b"\x7f\x00" + answer[at + 2 :]).topics[0].error_code == -1
+        decode_response(ApiKey.METADATA, 1, answer[:at] + b"\x7f\x00" + answer[at + 2 :]).topics[0].error_code
+        == -1
     )
 
 
@@ -106,35 +109,41 @@ def test_what_is_decoded_is_counted_before_it_is_made():
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessage, match="would take more than"):
-            decode_request(METADATA, 1, body, meter=Meter(16 * MIB))
+            decode_request(ApiKey.METADATA, 1, body, meter=Meter(16 * MIB))
         assert tracemalloc.get_traced_memory()[1] < 2 * MIB
     finally:
         tracemalloc.stop()
 
 
 def test_an_error_message_is_cut_to_what_a_string_can_say():
-    answer = encode_response(CREATE_TOPICS, 4, {"topics": [{"error_message": "\U0001f9e8" * 40_000}]})
-    message = decode_response(CREATE_TOPICS, 4, answer).topics[0].error_message
+    answer = encode_response(ApiKey.CREATE_TOPICS, 4, {"topics": [{"error_message": "\U0001f9e8" * 40_000}]})
+    message = decode_response(ApiKey.CREATE_TOPICS, 4, answer).topics[0].error_message
     assert message.endswith("...")
     assert len(message.encode()) < MAX_STRING_BYTES
 
 
 def test_a_name_that_nobody_gave_is_empty_where_the_version_has_no_null():
     fields = {"topics": [{"name": None}]}
-    assert decode_response(METADATA, 11, encode_response(METADATA, 11, fields)).topics[0].name == ""
-    assert decode_response(METADATA, 12, encode_response(METADATA, 12, fields)).topics[0].name is None
+    assert (
+        decode_response(ApiKey.METADATA, 11, encode_response(ApiKey.METADATA, 11, fields)).topics[0].name
+        == ""
+    )
+    assert (
+        decode_response(ApiKey.METADATA, 12, encode_response(ApiKey.METADATA, 12, fields)).topics[0].name
+        is None
+    )
 
 
 def test_what_cannot_be_said_is_one_error():
     for fields in ({"topics": [{"name": "a" * 40_000}]}, {"throttle_time_ms": 2**40}):
         with pytest.raises(UnencodableMessage):
-            encode_response(CREATE_TOPICS, 4, fields)
+            encode_response(ApiKey.CREATE_TOPICS, 4, fields)
 
 
 def test_no_id_is_written_as_zeros():
     topics = [{"topic_id": None, "name": "t"}]
-    body = encode_request(METADATA, 12, {"topics": topics})
-    assert decode_request(METADATA, 12, body).topics[0].topic_id == UUID(int=0)
+    body = encode_request(ApiKey.METADATA, 12, {"topics": topics})
+    assert decode_request(ApiKey.METADATA, 12, body).topics[0].topic_id == UUID(int=0)
 
 
 SMALLEST: Final = {"string": "", "bytes": b"", "uuid": UUID(int=1)}

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.wire import raft_frame
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import (
     MalformedHeader,
     read_request_header,
@@ -16,11 +17,10 @@ from kraft.wire.header import (
 )
 from kraft.wire.raft_frame import RaftFrame
 
-METADATA, API_VERSIONS = 3, 18
-
 
 @pytest.mark.parametrize(
-    ("api_key", "version"), [(METADATA, 8), (METADATA, 9), (API_VERSIONS, 3), (32001, 0)]
+    ("api_key", "version"),
+    [(ApiKey.METADATA, 8), (ApiKey.METADATA, 9), (ApiKey.API_VERSIONS, 3), (ApiKey.RAFT, 0)],
 )
 @pytest.mark.parametrize("client_id", [None, "", "näme"])
 def test_requests(api_key: int, version: int, client_id: str | None) -> None:
@@ -31,13 +31,18 @@ def test_requests(api_key: int, version: int, client_id: str | None) -> None:
 
 
 def test_a_flexible_header_may_carry_tagged_fields() -> None:
-    data = request_header(METADATA, 9, 1, "me")[:-1] + b"\x01\x05\x02ab" + b"body"
+    data = request_header(ApiKey.METADATA, 9, 1, "me")[:-1] + b"\x01\x05\x02ab" + b"body"
     assert data[read_request_header(memoryview(data)).body :] == b"body"
 
 
 @pytest.mark.parametrize(
     ("api_key", "version", "flexible"),
-    [(METADATA, 8, False), (METADATA, 9, True), (API_VERSIONS, 0, False), (API_VERSIONS, 3, False)],
+    [
+        (ApiKey.METADATA, 8, False),
+        (ApiKey.METADATA, 9, True),
+        (ApiKey.API_VERSIONS, 0, False),
+        (ApiKey.API_VERSIONS, 3, False),
+    ],
 )
 def test_responses(api_key: int, version: int, flexible: bool) -> None:
     prefix = response_prefix(api_key, version, 5, 10)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kraft.wire import schemas
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, default_in_any_version
 
 
 @pytest.mark.parametrize(
     ("message", "path", "name"),
     [
-        (MessageId(1, RESPONSE), ("responses",), "topic"),  # gone since version 13
-        (MessageId(1, REQUEST), (), "replica_id"),
-        (MessageId(9, REQUEST), ("groups", "topics"), "name"),  # in 8 and 9 only
-        (MessageId(3, RESPONSE), (), "throttle_time_ms"),
+        (MessageId(ApiKey.FETCH, RESPONSE), ("responses",), "topic"),  # gone since version 13
+        (MessageId(ApiKey.FETCH, REQUEST), (), "replica_id"),
+        (MessageId(ApiKey.OFFSET_FETCH, REQUEST), ("groups", "topics"), "name"),  # in 8 and 9 only
+        (MessageId(ApiKey.METADATA, RESPONSE), (), "throttle_time_ms"),
     ],
 )
 def test_few_versions_are_loaded_to_find_a_name(
