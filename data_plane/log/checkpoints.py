@@ -184,6 +184,9 @@ def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None
 
 # --- a process that died -----------------------------------------------------------------------
 
+NO_BOOT: Final = ""
+"""Stands for the boot where a disk has failed: under no boot is what was not synced still there."""
+
 
 def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> None:
     """Say in which epoch a broker runs on this dir, under which boot of the machine. Not synced: what is
@@ -193,8 +196,8 @@ def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> 
 
 
 def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
-    """Whether a process ran here under another boot of the machine. What it says may itself be torn
-    then; under one boot it never is."""
+    """Whether a process ran here under another boot of the machine, or lost pages under this one (NO_BOOT).
+    What it says may itself be torn then; under one boot it never is."""
     path = f"{log_dir}/{RUNNING}"
     if not boot_id or not disk.exists(path):
         return False

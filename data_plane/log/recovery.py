@@ -337,7 +337,7 @@ def _recover(
             lost = segment.size - position + sum(segments[b].size for b in behind)
             logger.warning(
                 "%s is cut at byte %d (offset %d), %d bytes with good batches among them go: %s. The machine "
-                "went down, and nothing from offset %d on had been synced",
+                "went down or the disk failed, and nothing from offset %d on had been synced",
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
         for later in reversed(bases[i + 1 :]):  # whoever dies here leaves no hole

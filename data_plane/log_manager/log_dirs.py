@@ -54,9 +54,8 @@ class LogDir:
         self._boot_id = boot_id
         self.online = True
         self.clean = False  # the last shutdown was a clean one
-        self._machine_restarted = (
-            False  # the machine, since a process last ran here, which did not stop cleanly
-        )
+        # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
+        self._machine_restarted = False
         self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
@@ -247,8 +246,14 @@ class LogDir:
             checkpoints.write_running(self.disk, self.path, broker_epoch, self._boot_id)
 
     def mark_lost(self) -> None:
-        """A write or a flush failed: what the next start finds in the page cache may not be all."""
-        self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
+        """A write or a flush failed: what was not synced may be gone, as after another boot. Raises OSError;
+        then at least nothing says any longer that the page cache is whole."""
+        if self._boot_id:
+            try:
+                checkpoints.write_running(self.disk, self.path, -1, checkpoints.NO_BOOT)
+            except OSError:
+                self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
+                raise
 
     def _known(self) -> set[TopicPartition]:
         return {*self.high_watermarks, *self._recovery_points, *self._log_starts, *self.cleaned_to}

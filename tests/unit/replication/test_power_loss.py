@@ -4,6 +4,7 @@ replica does not claim to be whole. Under the same boot of the machine, or in wh
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -83,6 +84,23 @@ async def test_under_the_same_boot_damage_is_cut_nowhere():
         await cluster.crash(1)
         cluster.disks[1].flip_bit(LOG, 2 * PAGE)
         assert await offline(cluster)
+
+
+@pytest.mark.row("L7")
+@pytest.mark.parametrize("boot_id", ["first boot", "second boot"])
+@in_loop
+async def test_after_a_failure_of_the_disk_pages_that_were_not_synced_may_be_gone(boot_id):
+    """A sync that fails takes them; the next loss of power does: neither takes the log offline for good."""
+    async with Cluster(1) as cluster:
+        await written(cluster, 2)
+        broker = cluster.brokers[1]
+        broker.partitions.fail_log_dir(broker.dirs[0], OSError(errno.EIO, "a failed fsync"))
+        cluster.disks[1].lose_page(LOG, 1)
+        await cluster.crash(1)
+        cluster.boot_id = boot_id
+        broker = cluster.start(1)
+        assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
+        assert broker.partitions.whole_epoch == -1
 
 
 @pytest.mark.row("L7")
