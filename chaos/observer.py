@@ -201,11 +201,6 @@ class Observer:
                 changes.append((time_ns, partition.leader))
         return changes
 
-    def controller_history(self) -> list[tuple[int, ObservedController]]:
-        """(since when, in ns; who, in which term), oldest first."""
-        with self._changed:
-            return list(self._seen.controllers)
-
     def wait_for(self, predicate: Callable[[], Value], timeout_s: float) -> Value:
         """Ask it after every change until it is true, or the time is up; its last answer. It is also
         asked now and then when nothing has changed, so it may depend on other things."""

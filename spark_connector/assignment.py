@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Protocol
 from uuid import UUID
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.errors import SourceError
-from spark_connector.offsets import TopicPartition
 from spark_connector.options import Assign, Subscribe, Topics
 
 

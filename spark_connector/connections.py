@@ -33,11 +33,15 @@ from kraft.wire.fast_fetch import (
     write_fetch_request,
 )
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
 from spark_connector.fetching import Fetching
-from spark_connector.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from spark_connector.offsets import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+)
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
 _FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)

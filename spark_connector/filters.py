@@ -26,7 +26,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from spark_connector.offsets import NO_OFFSET, OffsetLookup, OffsetRange, TopicPartition
+from metadata_quorum.foundation.model import TopicPartition
+from spark_connector.offsets import (
+    NO_OFFSET,
+    OffsetLookup,
+    OffsetRange,
+)
 
 _COMPARISONS: Final[Mapping[type[Filter], str]] = {
     EqualTo: "==",

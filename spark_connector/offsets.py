@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.uuids import parse_uuid, uuid_text
 from spark_connector.errors import DataLossError, SourceError
 
@@ -28,14 +29,6 @@ _ID: Final = "@"
 """Between a topic's name and its id in checkpoints."""
 NO_OFFSET: Final = -1
 """What a cluster answers where no record is as young as the time asked for."""
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 Offsets: TypeAlias = dict[TopicPartition, int]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.client_properties import unknown_property
 from spark_connector.errors import OptionError
 from spark_connector.offsets import (
@@ -27,7 +28,6 @@ from spark_connector.offsets import (
     Bound,
     Edge,
     Offsets,
-    TopicPartition,
     parse_offsets,
     parse_partitions,
 )

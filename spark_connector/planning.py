@@ -12,7 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_connector.offsets import OffsetRange, Offsets, TopicPartition
+from metadata_quorum.foundation.model import TopicPartition
+from spark_connector.offsets import (
+    OffsetRange,
+    Offsets,
+)
 
 
 def rate_limited(

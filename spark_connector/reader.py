@@ -20,7 +20,7 @@ import pyarrow as pa
 from kraft.wire.fast_fetch import FetchedPartition
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from spark_connector.connections import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
@@ -33,7 +33,10 @@ from spark_connector.connections import (
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
 from spark_connector.errors import DataLossError, Retry, SourceError
 from spark_connector.fetching import Fetching
-from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
+from spark_connector.offsets import (
+    EARLIEST,
+    LATEST,
+)
 
 DEFAULT_TIMEOUT_S: Final = 120.0
 FIRST_FETCH_BYTES: Final = 1024 * 1024

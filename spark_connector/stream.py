@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.assignment import TopicLookup, assigned_partitions, ids_of, require_all
 from spark_connector.errors import DataLossError
 from spark_connector.offsets import (
@@ -22,7 +23,6 @@ from spark_connector.offsets import (
     OffsetRange,
     StreamOffset,
     TopicIds,
-    TopicPartition,
     depends_on_now,
     ranges_between,
     resolve_start,

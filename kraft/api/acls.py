@@ -15,10 +15,10 @@ from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
-from kraft.storage.formatter import random_uuid
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.security.acls import filter_problem, matches

@@ -15,7 +15,6 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.versions import SOFTWARE
-from kraft.storage.formatter import random_uuid
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_metrics import (
@@ -28,6 +27,7 @@ from metadata_quorum.decisions.client_metrics import (
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
+from metadata_quorum.foundation.uuids import random_uuid
 
 MAX_BYTES: Final = 1024 * 1024
 """telemetry.max.bytes"""

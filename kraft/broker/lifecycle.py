@@ -32,7 +32,6 @@ BROKER_REGISTRATION_VERSION: Final = 4
 BROKER_HEARTBEAT_VERSION: Final = 1
 
 RETRY_S: Final = 0.1
-CATCH_UP_RETRY_S: Final = 0.05
 SHUTDOWN_RETRY_S: Final = 0.05
 SHUTDOWN_LIMIT_S: Final = 20.0
 """A broker that may not leave by then leaves all the same."""

@@ -57,7 +57,6 @@ def format_(
 @app.command("random-uuid")
 def random_uuid_() -> None:
     """Print a new id, for a cluster or a topic."""
-    from kraft.storage.formatter import random_uuid
-    from metadata_quorum.foundation.uuids import uuid_text
+    from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
     print(uuid_text(random_uuid(random.SystemRandom())))

@@ -35,11 +35,11 @@ import psutil
 
 from kraft.config.node_config import Config, format_properties, parse_properties
 from kraft.storage.bootstrap import parse_user
-from kraft.storage.formatter import format_storage, random_uuid
+from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.uuids import uuid_text
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
 HOST: Final = "127.0.0.1"
 CONTROLLER_OFFSET: Final = 100

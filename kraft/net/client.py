@@ -178,10 +178,6 @@ class PeerClient(asyncio.BufferedProtocol):
             self._watch_until(due)
         return answer
 
-    def send_one_way(self, api_key: ApiKey, version: int, body: Buffers) -> None:
-        """Send a request that gets no answer (acks=0). Raises `ConnectionError`."""
-        self._write(api_key, version, body)
-
     async def negotiate(self, *, timeout_s: float = 10.0) -> None:
         """Learn which versions the other end answers."""
         software = {"client_software_name": "kraft", "client_software_version": "1"}

@@ -51,7 +51,6 @@ from kraft.peers.raft_driver import BackgroundThreads, RaftDriver
 from kraft.peers.raft_transport import RaftTransport
 from kraft.peers.txn_markers import BrokerMarkerChannel
 from kraft.storage.bootstrap import read_users
-from kraft.storage.formatter import random_uuid
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
@@ -60,6 +59,7 @@ from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.raft.voter import SyncObjRaft

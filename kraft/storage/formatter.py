@@ -23,23 +23,12 @@ from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties,
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.uuids import parse_uuid, uuid_text
+from metadata_quorum.foundation.uuids import parse_uuid, random_uuid
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
 
 LOCK_FILE: Final = ".lock"
 """Kafka's name: both brokers respect each other's."""
-RESERVED_UUIDS: Final = 100
-"""Ids below this are Kafka's own (DirectoryId)."""
-
-
-def random_uuid(rng: random.Random) -> UUID:
-    """A random id that Kafka's tools accept: none of the reserved ones, no leading dash (it would
-    look like an option on a command line)."""
-    while True:
-        candidate = UUID(int=rng.getrandbits(128), version=4)
-        if candidate.int >= RESERVED_UUIDS and not uuid_text(candidate).startswith("-"):
-            return candidate
 
 
 @dataclass(frozen=True, slots=True)

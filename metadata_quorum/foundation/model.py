@@ -26,8 +26,6 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The reserved id of the metadata topic."""
 
-MIGRATING_DIR: Final = ZERO_UUID
-"""Directory of a replica that predates directories (DirectoryId.MIGRATING)."""
 UNASSIGNED_DIR: Final = UUID(int=1)
 """Directory of a replica that its broker has not placed yet (DirectoryId.UNASSIGNED)."""
 LOST_DIR: Final = UUID(int=2)

@@ -166,11 +166,6 @@ class Authorizer:
         )
 
 
-def all_operations(resource_type: AclResourceType) -> int:
-    """What everybody may do where nobody asks."""
-    return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
-
-
 def _concerns(acl: AccessControlEntryRecord, principal: str, host: str) -> bool:
     return acl.principal in (principal, EVERYONE) and acl.host in (WILDCARD, host)
 

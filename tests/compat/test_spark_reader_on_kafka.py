@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.connections import close_clusters, cluster
 from spark_connector.errors import OptionError, SourceError
-from spark_connector.offsets import TopicPartition
 from spark_connector.reader import read_range
 from tests.support.kafka.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
 

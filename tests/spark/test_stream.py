@@ -9,7 +9,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_connector.offsets import Offsets, TopicPartition, from_spark
+from metadata_quorum.foundation.model import TopicPartition
+from spark_connector.offsets import (
+    Offsets,
+    from_spark,
+)
 from spark_connector.progress import offsets_behind_latest
 from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
 from tests.support.waiting import wait_until

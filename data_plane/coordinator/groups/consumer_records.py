@@ -16,7 +16,6 @@ Way of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partitio
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Final, NamedTuple
@@ -34,9 +33,8 @@ from metadata_quorum.foundation.codec import (
     Tag,
     Uuid,
 )
-from metadata_quorum.foundation.primitives import Reader
+from metadata_quorum.foundation.primitives import INT16, Reader, string
 
-_INT16: Final = struct.Struct(">h")
 _VALUE_VERSION: Final = 0
 _NULL_STRUCT: Final = b"\xff"
 _PRESENT_STRUCT: Final = b"\x01"
@@ -184,37 +182,33 @@ class ConsumerGroupRecord(NamedTuple):
 
 def encode(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
-    key = bytearray(_INT16.pack(record.kind))
-    for text in (record.group_id, record.name) if record.kind in _NAMED else (record.group_id,):
-        data = text.encode()
-        key += _INT16.pack(len(data)) + data
+    key = bytearray(INT16.pack(record.kind))
+    key += string(record.group_id)
+    if record.kind in _NAMED:
+        key += string(record.name)
     if record.value is None:
         return bytes(key), None
-    out = bytearray(_INT16.pack(_VALUE_VERSION))
+    out = bytearray(INT16.pack(_VALUE_VERSION))
     Schema.of(_VALUES[record.kind]).write(out, record.value, _VALUE_VERSION)
     return bytes(key), bytes(out)
 
 
 def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
     """The record behind the bytes; None for a key of another kind. Raises ValueError."""
-    number = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
+    number = INT16.unpack_from(key)[0] if len(key) >= INT16.size else -1
     if number not in _VALUES:
         return None
     kind = ConsumerGroupRecordType(number)
-    reader = Reader(key, _INT16.size)
-    group_id = _string(reader)
-    name = _string(reader) if kind in _NAMED else ""
+    reader = Reader(key, INT16.size)
+    group_id = reader.string()
+    name = reader.string() if kind in _NAMED else ""
     if value is None:
         return ConsumerGroupRecord(kind, group_id, name, None)
     body = Reader(value)
-    version = _INT16.unpack(body.take(_INT16.size))[0]
+    version = body.int16()
     if version != _VALUE_VERSION:
         raise ValueError(f"value of version {version} for records of kind {number} is not known")
     return ConsumerGroupRecord(kind, group_id, name, Schema.of(_VALUES[kind]).read(body, version))
-
-
-def _string(reader: Reader) -> str:
-    return bytes(reader.take(_INT16.unpack(reader.take(_INT16.size))[0])).decode()
 
 
 def to_stored(assignment: Assignment) -> tuple[StoredTopicPartitions, ...]:

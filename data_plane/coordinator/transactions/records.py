@@ -28,11 +28,8 @@ from metadata_quorum.foundation.codec import (
     Tag,
 )
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.primitives import Reader
+from metadata_quorum.foundation.primitives import INT16, Reader, string
 
-_INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_INT64: Final = struct.Struct(">q")
 _V0_HEAD: Final = struct.Struct(
     ">q"  # producer id
     "h"  # producer epoch
@@ -116,26 +113,25 @@ class TransactionRecord(NamedTuple):
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
-    name = record.transactional_id.encode()
-    key = _INT16.pack(_KEY_VERSION) + _INT16.pack(len(name)) + name
+    key = INT16.pack(_KEY_VERSION) + string(record.transactional_id)
     if record.value is None:
         return key, None
-    out = bytearray(_INT16.pack(_VALUE_VERSION))
+    out = bytearray(INT16.pack(_VALUE_VERSION))
     Schema.of(StoredTransaction).write(out, _stored(record.value), _VALUE_VERSION)
     return key, bytes(out)
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """The record behind the bytes; None for a key of another kind. Raises ValueError."""
-    if len(key) < 4 or _INT16.unpack_from(key)[0] != _KEY_VERSION:
+    if len(key) < 4 or INT16.unpack_from(key)[0] != _KEY_VERSION:
         return None
-    length = _INT16.unpack_from(key, 2)[0]
+    length = INT16.unpack_from(key, 2)[0]
     if length != len(key) - 4:
         raise ValueError(f"transactional id of {length} bytes in a key of {len(key)}")
     name = key[4:].decode()
     if value is None:
         return TransactionRecord(name, None)
-    version = _INT16.unpack_from(value)[0] if len(value) >= 2 else -1
+    version = INT16.unpack_from(value)[0] if len(value) >= 2 else -1
     if version == 0:
         return TransactionRecord(name, _live(_read_version_0(Reader(value, 2))))
     if version != _VALUE_VERSION:
@@ -146,18 +142,11 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 def _read_version_0(reader: Reader) -> StoredTransaction:
     producer_id, epoch, timeout_ms, status = _V0_HEAD.unpack(reader.take(_V0_HEAD.size))
     topics: list[StoredTransactionPartitions] = []
-    for _ in range(max(_number(reader, _INT32), 0)):
-        topic = bytes(reader.take(_number(reader, _INT16))).decode()
-        count = _number(reader, _INT32)
-        topics.append(
-            StoredTransactionPartitions(topic, tuple(_number(reader, _INT32) for _ in range(count)))
-        )
-    updated_ms, started_ms = _number(reader, _INT64), _number(reader, _INT64)
+    for _ in range(reader.int32()):
+        topic, count = reader.string(), reader.int32()
+        topics.append(StoredTransactionPartitions(topic, tuple(reader.int32() for _ in range(count))))
+    updated_ms, started_ms = reader.int64(), reader.int64()
     return StoredTransaction(producer_id, epoch, timeout_ms, status, tuple(topics), updated_ms, started_ms)
-
-
-def _number(reader: Reader, kind: struct.Struct) -> int:
-    return int(kind.unpack(reader.take(kind.size))[0])
 
 
 def _stored(transaction: TransactionMetadata) -> StoredTransaction:

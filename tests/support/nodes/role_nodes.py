@@ -14,9 +14,9 @@ from kraft.config.node_config import Config, format_properties
 from kraft.local.local_cluster import HOST
 from kraft.peers.blocking_client import live_brokers
 from kraft.storage.bootstrap import parse_user
-from kraft.storage.formatter import format_storage, random_uuid
+from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk
-from metadata_quorum.foundation.uuids import uuid_text
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 from tests.support.nodes.forks import FORKS, Fork
 from tests.support.waiting import wait_until
 

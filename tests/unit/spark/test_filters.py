@@ -20,8 +20,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.filters import pushed
-from spark_connector.offsets import NO_OFFSET, OffsetRange, TopicPartition
+from spark_connector.offsets import (
+    NO_OFFSET,
+    OffsetRange,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MEANINGS = {

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.errors import DataLossError, SourceError
 from spark_connector.offsets import (
     NO_OFFSET,
@@ -19,7 +20,6 @@ from spark_connector.offsets import (
     Edge,
     OffsetRange,
     StreamOffset,
-    TopicPartition,
     depends_on_now,
     format_offsets,
     from_spark,

@@ -6,11 +6,17 @@ import pickle
 
 import pytest
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import librdkafka
 from spark_connector.client_properties import unknown_property
 from spark_connector.errors import OptionError
 from spark_connector.librdkafka import producer_config
-from spark_connector.offsets import AtOffsets, AtTime, AtTimes, Edge, TopicPartition
+from spark_connector.offsets import (
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Edge,
+)
 from spark_connector.options import (
     REDACTED,
     Assign,

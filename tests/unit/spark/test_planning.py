@@ -7,7 +7,10 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connector.offsets import OffsetRange, TopicPartition
+from metadata_quorum.foundation.model import TopicPartition
+from spark_connector.offsets import (
+    OffsetRange,
+)
 from spark_connector.planning import BatchDelay, rate_limited, split
 
 A, B, C = (TopicPartition("t", number) for number in range(3))

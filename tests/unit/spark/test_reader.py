@@ -10,10 +10,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.connections import close_clusters
 from spark_connector.connections import cluster as connected
 from spark_connector.errors import DataLossError
-from spark_connector.offsets import TopicPartition
 from spark_connector.reader import FIRST_FETCH_BYTES, read_range
 
 

@@ -13,10 +13,10 @@ import pytest
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import connections, reader
 from spark_connector.connections import close_clusters, cluster
 from spark_connector.errors import DataLossError, SourceError
-from spark_connector.offsets import TopicPartition
 from spark_connector.reader import read_range
 from tests.unit.spark.scripted_broker import (
     HANG_UP,

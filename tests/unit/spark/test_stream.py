@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.errors import DataLossError, SourceError
-from spark_connector.offsets import NO_OFFSET, Offsets, StreamOffset, TopicPartition
+from spark_connector.offsets import (
+    NO_OFFSET,
+    Offsets,
+    StreamOffset,
+)
 from spark_connector.options import source_options
 from spark_connector.stream import ASK_INTERVAL_S, TOPICS_INTERVAL_S, StreamPlanner
 

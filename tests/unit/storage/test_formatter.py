@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from kraft.config.node_config import Config
-from kraft.storage.formatter import format_storage, lock_storage, random_uuid, read_storage
+from kraft.storage.formatter import format_storage, lock_storage, read_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.uuids import uuid_text
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 from metadata_quorum.raft.identity import is_formatted, read_identity
 
 DISK = OsDisk()

@@ -17,11 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metadata_quorum.foundation.primitives import Reader
+from metadata_quorum.foundation.primitives import INT16, INT32, Reader, string
 
-_INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_NO_BYTES: Final = _INT32.pack(-1)
+_NO_BYTES: Final = INT32.pack(-1)
 
 Partitions = Mapping[str, frozenset[int]]
 """By topic."""
@@ -38,13 +36,13 @@ class Subscription:
 def read_subscription(data: bytes) -> Subscription:
     """Raises ValueError. Later versions only add fields."""
     reader = Reader(data)
-    version = _int16(reader)
-    topics = tuple(_string(reader) for _ in range(_int32(reader)))
-    _skip_bytes(reader)
+    version = reader.int16()
+    topics = tuple(reader.string() for _ in range(reader.int32()))
+    reader.nullable_bytes()
     owned = _partitions(reader) if version >= 1 else {}
     if version >= 2:
-        _int32(reader)
-    rack_id = _nullable_string(reader) if version >= 3 else None
+        reader.int32()
+    rack_id = reader.nullable_string() if version >= 3 else None
     return Subscription(version, topics, owned, rack_id or None)
 
 
@@ -61,52 +59,28 @@ def read_assignment(data: bytes) -> Partitions:
     if not data:
         return {}
     reader = Reader(data)
-    _int16(reader)
+    reader.int16()
     return _partitions(reader)
 
 
 def write_assignment(partitions: Partitions, version: int) -> bytes:
-    out = bytearray(_INT16.pack(version) + _INT32.pack(len(partitions)))
+    out = bytearray(INT16.pack(version) + INT32.pack(len(partitions)))
     for topic in sorted(partitions):
-        name, numbers = topic.encode(), sorted(partitions[topic])
-        out += _INT16.pack(len(name)) + name + _INT32.pack(len(numbers))
+        numbers = sorted(partitions[topic])
+        out += string(topic) + INT32.pack(len(numbers))
         out += struct.pack(f">{len(numbers)}i", *numbers)
     return bytes(out + _NO_BYTES)
 
 
 def version_of(subscription: bytes) -> int:
     """Raises ValueError."""
-    return _int16(Reader(subscription))
+    return Reader(subscription).int16()
 
 
 def _partitions(reader: Reader) -> Partitions:
     found: dict[str, frozenset[int]] = {}
-    for _ in range(_int32(reader)):
-        topic = _string(reader)
-        count = _int32(reader)
+    for _ in range(reader.int32()):
+        topic = reader.string()
+        count = reader.int32()
         found[topic] = frozenset(struct.unpack(f">{count}i", reader.take(4 * count)) if count > 0 else ())
     return found
-
-
-def _string(reader: Reader) -> str:
-    text = _nullable_string(reader)
-    if text is None:
-        raise ValueError("null where a string must be")
-    return text
-
-
-def _nullable_string(reader: Reader) -> str | None:
-    size = _int16(reader)
-    return None if size < 0 else bytes(reader.take(size)).decode()
-
-
-def _skip_bytes(reader: Reader) -> None:
-    reader.take(max(_int32(reader), 0))
-
-
-def _int16(reader: Reader) -> int:
-    return int(_INT16.unpack(reader.take(_INT16.size))[0])
-
-
-def _int32(reader: Reader) -> int:
-    return int(_INT32.unpack(reader.take(_INT32.size))[0])
