@@ -26,6 +26,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from kraft import own_packages
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import HOST, POLL_S, LocalCluster
 from kraft.wire.api_keys import ApiKey
@@ -91,7 +92,8 @@ def cluster(
 
     `settings`: keys of server.properties, for every node. `links`: put Toxiproxy between the nodes and
     before `bootstrap`, so that they can be partitioned. `directory`: keep logs and data there; else they
-    go with the cluster.
+    are removed with the cluster. Raises FatalError where the nodes do not start, ShadowedPackage where a file
+    of the application has the name of a package that the links need.
     """
     texts = {key: _text(value) for key, value in (settings or {}).items()}
     if directory is not None:
@@ -144,6 +146,7 @@ def _make(directory: Path, nodes: int, settings: Mapping[str, str], links: bool)
         ports = free_ports(3 * nodes, random.SystemRandom())
         return _UnlinkedCluster(LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings))
     for entry in entry_points(group=ENTRY_POINTS, name=LINKS):
+        own_packages.require(entry.module.partition(".")[0])
         made: LinkedCluster = entry.load().create(directory, nodes=nodes, clients=1, settings=settings)
         return made
     raise FatalError(ExitCode.MISSING_TOOL, "links need what comes with: pip install 'kraft[chaos]'")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.live.toxiproxy_api import ToxiproxyApi
+from kraft import own_packages
 from kraft.cli.errors import CliError
 from kraft.local.local_cluster import HOST, LocalCluster
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -105,7 +106,7 @@ def run_beside(cluster: LocalCluster, port: int, proxies: Sequence[dict[str, str
     cluster.accompany(
         NAME,
         [
-            sys.executable, "-m", "chaos.live.keeper", *owner,
+            *own_packages.python("chaos.live.keeper", *owner),
             "env", "LOG_LEVEL=warn", str(program), "-host", HOST, "-port", str(port), "-config", str(config),
         ],
     )  # fmt: skip

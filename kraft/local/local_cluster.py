@@ -23,7 +23,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from typing import Any, Final, Self
 
 import psutil
 
+from kraft import own_packages
 from kraft.config.node_config import Config, format_properties, parse_properties
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
@@ -388,7 +388,7 @@ class LocalCluster:
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Start a node's process."""
-        return self._background([sys.executable, "-m", module, *arguments], output)
+        return self._background(own_packages.python(module, *arguments), output)
 
     def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
@@ -399,7 +399,10 @@ class LocalCluster:
         is_ours = self.owner == os.getpid()
         alone: dict[str, Any] = {"process_group": 0} if is_ours else {"start_new_session": True}
         with open(output, "ab", opener=_open_private) as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **alone)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=own_packages.own_environment(), **alone,
+            )  # fmt: skip
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.node(node_id).process()
