@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import kraft.node.roles
+import kraft.node.broker_role
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.state_machine import TransactionResult, TransactionStateManager
@@ -191,7 +191,7 @@ def truncate_to_high_watermark() -> None:
     """A follower of a new leader cuts its log to its high watermark, which it learns one fetch late,
     instead of where leader epochs say that the logs part (R5; Kafka before KIP-101)."""
     with_rules = partial(FetcherContext, rules=TRUNCATE_TO_HIGH_WATERMARK)
-    _exchange(kraft.node.roles, "FetcherContext", with_rules)
+    _exchange(kraft.node.broker_role, "FetcherContext", with_rules)
 
 
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")

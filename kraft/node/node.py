@@ -39,7 +39,7 @@ from kraft.net.connection_quotas import ListenerKind
 from kraft.net.server import Peer, Server
 from kraft.node import settings
 from kraft.node.listener_security import NodeSecurity
-from kraft.node.roles import BrokerRole, ControllerRole
+from kraft.node.broker_role import BrokerRole, ControllerRole
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import Storage

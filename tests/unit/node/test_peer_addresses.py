@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kraft.config.node_config import Config
 from kraft.net.client import Address
-from kraft.node.roles import address_of
+from kraft.node.broker_role import address_of
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, SecurityProtocol
 from metadata_quorum.metadata.image import MetadataImage
 
