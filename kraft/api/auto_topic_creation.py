@@ -78,7 +78,7 @@ async def _create(node: NodeContext, name: str) -> bool:
     """Whether there is such a topic now."""
     request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
     try:
-        response = await node.ask_controller(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        response = await node.controller_channel.request(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
         for topic in response.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode(topic.error_code).name

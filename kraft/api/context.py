@@ -12,11 +12,9 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kraft.monitoring.stall_watch import LoopHealth
-from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import Fields, Message
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -32,8 +30,11 @@ if TYPE_CHECKING:
     from kraft.broker.producer_ids import ProducerIds
     from kraft.broker.scram_users import ScramUsers
     from kraft.broker.txn_verification import TransactionVerifier
+    from kraft.config.node_config import Config
     from kraft.net.sasl import LoginRules
+    from kraft.peers.controller_channel import ControllerChannel
     from metadata_quorum.metadata.image import MetadataImage
+    from metadata_quorum.metadata.metadata_cache import MetadataCache
     from metadata_quorum.security.authorizer import Authorizer
 
 _LONG_CHECKS: Final = 2
@@ -43,33 +44,25 @@ MOST_SEARCHES: Final = 2
 OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
 
 
-class ControllerClient(Protocol):
-    """The way to the active controller, wherever it is."""
-
-    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
-        """Ask it, and again where the controller has just moved. Raises `BrokerError`
-        (REQUEST_TIMED_OUT) where none has answered in time."""
-
-
 @dataclass(slots=True)
 class NodeContext:
     """A node as its handlers see it."""
 
     node_id: int
     cluster_id: str
-    config: Any
+    config: Config
     loop: asyncio.AbstractEventLoop
     random: random.Random
     now_ms: Callable[[], int]
     """The wall clock."""
-    image: MetadataImage
-    """The newest committed metadata that this node has acted on."""
+    metadata_cache: MetadataCache
+    controller_channel: ControllerChannel
+    """The way to the active controller, on whichever node it is."""
     replica_manager: ReplicaManager | None = None
     fetches: FetchService | None = None
     timer: WheelTimer | None = None
     """For the many deadlines of waiting requests."""
     controller: Any = None
-    controller_client: ControllerClient | None = None
     groups: Any = None
     producer_ids: ProducerIds | None = None
     transactions: TransactionCoordinator | None = None
@@ -105,6 +98,11 @@ class NodeContext:
     """Topics that are just being created on demand."""
 
     @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata that this node has acted on."""
+        return self.metadata_cache.image
+
+    @property
     def suspected_brokers(self) -> Collection[int]:
         """Those that may just have died: no client should be sent to them."""
         return () if self.failover_metadata is None else self.failover_metadata.suspected
@@ -126,9 +124,3 @@ class NodeContext:
     def blocking(self, work: Callable[[MayBlock], Result], /) -> asyncio.Future[Result]:
         """Run what blocks outside the loop."""
         return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
-
-    async def ask_controller(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
-        """Ask the active controller in this node's own name."""
-        if self.controller_client is None:
-            raise BrokerError(ErrorCode.NOT_CONTROLLER, "this node knows no controller")
-        return await self.controller_client.request(api_key, version, fields)

@@ -46,7 +46,7 @@ Unread = list[tuple[FetchedPartition, Exception]]
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    most = partition_lookup.max_request_partitions(node)
+    most = partition_lookup.max_request_partitions(node.replica_manager)
     if len(body) > SMALL_BYTES:
         reading = awaited(node.loop, _large(node, ctx, body, most), "Fetch")
         parked = ctx.connection.parked

@@ -48,7 +48,7 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
         "request_principal": encode_principal(ctx.principal),
         "client_host_address": _encode_address(ctx.client_host),
     }
-    answer = await node.ask_controller(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
+    answer = await node.controller_channel.request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code))
     wrapped = memoryview(answer.response_data)

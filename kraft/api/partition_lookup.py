@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from data_plane.replication.partition import Partition
+from data_plane.replication.replica_manager import ReplicaManager
 from kraft.api.context import NodeContext
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -24,9 +25,9 @@ _UNKNOWN_PARTITIONS: Final = 1000
 _ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-def max_request_partitions(node: NodeContext) -> int:
+def max_request_partitions(replica_manager: ReplicaManager | None) -> int:
     """So many partitions one request to read or write may name."""
-    return _UNKNOWN_PARTITIONS + (0 if node.replica_manager is None else len(node.replica_manager))
+    return _UNKNOWN_PARTITIONS + (0 if replica_manager is None else len(replica_manager))
 
 
 def find(node: NodeContext, topic: str, topic_id: UUID, number: int) -> Partition:

@@ -75,7 +75,9 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    request = read_produce_request(ctx.version, body, partition_lookup.max_request_partitions(node))
+    request = read_produce_request(
+        ctx.version, body, partition_lookup.max_request_partitions(node.replica_manager)
+    )
     refusals = _NO_REFUSALS if node.authorizer is None else unauthorized_writes(node, ctx, request)
     produce = _Produce(node, ctx, request)
     queued = QueuedProduce.enqueue_if_needed(node, ctx, request, refusals)

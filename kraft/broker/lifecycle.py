@@ -70,21 +70,13 @@ class BrokerLifecycle:
         loop: asyncio.AbstractEventLoop,
         links: ControllerChannel,
         identity: BrokerIdentity,
-        published_offset: Callable[[], int],
-        whole_epoch: Callable[[], int],
         *,
         heartbeat_interval_s: float,
         session_timeout_s: float,
     ) -> None:
-        """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
-        `whole_epoch`: the broker epoch in which this broker ran last, if nothing of what it kept then is
-        lost (stopped cleanly, or killed on a machine that runs on), else -1. It is registered as the
-        previous broker epoch (KIP-966): who shows it remains an eligible leader."""
         self._loop = loop
         self._links = links
         self._identity = identity
-        self._published_offset = published_offset
-        self._whole_epoch = whole_epoch
         self._interval_s = heartbeat_interval_s
         self._timeout_s = session_timeout_s / 2
         self._beats: dict[int, asyncio.Task[None]] = {}
@@ -97,10 +89,21 @@ class BrokerLifecycle:
         self.running = asyncio.Event()
         """Set when the broker has been unfenced for the first time."""
         self.failed_log_dirs: list[UUID] = []
-        self.on_registered: Callable[[int], None] = lambda epoch: None
-        """Told of every new broker epoch."""
 
-    def start(self) -> None:
+    def start(
+        self,
+        published_offset: Callable[[], int],
+        whole_epoch: Callable[[], int],
+        on_registered: Callable[[int], None],
+    ) -> None:
+        """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
+        `whole_epoch`: the broker epoch in which this broker ran last, if nothing of what it kept then is
+        lost (stopped cleanly, or killed on a machine that runs on), else -1. It is registered as the
+        previous broker epoch (KIP-966): a broker that shows it remains an eligible leader.
+        `on_registered` is called with every new broker epoch."""
+        self._published_offset = published_offset
+        self._whole_epoch = whole_epoch
+        self._on_registered = on_registered
         self._links.on_connected = self._heartbeat_on_connect
         self._task = restarted(self._loop, self._run, "broker-lifecycle")
 
@@ -202,7 +205,7 @@ class BrokerLifecycle:
                 if self.state is BrokerState.STARTING:
                     self.state = BrokerState.FENCED
                 log.info("registered with broker epoch %d", self.broker_epoch)
-                self.on_registered(self.broker_epoch)
+                self._on_registered(self.broker_epoch)
                 return
             # DUPLICATE_BROKER_REGISTRATION: our last incarnation's session is not over yet.
             log.info("not registered yet: %s", ErrorCode(answer.error_code).name)

@@ -1,6 +1,6 @@
 """Producer ids for idempotent producers: a block at a time from the controller, one at a time from here.
 
-    InitProducerId -> api/producer_ids -> ProducerIds.next_id -> (AllocateProducerIds -> controller)
+    InitProducerId -> api/producer_ids -> ProducerIds.next_id -> (allocate_block -> controller)
 
 A block that is not used up when the broker stops is lost, which nobody minds: there are 2^63. A producer is
 told to ask again, perhaps another broker, while no block comes: this one may be cut off from the controller.
@@ -12,12 +12,28 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from kraft.broker.lifecycle import BrokerLifecycle
+from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited
+
+ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
 """Asks the controller for a block: (first id, how many). Raises BrokerError."""
 PATIENCE_S: Final = 1.0
+
+
+async def allocate_block(
+    channel: ControllerChannel, broker_id: int, lifecycle: BrokerLifecycle
+) -> tuple[int, int]:
+    """Ask the controller for a block: (first id, how many). Raises `BrokerError`."""
+    fields = {"broker_id": broker_id, "broker_epoch": lifecycle.broker_epoch}
+    answer = await channel.request(ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields)
+    if answer.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
+    return answer.producer_id_start, answer.producer_id_len
 
 
 class ProducerIds:

@@ -14,7 +14,7 @@ the next one as soon as EndTxn is answered, and some wait for seconds after a re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
-from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 ADD_PARTITIONS_VERSION: Final = 5
 
@@ -58,7 +58,7 @@ class TransactionVerifier:
     def __init__(
         self,
         node_id: int,
-        image: Callable[[], MetadataImage],
+        metadata_cache: MetadataCache,
         here: TransactionCoordinator,
         links: BrokerChannels,
         guards: VerificationGuards,
@@ -69,7 +69,7 @@ class TransactionVerifier:
     ) -> None:
         """`verifies`: transaction.partition.verification.enable, for producers that name their partitions."""
         self._node_id = node_id
-        self._image = image
+        self._metadata_cache = metadata_cache
         self._here = here
         self._links = links
         self._timeout_s = timeout_s
@@ -115,7 +115,7 @@ class TransactionVerifier:
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
 
     def _coordinator(self, transactional_id: str) -> int:
-        topic = self._image().topic(TRANSACTIONS_TOPIC)
+        topic = self._metadata_cache.image.topic(TRANSACTIONS_TOPIC)
         if topic is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partition = topic.partitions.get(partition_of_group(transactional_id, len(topic.partitions)))

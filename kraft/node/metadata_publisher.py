@@ -2,7 +2,7 @@
 
     state_machine or metadata_follower -> publish(delta, image)
         -> executor               make the logs of many new partitions; what is published waits for it
-        -> node.image             what handlers answer from
+        -> metadata_cache         what handlers answer from
         -> replica_manager        become leader, become follower, create, delete, configure
         -> fetcher_manager        follow, unfollow
         -> groups, transactions   load a coordinator's partition, or let go of it
@@ -36,12 +36,12 @@ from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, Tran
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_manager import CreatedLogs, ReplicaManager
 from fetch.fetcher_manager import ReplicaFetcherManager
-from kraft.api.context import NodeContext
 from kraft.broker.failover_metadata import FailoverMetadata
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 AGAIN_S: Final = 1.0
 """Until partitions are tried again that could not be made; twice as long each time."""
@@ -68,12 +68,14 @@ class BrokerMetadataPublisher:
 
     def __init__(
         self,
-        node: NodeContext,
-        partitions: ReplicaManager,
-        fetchers: ReplicaFetcherManager,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-        departures: FailoverMetadata,
+        node_id: int,
+        loop: asyncio.AbstractEventLoop,
+        metadata_cache: MetadataCache,
+        replica_manager: ReplicaManager,
+        fetcher_manager: ReplicaFetcherManager,
+        group_coordinator: GroupCoordinator,
+        transaction_coordinator: TransactionCoordinator,
+        failover_metadata: FailoverMetadata,
         *,
         incarnation_id: UUID,
         broker_epoch: Callable[[], int],
@@ -81,15 +83,17 @@ class BrokerMetadataPublisher:
         on_fatal: Callable[[BaseException], None],
         blocking: Blocking,
     ) -> None:
-        self._node = node
-        self._partitions = partitions
-        self._fetchers = fetchers
-        self._groups = groups
+        self._node_id = node_id
+        self._loop = loop
+        self._metadata_cache = metadata_cache
+        self._replica_manager = replica_manager
+        self._fetcher_manager = fetcher_manager
+        self._group_coordinator = group_coordinator
         self._coordinators: dict[str, GroupCoordinator | TransactionCoordinator] = {
-            OFFSETS_TOPIC: groups,
-            TRANSACTIONS_TOPIC: transactions,
+            OFFSETS_TOPIC: group_coordinator,
+            TRANSACTIONS_TOPIC: transaction_coordinator,
         }
-        self._departures = departures
+        self._failover_metadata = failover_metadata
         self._incarnation_id = incarnation_id
         self._broker_epoch = broker_epoch
         self._on_published = on_published
@@ -116,10 +120,10 @@ class BrokerMetadataPublisher:
         if not self.begun:
             self.begin()
             return
-        ours = delta.changed_brokers.get(self._node.node_id)
+        ours = delta.changed_brokers.get(self._node_id)
         if ours is not None and ours.incarnation_id != self._incarnation_id:
             self.close()
-            reason = f"another process has registered as node {self._node.node_id}, so this one stops"
+            reason = f"another process has registered as node {self._node_id}, so this one stops"
             self._on_fatal(FatalError(ExitCode.BAD_CONFIG, reason))
             return
         self._apply(delta, image)
@@ -128,7 +132,7 @@ class BrokerMetadataPublisher:
         """Start with everything known so far, if our registration is in it. Called again once the
         controller has told our broker epoch: its record may have come first."""
         image = self._newest
-        ours = image.brokers.get(self._node.node_id)
+        ours = image.brokers.get(self._node_id)
         if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
             return
         self.begun = True
@@ -153,11 +157,11 @@ class BrokerMetadataPublisher:
             step = self._waiting[0]
             made = self._many_to_make(step.delta, step.image)
             if made is not None:
-                self._making = supervised(self._node.loop, self._make(made), "making logs")
+                self._making = supervised(self._loop, self._make(made), "making logs")
                 return
             self._act_on_next()
             if not step.last:
-                self._making = supervised(self._node.loop, self._pause(), "a long change of metadata")
+                self._making = supervised(self._loop, self._pause(), "a long change of metadata")
                 return
 
     async def _pause(self) -> None:
@@ -167,17 +171,17 @@ class BrokerMetadataPublisher:
 
     def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
         try:
-            return self._partitions.logs_to_create(delta, image)
+            return self._replica_manager.logs_to_create(delta, image)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            report_fault(self._node.loop, "the judgement of what is to be made", error)
+            report_fault(self._loop, "the judgement of what is to be made", error)
             return None
 
     async def _make(self, made: CreatedLogs) -> None:
         try:
             await self._blocking(made.run)
-            self._partitions.add_created(made)
+            self._replica_manager.add_created(made)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            report_fault(self._node.loop, "making logs", error)
+            report_fault(self._loop, "making logs", error)
         self._making = None
         self._act_on_next()
         self._act_on_waiting()
@@ -185,17 +189,17 @@ class BrokerMetadataPublisher:
     def _act_on_next(self) -> None:
         """Whatever becomes of it: what was published after it must not wait for ever."""
         step = self._waiting.popleft()
-        bounded(self._node.loop, f"metadata up to {step.image.offset}", self._act, step)
+        bounded(self._loop, f"metadata up to {step.image.offset}", self._act, step)
 
     def _act(self, step: Step) -> None:
         """Each part of the change for itself: a bug in one leaves the others done."""
         image, whole = step.image, step.whole
-        loop = self._node.loop
+        loop = self._loop
         if step.first:
-            self._node.image = image
-            bounded(loop, "the groups' view", self._groups.view.take, whole, image)
-        changes = self._partitions.apply(step.delta, image)
-        changes.removed.extend(self._partitions.remove(step.gone))
+            self._metadata_cache.image = image
+            bounded(loop, "the groups' view", self._group_coordinator.view.take, whole, image)
+        changes = self._replica_manager.apply(step.delta, image)
+        changes.removed.extend(self._replica_manager.remove(step.gone))
         if step.first:
             self._take_coordinated(whole, image)
         for partition in changes.removed:
@@ -206,9 +210,9 @@ class BrokerMetadataPublisher:
             bounded(loop, f"the following of {partition.tp}", self._follow, partition)
         if not step.last:
             return
-        bounded(loop, "departures", self._departures.take, whole, image)
+        bounded(loop, "failover metadata", self._failover_metadata.take, whole, image)
         if self.published_offset < 0:
-            bounded(loop, "strays", self._partitions.remove_stray_replicas, image)
+            bounded(loop, "strays", self._replica_manager.remove_stray_replicas, image)
         self._make_again_later()
         self.published_offset = image.offset
         self.started.set()
@@ -221,37 +225,39 @@ class BrokerMetadataPublisher:
                 coordinator.partitions = len(topic.partitions)
         if delta.deleted_topics:
             deleted = list(delta.deleted_topics.values())
-            bounded(self._node.loop, "the offsets of deleted topics", self._groups.topics_deleted, deleted)
+            bounded(
+                self._loop, "the offsets of deleted topics", self._group_coordinator.topics_deleted, deleted
+            )
 
     def _make_again_later(self) -> None:
         """What the process had no file for: files are closed, too."""
-        if not self._partitions.to_make_again:
+        if not self._replica_manager.to_make_again:
             self._again_s = AGAIN_S
         elif self._again is None and not self._closed:
-            self._again = self._node.loop.call_later(self._again_s, self._make_again)
+            self._again = self._loop.call_later(self._again_s, self._make_again)
             self._again_s = min(2 * self._again_s, MAX_AGAIN_S)
 
     def _make_again(self) -> None:
         self._again = None
         image = self._newest
         try:
-            self._apply(self._partitions.make_again(image), image)
+            self._apply(self._replica_manager.make_again(image), image)
         except Exception as error:  # noqa: BLE001
-            report_fault(self._node.loop, "the making of partitions that could have no files", error)
+            report_fault(self._loop, "the making of partitions that could have no files", error)
 
     def _remove(self, partition: Partition) -> None:
-        self._fetchers.unfollow(partition)
+        self._fetcher_manager.unfollow(partition)
         self._resign(partition)
 
     def _lead(self, partition: Partition) -> None:
-        self._fetchers.unfollow(partition)
+        self._fetcher_manager.unfollow(partition)
         coordinator = self._coordinators.get(partition.tp.topic)
         if coordinator is not None:
             coordinator.become_leader(partition.tp.partition, partition.leader_epoch)
 
     def _follow(self, partition: Partition) -> None:
         self._resign(partition)
-        self._fetchers.follow(partition)
+        self._fetcher_manager.follow(partition)
 
     def _resign(self, partition: Partition) -> None:
         coordinator = self._coordinators.get(partition.tp.topic)

@@ -13,8 +13,6 @@ real ones; a simulator makes its own.
 
 from __future__ import annotations
 
-import asyncio
-import random
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,17 +36,18 @@ from kraft.net.client import Address
 from kraft.net.connection_quotas import ListenerKind
 from kraft.net.server import Peer, Server
 from kraft.node import settings
+from kraft.node.broker_role import BrokerRole
+from kraft.node.controller_role import ControllerRole
+from kraft.node.environment import NodeEnvironment
 from kraft.node.listener_security import NodeSecurity
-from kraft.node.broker_role import BrokerRole, ControllerRole
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import Storage
 from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
-from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint
-from metadata_quorum.foundation.supervision import ErrorBoundary, supervised
-from metadata_quorum.metadata.image import EMPTY_IMAGE
+from metadata_quorum.foundation.supervision import supervised
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 
 class Node:
@@ -58,52 +57,49 @@ class Node:
         self,
         config: Config,
         storage: Storage,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        disk: Disk,
-        random: random.Random,
-        now_ms: Callable[[], int],
-        boundary: ErrorBoundary,
-        boot_id: str = "",
-        stopwatch: Callable[[], float] = lambda: 0.0,
+        environment: NodeEnvironment,
     ) -> None:
-        """`boundary`: the loop's exception handler. `boot_id`: the machine's present boot; a node that is
-        killed under it has lost nothing."""
         self.config = config
-        self.loop = loop
-        self.disk = disk
-        self.random = random
-        self.now_ms = now_ms
-        self.fatal = boundary.end_node
-        self.boot_id = boot_id
-        self.context = NodeContext(
-            config.node_id,
-            storage.cluster_id,
-            config,
-            loop,
-            random,
-            now_ms,
-            EMPTY_IMAGE,
-            faults=boundary.faults,
-        )
-        self.context.stopwatch = stopwatch
+        self.loop = loop = environment.loop
         self.security = NodeSecurity(config)
-        self.context.logins = self.security.logins
-        users = read_users(disk, config) if config.is_controller else ()
-        self.context.authorizer = authorizer_of(config)
-        self.context.scram_users = ScramUsers(users)
+        users = read_users(environment.disk, config) if config.is_controller else ()
         self.controller_channel = ControllerChannel(
             loop,
             {v.node_id: Address(v.host, v.port) for v in config.voters},
-            random,
+            environment.random,
             client_id=f"node-{config.node_id}",
             request_timeout_s=config.request_timeout_ms * settings.MS,
             attempt_timeout_s=config.controller_quorum_request_timeout_ms * settings.MS,
             retry_backoff_s=config.controller_quorum_retry_backoff_ms * settings.MS,
             security=self.security.to_controllers,
         )
-        self.controller_role = ControllerRole(self) if config.is_controller else None
-        self.broker_role = BrokerRole(self, storage.directories) if config.is_broker else None
+        self.context = NodeContext(
+            config.node_id,
+            storage.cluster_id,
+            config,
+            loop,
+            environment.random,
+            environment.now_ms,
+            MetadataCache(),
+            self.controller_channel,
+            logins=self.security.logins,
+            scram_users=ScramUsers(users),
+            authorizer=authorizer_of(config),
+            stopwatch=environment.stopwatch,
+            faults=environment.boundary.faults,
+        )
+        self.controller_role = (
+            ControllerRole(self.context, environment, self.blocking, self.security.to_controllers, users)
+            if config.is_controller
+            else None
+        )
+        self.broker_role = (
+            BrokerRole(
+                self.context, environment, self.blocking, self.security.to_brokers, storage.directories
+            )
+            if config.is_broker
+            else None
+        )
         self.follower = (
             MetadataFollower(loop, config.node_id, self.controller_channel)
             if self.controller_role is None and self.broker_role is not None
@@ -126,15 +122,14 @@ class Node:
 
     def _fill_context(self) -> None:
         context, broker, quorum = self.context, self.broker_role, self.controller_role
-        context.controller_client = self.controller_channel
         context.fetch_room = self.server.unread.room
         if broker is not None:
-            context.replica_manager = broker.partitions
-            context.fetches = broker.fetches
-            context.groups = broker.groups
+            context.replica_manager = broker.replica_manager
+            context.fetches = broker.fetch_service
+            context.groups = broker.group_coordinator
             context.producer_ids = broker.producer_ids
-            context.transactions = broker.transactions
-            context.markers = broker.markers
+            context.transactions = broker.transaction_coordinator
+            context.markers = broker.marker_writer
             context.transaction_verifier = broker.transaction_verifier
             context.timer = broker.timer
             context.failover_metadata = broker.failover_metadata
@@ -142,7 +137,7 @@ class Node:
         if quorum is not None:
             context.controller = quorum.controller
             context.raft = quorum.raft
-            context.metadata_reader = quorum.reader
+            context.metadata_reader = quorum.metadata_reader
             listen = quorum.state_machine.subscribe
         elif self.follower is not None:
             listen = self.follower.subscribe
@@ -153,7 +148,7 @@ class Node:
             listen(broker.replication_quotas.take)
             listen(broker.publisher.publish)
         else:
-            listen(lambda _, image: setattr(context, "image", image))
+            listen(context.metadata_cache.take)
         listen(QuotaUpdates(context, settings.client_quotas(self.config)).take)
         listen(DynamicBrokerConfig(self.config, self._reconfigure).take)
 
@@ -165,8 +160,8 @@ class Node:
             supervised(self.loop, renewal, "certificates")
         broker = self.broker_role
         if broker is not None:
-            broker.partitions.configure(settings.replica_manager_config(config))
-            broker.fetchers.resize(config.num_replica_fetchers)
+            broker.replica_manager.configure(settings.replica_manager_config(config))
+            broker.fetcher_manager.resize(config.num_replica_fetchers)
             broker.transaction_verifier.verifies = config.transaction_partition_verification_enable
 
     async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
@@ -187,7 +182,7 @@ class Node:
         for endpoint in self.config.controller_listeners:
             await self._listen(endpoint, ListenerKind.CONTROLLERS)
         if self.controller_role is not None:
-            self.controller_role.start(self.loop)
+            self.controller_role.start()
         self.controller_channel.start()
         if self.follower is not None:
             self.follower.start()
@@ -226,7 +221,7 @@ class Node:
     def _connection_closed(self, peer: Peer, broken: bool) -> None:
         session_id = peer.state.get(FETCH_SESSION)
         if session_id is not None and self.broker_role is not None:
-            self.broker_role.fetches.sessions.drop(session_id)
+            self.broker_role.fetch_service.sessions.drop(session_id)
         broker_id = peer.state.get(HEARTBEAT_BROKER)
         if self.controller_role is None or broker_id is None:
             return

@@ -23,6 +23,7 @@ from typing import Final
 
 from kraft.config.node_config import Config
 from kraft.monitoring.stall_watch import StallLog, StallWatch
+from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
 from kraft.storage.formatter import Storage, boot_id, lock_storage, read_storage
 from metadata_quorum.foundation.disk import Disk, OsDisk
@@ -75,13 +76,15 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
     node = Node(
         config,
         storage,
-        loop=loop,
-        disk=disk,
-        random=random.SystemRandom(),
-        now_ms=now_ms,
-        boundary=boundary,
-        boot_id=boot_id(),
-        stopwatch=time.perf_counter,
+        NodeEnvironment(
+            loop,
+            disk,
+            random.SystemRandom(),
+            now_ms,
+            boundary,
+            boot_id=boot_id(),
+            stopwatch=time.perf_counter,
+        ),
     )
     await _until(stopping, node.start())
     if not stopping.is_set():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
@@ -24,7 +24,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
 from metadata_quorum.foundation.supervision import report_fault, supervised
-from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class BrokerMarkerChannel:
     def __init__(
         self,
         node_id: int,
-        image: Callable[[], MetadataImage],
+        metadata_cache: MetadataCache,
         here: MarkerWriter,
         links: BrokerChannels,
         loop: asyncio.AbstractEventLoop,
@@ -58,7 +58,7 @@ class BrokerMarkerChannel:
     ) -> None:
         """`timeout_s`: patience with another broker's answer."""
         self._node_id = node_id
-        self._image = image
+        self._metadata_cache = metadata_cache
         self._here = here
         self._links = links
         self._loop = loop
@@ -89,7 +89,7 @@ class BrokerMarkerChannel:
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Those that have a leader now, in the order of their names."""
-        image = self._image()
+        image = self._metadata_cache.image
         found: dict[int, list[TopicPartition]] = {}
         for tp in sorted(partitions):
             topic = image.topic(tp.topic)
@@ -99,7 +99,7 @@ class BrokerMarkerChannel:
         return found
 
     def _exists(self, tp: TopicPartition) -> bool:
-        topic = self._image().topic(tp.topic)
+        topic = self._metadata_cache.image.topic(tp.topic)
         return topic is not None and tp.partition in topic.partitions
 
     async def _send(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +14,10 @@ from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.timestamps import TimeSearch
 from data_plane.replication.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
 from kraft.api import partition_lookup
-from kraft.api.context import NodeContext
 from kraft.api.offsets import handle_list_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
-from metadata_quorum.metadata.image import EMPTY_IMAGE
+from tests.support.contexts import node_context
 from tests.support.logs import NOW_MS, lead, open_log
 
 
@@ -50,9 +48,7 @@ def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
 
     async def ask() -> dict[str, Any]:
-        node = NodeContext(
-            1, "c", SimpleNamespace(), asyncio.get_running_loop(), random.Random(1), lambda: 0, EMPTY_IMAGE
-        )
+        node = node_context(asyncio.get_running_loop())
         wanted = SimpleNamespace(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
         request: Any = SimpleNamespace(
             topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=-1, isolation_level=0

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
-from kraft.api.context import NodeContext
 from kraft.api.request_cost import RequestCost
 from kraft.api.throttling import QuotaUpdates, charge_connection
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from tests.support.contexts import node_context
 from tests.unit.replication.cluster import until
 
 pytestmark = pytest.mark.row("R12")
@@ -81,14 +79,10 @@ def test_what_is_watched_fails_and_is_cancelled_as_it_would_be_by_itself() -> No
     assert cleaned_up == ["yes", "yes"]
 
 
-def node_of(loop: asyncio.AbstractEventLoop) -> NodeContext:
-    return NodeContext(1, "c", SimpleNamespace(), loop, random.Random(1), lambda: 0, EMPTY_IMAGE)
-
-
 def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        node = node_of(loop)
+        node = node_context(loop)
         watch = QuotaUpdates(node, ClientQuotas(QuotaWindow(), QuotaWindow()))
         limited = MetadataImage(
             quotas={(("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 1.0},

@@ -49,11 +49,11 @@ def ask(
 ) -> tuple[Outcomes, VerificationGuard, list[float]]:
     coordinator: Any = Coordinator(guards, concurrent)
     topic = SimpleNamespace(partitions=dict.fromkeys(range(50), SimpleNamespace(leader=HERE)))
-    image: Any = SimpleNamespace(topic=lambda name: topic)
+    metadata_cache: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: topic))
     links: Any = None
     retry = RetryPolicy(every_s=0.02, for_s=0.1)
     verifier = TransactionVerifier(
-        HERE, lambda: image, coordinator, links, guards, verifies=True, timeout_s=1, retry=retry
+        HERE, metadata_cache, coordinator, links, guards, verifies=True, timeout_s=1, retry=retry
     )
     guard = guards.begin(T0, PRODUCER.producer_id)
     outcomes: Outcomes = {}

@@ -16,7 +16,6 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.groups.table import GroupLimits
 from kraft.api import group_admin, group_offsets, groups
-from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow
 from kraft.wire.api_keys import ApiKey
@@ -24,6 +23,7 @@ from kraft.wire.bridge import Message, decode_request, decode_response, encode_r
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from tests.support.contexts import node_context
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
 
@@ -56,15 +56,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = GroupCoordinatorConfig(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0)))
         self.service = GroupCoordinator(config, MemoryLog(), loop, random.Random(1), lambda: EPOCH_MS)
-        self.node = NodeContext(
-            node_id=1,
-            cluster_id="c",
-            config=SimpleNamespace(),
-            loop=loop,
-            random=random.Random(2),
-            now_ms=lambda: EPOCH_MS,
-            image=image("orders", OFFSETS_TOPIC),
-            groups=self.service,
+        self.node = node_context(
+            loop, now_ms=EPOCH_MS, image=image("orders", OFFSETS_TOPIC), groups=self.service
         )
 
     async def lead(self) -> None:
@@ -129,7 +122,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(version: int) -> 
         answer = await broker.ask(ApiKey.FIND_COORDINATOR, version, finds(version, "g"))
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
-        broker.node.image = image("orders", OFFSETS_TOPIC)
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC)
         number = broker.service.partition_for("g")
         topic = broker.node.image.topics_by_name[OFFSETS_TOPIC]
         leaderless = PartitionRegistration((1,), (1,), -1, 1, 1)
@@ -152,18 +145,18 @@ def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: Erro
                 made = {"name": OFFSETS_TOPIC, "error_code": int(refusal)}
                 if refusal is ErrorCode.NONE:  # the metadata come a moment later
                     newer = image("orders", OFFSETS_TOPIC)
-                    broker.node.loop.call_later(0.01, setattr, broker.node, "image", newer)
+                    broker.node.loop.call_later(0.01, setattr, broker.node.metadata_cache, "image", newer)
                 return decode_response(
                     ApiKey.CREATE_TOPICS, 7, encode_response(ApiKey.CREATE_TOPICS, 7, {"topics": [made]})
                 )
 
-        broker.node.controller_client = Controller()
+        broker.node.controller_channel = Controller()
         broker.node.config = SimpleNamespace(
             offsets_topic_num_partitions=50,
             offsets_topic_replication_factor=3,
             offsets_topic_segment_bytes=104857600,
         )
-        broker.node.image = image("orders")
+        broker.node.metadata_cache.image = image("orders")
         answers = await asyncio.gather(
             *(broker.ask(ApiKey.FIND_COORDINATOR, 4, finds(4, "g")) for _ in range(2))
         )
@@ -265,7 +258,7 @@ def test_offsets_are_committed_and_fetched_in_every_version(commit: int, fetch: 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT, unstable=1))
 def test_offsets_of_an_unknown_topic_are_refused(version: int) -> None:
     async def test(broker: Broker) -> None:
-        broker.node.image = image(OFFSETS_TOPIC)
+        broker.node.metadata_cache.image = image(OFFSETS_TOPIC)
         answer = await broker.ask(ApiKey.OFFSET_COMMIT, version, offset_request(version, 1))
         unknown = (
             ErrorCode.UNKNOWN_TOPIC_ID if version >= WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -384,7 +377,7 @@ def test_single_offsets_are_deleted() -> None:
 def test_an_empty_image_has_no_groups_to_offer() -> None:
     async def test(broker: Broker) -> None:
         broker.node.groups = None
-        broker.node.image = EMPTY_IMAGE
+        broker.node.metadata_cache.image = EMPTY_IMAGE
         answer = await broker.ask(ApiKey.HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 

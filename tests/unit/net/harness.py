@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 import struct
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -20,7 +19,7 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.client import Address, PeerClient
 from kraft.net.server import Peer, Server, ServerLimits
-from metadata_quorum.metadata.image import EMPTY_IMAGE
+from tests.support.contexts import node_context
 
 WITHIN_S = 60.0
 
@@ -65,7 +64,7 @@ async def serving(
 ) -> AsyncIterator[Running]:
     loop = asyncio.get_running_loop()
     config = types.SimpleNamespace(auto_create_topics_enable=False, max_request_partition_size_limit=2000)
-    node = NodeContext(1, "a-cluster", config, loop, random.Random(1), lambda: 0, EMPTY_IMAGE)
+    node = node_context(loop, cluster_id="a-cluster", config=config)
     dispatcher = Dispatcher(node, rows, {"PLAINTEXT": role})
     closed: list[tuple[Peer, bool]] = []
     server = Server(

@@ -81,7 +81,7 @@ def test_a_broker_hands_a_request_on_and_its_answer_back(version: int) -> None:
         rows = rows_with(delete)
         async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
             controller.node.controller = Controller(is_active=True)
-            broker.node.controller_client = ToController(controller)
+            broker.node.controller_channel = ToController(controller)
             client = await broker.client()
             answer = await client.request(ApiKey.DELETE_TOPICS, version, {})
             assert [each.name for each in answer.responses] == ["gone"]
@@ -103,7 +103,7 @@ def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool
         rows = rows_with(delete)
         async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
             controller.node.controller = Controller(is_active=active)
-            broker.node.controller_client = ToController(controller)
+            broker.node.controller_channel = ToController(controller)
             client = await broker.client()
             fields = {"topics": [{"name": "one"}]}
             answer = await client.request(ApiKey.DELETE_TOPICS, 6, fields)

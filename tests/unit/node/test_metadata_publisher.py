@@ -15,6 +15,7 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 from metadata_quorum.metadata.records import (
     PartitionRecord,
     RegisterBrokerRecord,
@@ -69,9 +70,10 @@ class _Broker:
         )
         if real_loop is not None:
             loop.create_task = real_loop.create_task
-        node: Any = SimpleNamespace(node_id=NODE_ID, image=EMPTY_IMAGE, loop=loop)
         self.publisher = BrokerMetadataPublisher(
-            node,
+            NODE_ID,
+            cast(Any, loop),
+            MetadataCache(),
             partitions,
             unused,
             groups,
@@ -143,7 +145,7 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
         done.append(followed.tp.topic)
 
     broker.changes.following = [partition("one"), partition("bad"), partition("other")]
-    broker.publisher._fetchers = cast(Any, SimpleNamespace(follow=follow))
+    broker.publisher._fetcher_manager = cast(Any, SimpleNamespace(follow=follow))
     broker.commit(5)
     assert done == ["one", "other"]
     assert broker.publisher.published_offset == 0
@@ -156,8 +158,8 @@ def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, ma
     async def main() -> None:
         broker = _Broker()
         broker.epoch = 5
-        partitions = broker.publisher._partitions
-        broker.publisher._node.loop = loop = asyncio.get_running_loop()
+        partitions = broker.publisher._replica_manager
+        broker.publisher._loop = loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: broker.faults.append(context["exception"]))
 
         async def blocking(work):

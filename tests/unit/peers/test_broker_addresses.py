@@ -6,9 +6,10 @@ from uuid import UUID
 
 from kraft.config.node_config import Config
 from kraft.net.client import Address
-from kraft.node.broker_role import address_of
+from kraft.peers.broker_addresses import BrokerAddresses
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, SecurityProtocol
 from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 NODE_1 = {
     "process.roles": "broker,controller",
@@ -28,6 +29,7 @@ def registered(broker_id: int) -> BrokerRegistration:
 def test_a_node_goes_where_it_is_told():
     config = Config.from_properties({**NODE_1, "kraft.peer.addresses": "2@127.0.0.1:7002,4@127.0.0.1:7004"})
     image = MetadataImage(brokers={i: registered(i) for i in (1, 2, 3)})
-    assert address_of(config, image, 2) == Address("127.0.0.1", 7002)
-    assert address_of(config, image, 3) == Address("127.0.0.1", 9094)
-    assert address_of(config, image, 4) is None, "it has not registered yet"
+    addresses = BrokerAddresses(config, MetadataCache(image))
+    assert addresses.find(2) == Address("127.0.0.1", 7002)
+    assert addresses.find(3) == Address("127.0.0.1", 9094)
+    assert addresses.find(4) is None, "it has not registered yet"

@@ -1,0 +1,104 @@
+"""The controller role of a node: one voter of the quorum, and the controller that is active where it leads.
+
+    RaftTransport -> Raft voter -> state machine -> metadata log
+                                        `-> QuorumController, MetadataReader
+
+Built from the bottom up; node.py connects it to the listeners and, on a combined node, to the broker role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from kraft.api.context import NodeContext
+from kraft.api.metadata_reader import MetadataReader
+from kraft.net.connection_security import ConnectionSecurity
+from kraft.node import settings
+from kraft.node.environment import NodeEnvironment
+from kraft.peers.broker_addresses import BrokerAddresses
+from kraft.peers.liveness_probe import LivenessProbe
+from kraft.peers.raft_driver import BackgroundThreads, RaftDriver
+from kraft.peers.raft_transport import RaftTransport
+from metadata_quorum.controller.controller import QuorumController
+from metadata_quorum.controller.state_machine import MetadataStateMachine
+from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.metadata.metadata_log import MetadataLog
+from metadata_quorum.metadata.records import UserScramCredentialRecord
+from metadata_quorum.raft.voter import SyncObjRaft
+
+
+class ControllerRole:
+    """See the module."""
+
+    def __init__(
+        self,
+        node: NodeContext,
+        environment: NodeEnvironment,
+        blocking: Blocking,
+        to_controllers: ConnectionSecurity,
+        bootstrap_users: Sequence[UserScramCredentialRecord],
+    ) -> None:
+        """`bootstrap_users`: written with the first record of a new cluster."""
+        config, cluster_id, loop, disk = node.config, node.cluster_id, node.loop, environment.disk
+        self._metadata_log = MetadataLog(
+            disk,
+            f"{config.metadata_dir}/__cluster_metadata-0",
+            segment_bytes=config.metadata_log_segment_bytes,
+        )
+        self.state_machine = MetadataStateMachine(self._metadata_log, partial(report_fault, loop))
+        self._transport = RaftTransport(
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            addresses={voter.node_id: (voter.host, voter.port) for voter in config.voters},
+            random=node.random,
+            security=to_controllers,
+        )
+        self._background = BackgroundThreads(loop)
+        voter = SyncObjRaft(
+            config.node_id,
+            [voter.node_id for voter in config.voters],
+            cluster_id,
+            disk,
+            config.raft_dir,
+            self._transport,
+            self.state_machine,
+            loop.time,
+            node.random,
+            settings.raft_settings(config),
+            self._background,
+        )
+        self.raft = self._background.driver = RaftDriver(voter, loop, environment.boundary.end_node)
+        self.controller = QuorumController(
+            config.node_id,
+            self.raft,
+            self.state_machine,
+            replace(settings.controller_settings(config, cluster_id), bootstrap_users=tuple(bootstrap_users)),
+            loop=loop,
+            random=node.random,
+            now_ms=node.now_ms,
+            blocking=blocking,
+        )
+        self.liveness_probe = LivenessProbe(
+            loop,
+            BrokerAddresses(config, self.state_machine).find,
+            self.controller.process_gone,
+            config.kraft_controller_link_grace_ms * settings.MS,
+        )
+        self.metadata_reader = MetadataReader(self._metadata_log, loop, node.now_ms)
+        self.state_machine.subscribe(lambda delta, image: self.metadata_reader.committed())
+        self._loop = loop
+
+    def start(self) -> None:
+        self._transport.start(self._loop, self.raft)
+        self.raft.wake()
+
+    async def stop(self) -> None:
+        self.controller.close()
+        await self.liveness_probe.close()
+        self.raft.close()
+        await self._background.close()
+        await self._transport.close()
+        self._metadata_log.close()

@@ -1,0 +1,28 @@
+"""What a node does not make itself: the machine's, made in serve.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.supervision import ErrorBoundary
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnvironment:
+    """Time and network (the loop), disk, chance and errors of one node."""
+
+    loop: asyncio.AbstractEventLoop
+    disk: Disk
+    random: Random
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    boundary: ErrorBoundary
+    """The loop's exception handler."""
+    boot_id: str = ""
+    """The machine's present boot; a node that is killed under it has lost nothing."""
+    stopwatch: Callable[[], float] = lambda: 0.0
+    """Seconds, finely enough to measure one request."""
