@@ -11,7 +11,8 @@ from typing import Final
 from data_plane.log.config import LogConfig
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 

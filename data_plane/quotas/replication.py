@@ -17,7 +17,8 @@ from typing import Final
 
 from data_plane.quotas.rates import QuotaWindow
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"

@@ -55,7 +55,8 @@ from metadata_quorum.foundation.model import (
     TopicPartition,
 )
 from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from kraft.api.row import CONTROLLER, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.supervision import supervised
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
 MS_PER_S: Final = 1000

@@ -31,7 +31,8 @@ from collections.abc import Collection
 from typing import Final
 
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 READ_AHEAD_S: Final = 0.002
 """A question and the break that it comes from may be read in one turn of the loop, the question first."""

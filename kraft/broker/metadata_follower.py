@@ -26,7 +26,8 @@ from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batc
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.foundation.supervision import bounded, restarted
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.records import decode
 from metadata_quorum.metadata.snapshot import decode_checkpoint

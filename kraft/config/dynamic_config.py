@@ -16,7 +16,8 @@ from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Update
 from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.model import ResourceType
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 

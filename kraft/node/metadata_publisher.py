@@ -40,7 +40,8 @@ from kraft.broker.failover_metadata import FailoverMetadata
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 AGAIN_S: Final = 1.0

@@ -46,7 +46,8 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation, invariant
 from metadata_quorum.metadata.control_records import LeaderChangeMessage, Voter, encode_control
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, check_partition
+from metadata_quorum.metadata.delta import MetadataDelta, check_partition
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
 from metadata_quorum.metadata.records import encode
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint

@@ -27,7 +27,8 @@ from metadata_quorum.foundation.topic_configs import (
     ConfigType,
     topic_config_problem,
 )
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord, MetadataRecord
 from metadata_quorum.protocol.commands import (
     CONFIG_APPEND,

@@ -23,7 +23,8 @@ from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import RECOVERED, RECOVERING, change_partition, rules_of
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
-from metadata_quorum.metadata.image import MetadataImage, merge_change
+from metadata_quorum.metadata.delta import merge_change
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from metadata_quorum.protocol.commands import AlterPartitions, IsrChange, IsrMember
 from metadata_quorum.protocol.replies import IsrResult

@@ -10,7 +10,7 @@ record is always written in the version named in its row and read in any version
         struct               flexible encoding, see foundation/codec.py
 
 On the way of the data: a decision yields these dataclasses, metadata_log.py stores their bytes,
-image.py replays them.
+delta.py replays them.
 """
 
 from __future__ import annotations

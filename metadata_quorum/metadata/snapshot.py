@@ -25,7 +25,8 @@ from metadata_quorum.metadata.control_records import (
     decode_control,
     encode_control,
 )
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import (
     ClientQuotaRecord,
     ConfigRecord,

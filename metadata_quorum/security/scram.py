@@ -6,7 +6,7 @@ Whoever asks for a name that nobody has is shown a decoy. It is a function of th
 cluster, which is in its metadata: so all brokers give the same one, today and after a restart. In
 iterations and kind of salt it is like one of those in use.
 
-Lowest floor but for metadata/records.py and metadata/image.py; sockets and messages of a login are in
+Below it are only metadata/records.py and delta.py; sockets and messages of a login are in
 kraft/net/.
 """
 

@@ -22,7 +22,8 @@ import pytest
 from metadata_quorum.decisions.elections import ELR_FEATURE
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import FeatureField
 from metadata_quorum.protocol import commands as c
 from tests.golden.scenario_runner import run_commands, scenarios

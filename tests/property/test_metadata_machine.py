@@ -17,7 +17,8 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
     ResourceType,
 )
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import (
     AccessControlEntryRecord,
     QuotaEntity,

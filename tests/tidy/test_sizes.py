@@ -22,8 +22,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
         "metadata_quorum/controller/controller.py",
-        "metadata_quorum/metadata/image.py",
-        "metadata_quorum/protocol/commands.py",
         "tests/property/test_log_against_records.py",
         "tests/unit/groups/test_service.py",
         "tests/unit/metadata/test_controller.py",

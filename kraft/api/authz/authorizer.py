@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from kraft.api.context import NodeContext
 from kraft.config.node_config import Config, reject
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.security.authorizer import Authorizer
 
 

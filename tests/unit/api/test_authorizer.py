@@ -11,7 +11,8 @@ import pytest
 from kraft.api.authz.authorizer import authorizer_of, follow
 from kraft.config.node_config import Config
 from metadata_quorum.foundation.errors import FatalError
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import (
     AccessControlEntryRecord,
     FeatureLevelRecord,

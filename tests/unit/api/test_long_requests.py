@@ -26,7 +26,8 @@ from metadata_quorum.decisions.scram import alter_user_scram
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import QuotaEntity, TopicRecord
 from metadata_quorum.protocol.commands import (
     AlterClientQuotas,

@@ -11,7 +11,8 @@ import pytest
 from kraft.api import topics
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import TopicRecord
 
 pytestmark = pytest.mark.row("U2")

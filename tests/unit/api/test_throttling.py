@@ -11,7 +11,8 @@ from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
 from kraft.api.request_cost import RequestCost
 from kraft.api.throttling import QuotaUpdates, charge_connection
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from tests.support.contexts import node_context
 from tests.unit.replication.cluster import until
 

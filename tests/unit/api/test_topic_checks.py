@@ -12,7 +12,8 @@ from kraft.api.authz.checks import RequestPrincipal
 from kraft.api.authz.topic_checks import delete_topics, metadata
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord, MetadataRecord, TopicRecord
 from metadata_quorum.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from metadata_quorum.security.authorizer import Authorizer

@@ -16,7 +16,8 @@ from kraft.broker.failover_metadata import (
     SUSPECT_LIMIT_S,
     FailoverMetadata,
 )
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, TopicRecord
 from tests.support.virtual_loop import run_virtually
 

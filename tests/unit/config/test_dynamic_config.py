@@ -17,7 +17,8 @@ from kraft.node.listener_security import NodeSecurity
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.nodes.certificates import Authority
 from tests.unit.node.test_listener_security import config, mapped

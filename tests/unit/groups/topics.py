@@ -7,7 +7,7 @@ from uuid import UUID
 from data_plane.coordinator.groups.assignment import TopicIdPartition
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from metadata_quorum.foundation.model import ResourceType
-from metadata_quorum.metadata.image import MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.records import (
     ConfigRecord,
     MetadataRecord,

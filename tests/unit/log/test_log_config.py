@@ -11,7 +11,8 @@ from data_plane.log_manager.log_configs import LogConfigs
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import ConfigRecord
 
 ELSEWHERE = {

@@ -10,7 +10,8 @@ from metadata_quorum.decisions.client_quotas import alter_client_quotas
 from metadata_quorum.decisions.features import update_features
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, FeatureRange
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ClientQuotaRecord, FeatureField, FeatureLevelRecord, QuotaEntity
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol.commands import (

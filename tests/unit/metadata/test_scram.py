@@ -9,7 +9,8 @@ from metadata_quorum.decisions.configs import incremental_alter_configs
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.scram import alter_user_scram
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_quorum.protocol.commands import (
     AlterUserScram,

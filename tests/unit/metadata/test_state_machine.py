@@ -12,7 +12,8 @@ from metadata_quorum.decisions import acls, producer_ids
 from metadata_quorum.decisions.weight import WEIGHTS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegistration
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord, PartitionChangeRecord
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command

@@ -15,7 +15,8 @@ from kraft.net.connection_security import AuthenticationFailed, Login, ScramClie
 from kraft.net.scram import ScramExchange
 from kraft.storage.bootstrap import parse_user
 from metadata_quorum.foundation.errors import FatalError
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_quorum.security.scram import Decoys, ScramMechanism, decoy_secret_record, derive, salted
 

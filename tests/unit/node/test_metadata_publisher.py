@@ -14,7 +14,8 @@ from kraft.node.metadata_publisher import STEP, BrokerMetadataPublisher, steps_o
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 from metadata_quorum.metadata.records import (
     PartitionRecord,

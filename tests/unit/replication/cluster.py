@@ -26,7 +26,8 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import (
     ConfigRecord,
     FenceBrokerRecord,

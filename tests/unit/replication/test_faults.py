@@ -23,7 +23,8 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
 from metadata_quorum.foundation.supervision import ErrorBoundary
-from metadata_quorum.metadata.image import MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import cut, open_log, read_all
 from tests.support.may_block import MAY_BLOCK

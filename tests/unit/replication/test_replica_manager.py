@@ -17,7 +17,8 @@ from data_plane.replication.replica_manager import ReplicaManagerConfig
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Broker, Cluster, until

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.topic_patterns import TopicMatches
 from metadata_quorum.foundation.model import ResourceType
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 
 _HASH_BYTES = 8
 
