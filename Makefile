@@ -24,7 +24,7 @@ setup: $(READY) ## build .venv from the lock file
 # Installed by hash from a lock that names packages and no host, so that a registry mirror set for pip
 # (PIP_INDEX_URL) serves the same files. --no-deps: the lock names every package already.
 # Compiled once: Spark starts a Python for every question, and where PYTHONDONTWRITEBYTECODE is set each would
-# compile numpy, Arrow and PySpark anew.
+# compile numpy, Arrow and PySpark again.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraft needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
@@ -66,7 +66,7 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
+lock: $(READY) ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv export --quiet --all-groups --all-extras --no-emit-project --output-file requirements.lock
 	@rm -f uv.lock
 

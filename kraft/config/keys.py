@@ -116,7 +116,7 @@ class ConfigKeys:
     kraft_peer_addresses: str = key(
         "", "ID@HOST:PORT,... of brokers that this node does not reach where they say: a tunnel, a proxy"
     )
-    kraft_http_port: int | None = key(None, "port of the console and metrics on 127.0.0.1; none if not set",
+    kraft_http_port: int | None = key(None, "port of GET /status (JSON) on 127.0.0.1; none if not set",
                                       minimum=0, maximum=65535)  # fmt: skip
 
     # -- TLS and SASL; each may be given for one listener as listener.name.NAME.KEY -------------

@@ -1,6 +1,6 @@
 """`GET /status`: a node's own view of itself and of its partitions, as JSON.
 
-It is read from memory in one synchronous call, so it is one consistent moment.
+All of it is read from memory in one synchronous call, so it is consistent.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def make_server(node: NodeContext) -> web.Server:
-    """Raises nothing that is expected; imports aiohttp (see listener.py)."""
+    """aiohttp's server for one node; imports aiohttp (see listener.py)."""
     from aiohttp import web
 
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+    async def respond(request: web.BaseRequest) -> web.StreamResponse:
         if request.path != "/status":
             return web.json_response({"paths": ["/status"]}, status=404)
         if request.method != "GET":
             return web.json_response({"methods": ["GET"]}, status=405)
         return web.Response(text=json.dumps(status(node), indent=1), content_type="application/json")
 
-    return web.Server(answer, loop=node.loop)
+    return web.Server(respond, loop=node.loop)
 
 
 def status(node: NodeContext) -> dict[str, Any]:
-    """Everything that /status tells."""
+    """The body of the response."""
     return {
         "cluster_id": node.cluster_id,
         "node_id": node.node_id,
