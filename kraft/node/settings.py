@@ -27,7 +27,7 @@ from kraft.config.node_config import Config
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections, handles_for_clients
 from kraft.net.server import ServerLimits
-from metadata_quorum.controller.controller import ControllerConfig
+from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
 
 MS: Final = 0.001

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from kraft.config.node_config import Config
-from metadata_quorum.controller.controller import BOOTSTRAP_FEATURES
+from metadata_quorum.controller.controller_config import BOOTSTRAP_FEATURES
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError

@@ -1,26 +1,31 @@
 """The active controller: takes requests, proposes commands, answers when they are committed.
 
-    api handler -> here: stamp (time, uuid, random start) -> raft.propose -> apply decides
+    api handler -> here: add ids and random choices -> proposer.py -> Raft -> state_machine.py decides
                 -> reply of the decision -> api handler
 
-Every controller node has one; only the one whose own claim has been applied in the current term is
-active, all others answer NOT_CONTROLLER. Nothing is decided here that another controller would have
-to know: what lives here (sessions, links, timers) is lost with the term and made anew at the next
-claim. Way of liveness: server -> connection_up/broken, heartbeat -> broker_sessions.py -> FenceBroker.
+Every controller node has one. Only the one whose own claim has been applied in the current term is active;
+all others answer NOT_CONTROLLER. Nothing is decided here that another controller would have to know: what is
+kept here (sessions, connections, timers) ends with the term and begins empty at the next claim.
+
+    server -> connection_up/broken, heartbeat -> broker_sessions.py, broker_liveness.py -> FenceBroker
+    heartbeat -> broker_heartbeat.py -> FenceBroker, UnfenceBroker, BeginControlledShutdown
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, cast
 from uuid import UUID
 
+from metadata_quorum.controller.broker_heartbeat import next_step
 from metadata_quorum.controller.broker_liveness import BrokerLiveness
 from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.controller.controller_config import ControllerConfig
+from metadata_quorum.controller.leader_rebalance import LeaderRebalance
+from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
 from metadata_quorum.controller.state_machine import MetadataStateMachine, decide
 from metadata_quorum.decisions.decision import check_broker_epoch
 from metadata_quorum.decisions.weight import weight
@@ -35,12 +40,10 @@ from metadata_quorum.foundation.model import (
 )
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
-    UserScramCredentialRecord,
     endpoint_fields,
     feature_fields,
 )
 from metadata_quorum.protocol import commands as c
-from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import (
     BrokerHeartbeatReply,
     BrokerRegistered,
@@ -51,7 +54,6 @@ from metadata_quorum.protocol.replies import (
     ProducerIdBlock,
     QuotaResult,
     ReassignmentResult,
-    Refused,
     TopicResult,
 )
 from metadata_quorum.protocol.requests import (
@@ -60,41 +62,10 @@ from metadata_quorum.protocol.requests import (
     CreatableTopic,
     RegisterBrokerRequest,
 )
-from metadata_quorum.protocol.stamped_command import StampedCommand
-from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome, Raft
+from metadata_quorum.raft.port import QUICK_WEIGHT, Raft
 from metadata_quorum.security.scram import DECOY_SECRET_BYTES
 
 log = logging.getLogger(__name__)
-
-BOOTSTRAP_FEATURES: Final = {
-    "metadata.version": 27,  # 4.1-IV1
-    "eligible.leader.replicas.version": 1,
-    "transaction.version": 2,
-    "group.version": 1,
-}
-"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here."""
-
-MAX_REBALANCED_AT_ONCE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerConfig:
-    """What of the node's configuration concerns the controller; names are Kafka's keys."""
-
-    cluster_id: str
-    voters: tuple[int, ...]
-    broker_session_timeout_ms: int = 9000
-    link_grace_ms: int = 200
-    """How long a broken heartbeat connection may stay broken before its broker is fenced."""
-    request_timeout_ms: int = 30_000
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    min_insync_replicas: int = 1
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_seconds: int = 300
-    features: Mapping[str, int] = field(default_factory=lambda: BOOTSTRAP_FEATURES)
-    bootstrap_users: tuple[UserScramCredentialRecord, ...] = ()
-    """Users that a new cluster begins with."""
 
 
 class QuorumController:
@@ -118,13 +89,13 @@ class QuorumController:
         self._state_machine = state_machine
         self._loop = loop
         self._random = random
-        self._now_ms = now_ms
         self._blocking = blocking
+        self._proposer = Proposer(raft, loop, now_ms, config.request_timeout_ms)
         sessions = BrokerSessions(config.broker_session_timeout_ms / 1000, config.link_grace_ms / 1000)
         self._liveness = BrokerLiveness(sessions, loop, lambda: self.image, self._propose_fence)
-        self._term = -1
-        """The term in which this controller is active, -1 while it is not."""
-        self._balance_timer: asyncio.TimerHandle | None = None
+        self._rebalance = LeaderRebalance(
+            config.leader_imbalance_check_interval_seconds, loop, lambda: self.image, self._proposer.submit
+        )
         self._active_waiters: list[asyncio.Future[None]] = []
         state_machine.leadership = self
 
@@ -136,17 +107,17 @@ class QuorumController:
     @property
     def active_image(self) -> MetadataImage:
         """As the active controller has it; all others refuse."""
-        self._check_active()
+        self._proposer.check_active()
         return self.image
 
     @property
     def is_active(self) -> bool:
-        return self._term >= 0
+        return self._proposer.is_active
 
     @property
     def epoch(self) -> int:
         """Controller epoch: the term it is active in, -1 while it is not."""
-        return self._term
+        return self._proposer.term
 
     # -- leadership -----------------------------------------------------------------
 
@@ -156,7 +127,7 @@ class QuorumController:
 
     def lost_leadership(self, term: int) -> None:
         """Pending proposals have been settled by Raft; the soft state goes."""
-        if self._term == term:
+        if self._proposer.term == term:
             log.info("controller %d steps down, term %d is over", self.node_id, term)
             self._deactivate()
 
@@ -177,10 +148,7 @@ class QuorumController:
             bootstrap_users=self.config.bootstrap_users,
             decoy_secret=self._random.randbytes(DECOY_SECRET_BYTES).hex(),
         )
-        # A proposal may end UNKNOWN long before a slow quorum commits it; this one is heard of from apply.
-        self._raft.propose(
-            stamped_command.encode(StampedCommand(term, self._now_ms(), claim)), lambda applied: None
-        )
+        self._proposer.claim(term, claim)
 
     def claimed(self, leader_id: int, term: int) -> None:
         """The claim has been applied: ours, in the term that we still lead, makes us active."""
@@ -188,23 +156,21 @@ class QuorumController:
             self._activate(term)
 
     def _activate(self, term: int) -> None:
-        self._term = term
+        self._proposer.term = term
         image = self.image
         log.info("controller %d is active in term %d at offset %d", self.node_id, term, image.offset)
         self._liveness.begin()
         if self.config.auto_leader_rebalance_enable:
-            self._arm_balance()
+            self._rebalance.begin()
         for waiter in self._active_waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self._active_waiters.clear()
 
     def _deactivate(self) -> None:
-        self._term = -1
+        self._proposer.term = NOT_ACTIVE
         self._liveness.end()
-        if self._balance_timer is not None:
-            self._balance_timer.cancel()
-            self._balance_timer = None
+        self._rebalance.end()
 
     async def wait_active(self) -> None:
         """Return once this controller is active; for start-up and tests."""
@@ -236,13 +202,13 @@ class QuorumController:
 
     def _propose_fence(self, broker: BrokerRegistration, on_done: Callable[[], None]) -> None:
         command = c.FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
-        self._raft.propose(self._stamped(command), lambda applied: on_done())
+        self._proposer.submit(command, on_done)
 
     # -- brokers ---------------------------------------------------------------------
 
     async def register_broker(self, request: RegisterBrokerRequest) -> int:
         """Register a broker's process; returns its broker epoch."""
-        self._check_active()
+        self._proposer.check_active()
         if request.cluster_id != self.config.cluster_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -252,7 +218,7 @@ class QuorumController:
         replaces = -1
         if known is not None and not self._liveness.sessions.valid(known.broker_id, self._loop.time()):
             replaces = known.broker_epoch
-        reply = await self._propose(
+        reply = await self._proposer.propose(
             c.RegisterBroker(
                 broker_id=request.broker_id,
                 incarnation_id=request.incarnation_id,
@@ -270,14 +236,14 @@ class QuorumController:
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:
         """Keep the session; unfence, fence or shut down as the broker asks and the rules allow."""
         self._liveness.sessions.heartbeat_came(request.broker_id, self._loop.time())
-        self._check_active()
+        self._proposer.check_active()
         broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
         sessions = self._liveness.sessions
         sessions.touch(broker.broker_id, self._loop.time(), request.current_metadata_offset)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
         if any(directory in broker.log_dirs for directory in request.offline_log_dirs):
             # Before anything else: who is unfenced may come to lead.
-            await self._propose(
+            await self._proposer.propose(
                 c.FailLogDirs(
                     broker_id=broker.broker_id,
                     broker_epoch=broker.broker_epoch,
@@ -285,9 +251,15 @@ class QuorumController:
                 )
             )
             broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
-        command = self._wanted(broker, request, caught_up)
+        command = next_step(
+            self.image,
+            broker,
+            request,
+            caught_up=caught_up,
+            shutdown_seen=lambda others: sessions.shutdown_seen(broker.broker_id, others),
+        )
         if command is not None:
-            await self._propose(command)
+            await self._proposer.propose(command)
             if isinstance(command, c.BeginControlledShutdown):
                 sessions.shutdown_begun(broker.broker_id, self.image.offset)
             self._liveness.arm()
@@ -300,29 +272,9 @@ class QuorumController:
             should_shut_down=request.want_shut_down and now.fenced,
         )
 
-    def _wanted(
-        self, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
-    ) -> c.Command | None:
-        """The step that the broker's state and wishes call for, if any."""
-        this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}
-        if broker.fenced:
-            stays = request.want_fence or request.want_shut_down or not caught_up or not broker.has_any_dir
-            return None if stays else c.UnfenceBroker(**this)
-        if request.want_fence:
-            return c.FenceBroker(**this)
-        if not request.want_shut_down:
-            return None
-        leads = any(p.leader == broker.broker_id for _, _, p in self.image.each_partition())
-        if not broker.in_controlled_shutdown:
-            return c.BeginControlledShutdown(**this)
-        others = [b.broker_id for b in self.image.brokers.values() if b.active]
-        if leads or not self._liveness.sessions.shutdown_seen(broker.broker_id, others):
-            return None
-        return c.FenceBroker(**this)
-
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker for good."""
-        await self._propose(c.UnregisterBroker(broker_id=broker_id))
+        await self._proposer.propose(c.UnregisterBroker(broker_id=broker_id))
         self._liveness.sessions.forget(broker_id)
 
     async def register_controller(
@@ -333,7 +285,7 @@ class QuorumController:
         features: Sequence[FeatureRange] = (),
     ) -> None:
         """A controller node announces its endpoints."""
-        await self._propose(
+        await self._proposer.propose(
             c.RegisterController(
                 controller_id=controller_id,
                 incarnation_id=incarnation_id,
@@ -379,7 +331,7 @@ class QuorumController:
         self, topics: Sequence[str | UUID], *, timeout_ms: int | None = None
     ) -> tuple[TopicResult, ...]:
         """By name or id; one result per topic, in order."""
-        self._check_active()
+        self._proposer.check_active()
         ids = [self._topic_id(topic) for topic in topics]
         command = c.DeleteTopics(topic_ids=tuple(topic_id for topic_id in ids if topic_id is not None))
         found = iter(cast(tuple[TopicResult, ...], await self._run(command, False, timeout_ms)))
@@ -431,7 +383,7 @@ class QuorumController:
     ) -> tuple[IsrResult, ...]:
         """One result per change, in order. STALE_BROKER_EPOCH for the whole is raised."""
         command = c.AlterPartitions(broker_id=broker_id, broker_epoch=broker_epoch, changes=tuple(changes))
-        return cast(tuple[IsrResult, ...], await self._propose(command))
+        return cast(tuple[IsrResult, ...], await self._proposer.propose(command))
 
     async def assign_replicas_to_dirs(
         self, broker_id: int, broker_epoch: int, assignments: Sequence[c.DirectoryAssignment]
@@ -440,7 +392,7 @@ class QuorumController:
         command = c.AssignReplicasToDirs(
             broker_id=broker_id, broker_epoch=broker_epoch, assignments=tuple(assignments)
         )
-        return cast(tuple[DirectoryResult, ...], await self._propose(command))
+        return cast(tuple[DirectoryResult, ...], await self._proposer.propose(command))
 
     async def elect_leaders(
         self,
@@ -453,7 +405,7 @@ class QuorumController:
         need no election are left out of the answer."""
         if election_type not in (c.ELECTION_PREFERRED, c.ELECTION_UNCLEAN):
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
-        self._check_active()
+        self._proposer.check_active()
         names = tuple(c.PartitionName(topic=tp.topic, partition=tp.partition) for tp in partitions or ())
         command = c.ElectLeaders(
             election_type=election_type, partitions=names, all_partitions=partitions is None
@@ -468,29 +420,6 @@ class QuorumController:
             reassignments=tuple(wanted), allow_replication_factor_change=may_resize
         )
         return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
-
-    def _arm_balance(self) -> None:
-        interval = self.config.leader_imbalance_check_interval_seconds
-        self._balance_timer = self._loop.call_later(interval, self._balance_leaders)
-
-    def _balance_leaders(self) -> None:
-        """Give partitions back to their preferred leaders where those are in sync again."""
-        if not self.is_active:
-            return
-        self._arm_balance()
-        image = self.image
-        unbalanced = [
-            c.PartitionName(topic=topic.name, partition=partition_id)
-            for topic, partition_id, p in image.each_partition()
-            if p.leader != p.preferred_replica
-            and p.preferred_replica in p.isr
-            and image.is_active(p.preferred_replica)
-        ]
-        if unbalanced:
-            command = c.ElectLeaders(
-                election_type=c.ELECTION_PREFERRED, partitions=tuple(unbalanced[:MAX_REBALANCED_AT_ONCE])
-            )
-            self._raft.propose(self._stamped(command), lambda applied: None)
 
     # -- configuration, producer ids -----------------------------------------------------
 
@@ -511,7 +440,7 @@ class QuorumController:
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """A block of ids that nobody else has."""
         command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
-        return cast(ProducerIdBlock, await self._propose(command))
+        return cast(ProducerIdBlock, await self._proposer.propose(command))
 
     async def update_features(
         self,
@@ -535,66 +464,16 @@ class QuorumController:
 
     # -- proposing -------------------------------------------------------------------------
 
-    def _check_active(self) -> None:
-        if not self.is_active:
-            leader = self._raft.leader_id
-            where = f"the active controller appears to be node {leader}" if leader >= 0 else "none is known"
-            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"This is not the active controller; {where}.")
-
-    def _stamped(self, command: c.Command) -> bytes:
-        return stamped_command.encode(StampedCommand(self._term, self._now_ms(), command))
-
     async def propose(self, command: c.Command) -> Any:
         """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""
-        return await self._propose(command)
+        return await self._proposer.propose(command)
 
     async def _run(self, command: c.Command, validate_only: bool, timeout_ms: int | None) -> object:
         """Propose, or only judge against what is committed now."""
-        self._check_active()
+        self._proposer.check_active()
         if validate_only:
             image = self.image
             if weight(image, command) <= QUICK_WEIGHT:
                 return decide(image, command).reply
             return (await self._blocking(lambda _: decide(image, command))).reply
-        return await self._propose(command, timeout_ms)
-
-    async def _propose(self, command: c.Command, timeout_ms: int | None = None) -> Any:
-        """The decision's reply. BrokerError: NOT_CONTROLLER (surely not done), REQUEST_TIMED_OUT
-        (not known), or what the decision refused it for."""
-        self._check_active()
-        future: asyncio.Future[object] = self._loop.create_future()
-
-        def settle(applied: Applied) -> None:
-            if future.done():
-                return
-            if applied.outcome is ProposalOutcome.COMMITTED:
-                if isinstance(applied.result, Refused):
-                    future.set_exception(BrokerError(applied.result.error, applied.result.message))
-                else:
-                    future.set_result(applied.result)
-            elif applied.outcome is ProposalOutcome.REFUSED:
-                future.set_exception(
-                    BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller.")
-                )
-            else:
-                future.set_exception(
-                    BrokerError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        "The controller lost its leadership: the outcome is unknown.",
-                    )
-                )
-
-        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        timer = self._loop.call_later(limit_ms / 1000, _time_out, future)
-        self._raft.propose(self._stamped(command), settle)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-
-
-def _time_out(future: asyncio.Future[object]) -> None:
-    if not future.done():
-        future.set_exception(
-            BrokerError(ErrorCode.REQUEST_TIMED_OUT, "Not committed in time: the outcome is unknown.")
-        )
+        return await self._proposer.propose(command, timeout_ms)

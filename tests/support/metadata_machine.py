@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.controller.controller import BOOTSTRAP_FEATURES
+from metadata_quorum.controller.controller_config import BOOTSTRAP_FEATURES
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError

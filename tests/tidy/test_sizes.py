@@ -21,7 +21,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
         "kraft/config/keys.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
-        "metadata_quorum/controller/controller.py",
         "tests/property/test_log_against_records.py",
         "tests/unit/groups/test_service.py",
         "tests/unit/metadata/test_controller.py",

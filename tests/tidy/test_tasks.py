@@ -47,7 +47,9 @@ PROVEN: Final = {
     "kraft/node/metadata_publisher.py": "rings once; what goes wrong in it is bounded",
     "kraft/peers/raft_driver.py": "a fault of Raft ends the node",
     "kraft/monitoring/stall_watch.py": "notes a number, then is set anew",
-    "metadata_quorum/controller/controller.py": "set anew before the work; a proposal's limit rings once",
+    "metadata_quorum/controller/controller.py": "the claim of a term, once",
+    "metadata_quorum/controller/leader_rebalance.py": "set again before the work",
+    "metadata_quorum/controller/proposer.py": "a proposal's limit rings once",
     "metadata_quorum/controller/broker_liveness.py": "set anew where its turn fails",
 }
 

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.controller.controller import ControllerConfig, QuorumController
+from metadata_quorum.controller.controller import QuorumController
+from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

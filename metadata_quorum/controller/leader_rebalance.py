@@ -1,0 +1,60 @@
+"""Leaders return to the preferred replicas: `auto.leader.rebalance.enable`, on the active controller.
+
+timer -> image: who is led by another, though the preferred replica is in sync -> ElectLeaders
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.protocol.commands import ELECTION_PREFERRED, Command, ElectLeaders, PartitionName
+
+MAX_REBALANCED_AT_ONCE: Final = 1000
+"""Partitions in one command; the others wait for the next round."""
+
+
+def imbalanced_partitions(image: MetadataImage) -> list[PartitionName]:
+    """Partitions that their preferred replica could lead, and does not."""
+    return [
+        PartitionName(topic=topic.name, partition=partition_id)
+        for topic, partition_id, p in image.each_partition()
+        if p.leader != p.preferred_replica
+        and p.preferred_replica in p.isr
+        and image.is_active(p.preferred_replica)
+    ]
+
+
+class LeaderRebalance:
+    """The timer, which runs from `begin` to `end`."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        loop: asyncio.AbstractEventLoop,
+        image: Callable[[], MetadataImage],
+        submit: Callable[[Command], None],
+    ) -> None:
+        self._interval_s = interval_s
+        self._loop = loop
+        self._image = image
+        self._submit = submit
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """This controller has become active."""
+        self._timer = self._loop.call_later(self._interval_s, self._rebalance)
+
+    def end(self) -> None:
+        """It is active no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rebalance(self) -> None:
+        self.begin()
+        partitions = imbalanced_partitions(self._image())[:MAX_REBALANCED_AT_ONCE]
+        if partitions:
+            self._submit(ElectLeaders(election_type=ELECTION_PREFERRED, partitions=tuple(partitions)))
