@@ -1,10 +1,10 @@
-"""pytest's way to kraft.testing: `kraft_cluster` for one test, `kraft_session_cluster` for all of them.
+"""pytest fixtures over kraft.testing: `kraft_cluster` for one test, `kraft_session_cluster` for all of them.
 
     @pytest.mark.kraft(nodes=1, settings={"auto.create.topics.enable": False})
     def test_orders(kraft_cluster): ...
 
 Every pytest run in an environment that has kraft installed loads this module (entry point `pytest11`), so it
-imports nothing until a fixture is asked for. Under pytest-xdist each worker has clusters of its own.
+imports nothing until a fixture is used. Under pytest-xdist each worker has clusters of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def kraft_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> ClusterFa
 
 @pytest.fixture
 def kraft_cluster(request: pytest.FixtureRequest, kraft_cluster_factory: ClusterFactory) -> Iterator[Cluster]:
-    """A test's own cluster, to be broken at will: three nodes, or as `@pytest.mark.kraft(...)` says."""
+    """A test's own cluster, which it may break: three nodes, or as `@pytest.mark.kraft(...)` says."""
     marker = request.node.get_closest_marker("kraft")
     options = {} if marker is None else marker.kwargs
     with kraft_cluster_factory(**options) as running:

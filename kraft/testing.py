@@ -1,4 +1,4 @@
-"""A real cluster for your own tests: nodes as processes, on free ports, gone when the test is.
+"""A real cluster for your own tests: nodes as processes, on free ports, stopped when the test ends.
 
     with cluster(nodes=3) as kafka:
         kafka.create_topic("orders", partitions=6)
@@ -8,8 +8,8 @@
 The pytest fixtures in pytest_plugin.py hand out the same `Cluster`. Its calls block, and may be made from
 coroutines too. The nodes end with this process, whatever ends it.
 
-Links between nodes that can be cut come from above this floor (chaos/, with Toxiproxy): whoever brings them
-names a class in the entry point `links` of the group `kraft.testing`.
+Links between nodes that can be cut come from a package above kraft (chaos/, with Toxiproxy), which names its
+class in the entry point `links` of the group `kraft.testing`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["CLIENT", "Cluster", "cluster"]
 
 CLIENT: Final = "c0"
-"""In a partition of a cluster with links: whoever uses its `bootstrap`."""
+"""In a partition of a cluster with links: the clients that use its `bootstrap`."""
 ENTRY_POINTS: Final = "kraft.testing"
 LINKS: Final = "links"
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 PORT_TRIES: Final = 5
 """Between finding a port free and binding it another process may take it."""
 
@@ -50,13 +50,13 @@ End = int | str
 
 
 class ClusterLinks(Protocol):
-    """What chaos/live/links.py has, and more there: slow links, one-way cuts, resets."""
+    """Part of chaos/live/links.py, which also has slow links, one-way cuts and resets."""
 
     def partition(self, groups: list[Collection[End]]) -> None:
-        """Cut every way from one group to another."""
+        """Cut every link between the groups, in both directions."""
 
     def heal_all(self) -> None:
-        """Nothing is wrong any longer."""
+        """Remove all faults."""
 
 
 class LinkedCluster(Protocol):
@@ -68,10 +68,10 @@ class LinkedCluster(Protocol):
 
     @property
     def links(self) -> ClusterLinks:
-        """What is between them."""
+        """Between the nodes, and before `bootstrap`."""
 
     def bootstrap(self, client: int | None = None) -> str:
-        """A client's way through the links."""
+        """HOST:PORT,... for a client, through the links."""
 
     def start(self) -> None:
         """Links and nodes."""
@@ -113,7 +113,7 @@ def _started(directory: Path, nodes: int, settings: Mapping[str, str], links: bo
         made = _make(directory, nodes, settings, links)
         try:
             try:
-                _off_the_loop(made.start)
+                _outside_the_loop(made.start)
             except FatalError as error:
                 if error.exit_code is not ExitCode.PORT_IN_USE or attempt == PORT_TRIES:
                     raise
@@ -121,7 +121,7 @@ def _started(directory: Path, nodes: int, settings: Mapping[str, str], links: bo
             yield Cluster(made)
             return
         finally:
-            made.local.close(patience_s=0)  # nobody reads what a shutdown in order would write
+            made.local.close(patience_s=0)  # no one reads what a controlled shutdown would write
             made.close()
 
 
@@ -184,13 +184,14 @@ class Cluster:
         replication_factor: int = -1,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Returns when every running node knows its leaders. -1: a copy on each node, at most three."""
+        """Returns when every running node has its leaders. -1: a replica on each node, at most three. Raises
+        BrokerError where the topic is refused."""
         configs = [{"name": key, "value": _text(value)} for key, value in (config or {}).items()]
         topic = {
             "name": name, "num_partitions": partitions, "replication_factor": replication_factor,
             "assignments": [], "configs": configs,
         }  # fmt: skip
-        fields = {"topics": [topic], "timeout_ms": int(PATIENCE_S * 1000), "validate_only": False}
+        fields = {"topics": [topic], "timeout_ms": int(TIMEOUT_S * 1000), "validate_only": False}
         (answer,) = self._ask(self._running()[0], ApiKey.CREATE_TOPICS, (5, 7), fields).topics
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), answer.error_message or name)
@@ -198,16 +199,17 @@ class Cluster:
             self._await(partial(self._leaders, node_id, name), f"node {node_id} knows {name}")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Who leads a partition; waits for an election. Fails where there is no such partition."""
+        """The leader of a partition; waits for an election. Raises IndexError where there is no such
+        partition, TimeoutError where none is elected in time."""
         leaders = self._await(
             lambda: self._leaders(self._running()[0], topic), f"partition {partition} of {topic} has a leader"
         )
         return leaders[partition]
 
-    # -- what goes wrong -------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------
 
     def kill(self, node: int) -> None:
-        """SIGKILL: what a crash looks like."""
+        """SIGKILL: a crash."""
         self._local.kill(node)
 
     def stop(self, node: int) -> None:
@@ -215,9 +217,9 @@ class Cluster:
         self._local.stop(node)
 
     def start(self, node: int) -> None:
-        """Start one that is down, on its own data; returns when the others see it."""
+        """Start one that is down, on its own data; returns when the others list it as alive."""
         self._local.start_node(node, wait=False)
-        _off_the_loop(self._local.wait_ready)
+        _outside_the_loop(self._local.wait_ready)
 
     def restart(self, node: int) -> None:
         """Stop it in order and start it."""
@@ -234,12 +236,12 @@ class Cluster:
 
     @property
     def links(self) -> Any:
-        """All that can be wrong with a link (chaos.live.links.Links): `links.slow(1, 2, latency_ms=200)`."""
+        """All faults of links (chaos.live.links.Links): `links.slow(1, 2, latency_ms=200)`."""
         return self._made.links
 
     def partition(self, *groups: Collection[End]) -> None:
-        """Cut every way between groups of nodes, as `partition([1], [2, 3, CLIENT])`; who is in none keeps
-        all its links. Connections stay open, nothing arrives."""
+        """Cut every link between groups of nodes, as `partition([1], [2, 3, CLIENT])`; a node in no group
+        keeps all its links. Connections stay open, nothing arrives."""
         self._made.links.partition(list(groups))
 
     def isolate(self, node: int) -> None:
@@ -247,44 +249,44 @@ class Cluster:
         self.partition([node], [*(other for other in self.nodes if other != node), CLIENT])
 
     def heal(self) -> None:
-        """Nothing is wrong with any link."""
+        """Remove all faults of links."""
         self._made.links.heal_all()
 
-    # -- asking ----------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def _running(self) -> list[int]:
         return [node.id for node in self._local.nodes.values() if node.process() is not None]
 
     def _leaders(self, node_id: int, topic: str) -> list[int]:
-        """Of every partition; none where one has no leader, or the topic is not known there."""
-        wanted = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-        (found,) = self._ask(node_id, ApiKey.METADATA, (9, 12), wanted).topics
-        numbered = sorted(found.partitions, key=lambda each: int(each.partition_index))
-        leaders = [int(each.leader_id) for each in numbered]
+        """Of every partition; empty where one has no leader, or the node does not have the topic."""
+        fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        (response,) = self._ask(node_id, ApiKey.METADATA, (9, 12), fields).topics
+        partitions = sorted(response.partitions, key=lambda each: int(each.partition_index))
+        leaders = [int(each.leader_id) for each in partitions]
         return [] if min(leaders, default=-1) < 0 else leaders
 
     def _ask(
         self, node_id: int, api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]
     ) -> Message:
-        from kraft.peers.blocking_client import (
-            ask,  # the codec takes a while to import: nodes start meanwhile
-        )
+        # The codec takes a while to import: nodes start meanwhile.
+        from kraft.peers.blocking_client import ask
 
         port = self._local.node(node_id).client_port
-        return _off_the_loop(lambda: ask(HOST, port, api_key, versions, fields))
+        return _outside_the_loop(lambda: ask(HOST, port, api_key, versions, fields))
 
     @staticmethod
     def _await(question: Callable[[], Result], what: str) -> Result:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not (answer := question()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {PATIENCE_S:g} s in vain: {what}")
+                raise TimeoutError(f"waited {TIMEOUT_S:g} s in vain: {what}")
             time.sleep(POLL_S)
         return answer
 
 
-def _off_the_loop(work: Callable[[], Result]) -> Result:
-    """Do what needs a loop of its own: in another thread where this one runs one (a test is a coroutine)."""
+def _outside_the_loop(work: Callable[[], Result]) -> Result:
+    """Call what needs an event loop of its own: in another thread if this one runs one (for a
+    test that is a coroutine)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

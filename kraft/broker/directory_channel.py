@@ -1,4 +1,4 @@
-"""The way of directory assignments to the controller: the data plane's `DirectoryChannel` port.
+"""Sends directory assignments to the controller: the data plane's `DirectoryChannel` port.
 
 replica_manager -> directory_assignments -> here, with our broker id and epoch -> AssignReplicasToDirs
 """

@@ -1,27 +1,27 @@
-"""Brokers that die, and what clients are told of them until the quorum has decided.
+"""Metadata responses while a broker fails, until the quorum has decided.
 
-    a connection of theirs breaks --> lost()   in doubt
-    they are heard again -----------> back()   \\
-    the quorum has fenced them -----> take()    > out of doubt
-    or half a second passes -------->          /
+    a connection to it breaks -------> broker_lost()   suspected
+    it is heard from again ----------> broker_back()   \\
+    the quorum fences it ------------> take()           > no longer suspected
+    or SUSPECT_LIMIT_S pass -------->                  /
 
-A killed leader's clients see their connections break when we do, and ask for metadata at once. What they
-hear then decides how long they stand still, for librdkafka asks by itself only once a second:
+Clients of a killed leader see their connections break when we do, and send a Metadata request at once. The
+response decides how long they make no progress, because librdkafka refreshes by itself only once a second:
 
-* An answer that names the dead leader once more contents it. So the answer waits for the fence, a few
-  hundredths of a second as a rule, and names the new leaders.
-* An answer that no longer lists the dead broker makes it (from 2.10 on) throw the broker away, together
-  with the partitions that still hang on it, though the same answer says where these belong. So the broker
-  is still listed, as a node, in the first moment after its fence.
-* A transactional producer of librdkafka that keeps a group's coordinator in mind, and whose metadata does not
+* If the response still names the failed leader, librdkafka is content with it. So the response waits for the
+  fence, usually a few hundredths of a second, and names the new leaders.
+* If the response no longer lists the failed broker, librdkafka (2.10 and later) removes the broker and the
+  partitions that are still assigned to it, although the same response names their leaders. So the broker is
+  still listed, as a node, for AFTER_FENCE_S.
+* A transactional producer of librdkafka that has cached a group's coordinator, and whose metadata does not
   list it, waits for it without end (librdkafka's issue 5511): it looks for another one only when the state of
-  some broker changes. Where there are transactions, a dead broker is therefore listed for as long as Apache
-  Kafka would list it, until its session would have timed out; meanwhile the producer tries to reach it, and
-  looks around.
-* A broker that stays in its list keeps its reconnect backoff, up to ten seconds, and where broker after
-  broker dies it may soon be the leader again. Deaths soon after another are therefore told differently:
-  LEADER_NOT_AVAILABLE first, as for a partition that waits for its election, which takes the partitions
-  off the broker; and when the client asks again, the new leaders, without the dead.
+  some broker changes. Where there are transactions, a failed broker is therefore listed for as long as Apache
+  Kafka would list it, until its session would have timed out; meanwhile the producer tries to connect to it,
+  fails, and looks for the new coordinator.
+* A broker that stays in librdkafka's list keeps its reconnect backoff, up to ten seconds, and where one
+  broker fails after another it may soon lead again. A repeated failure is therefore reported differently:
+  LEADER_NOT_AVAILABLE first, as for a partition that waits for its election, which takes the partitions off
+  the broker; then, on the client's next request, the new leaders, without the failed broker.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 
 READ_AHEAD_S: Final = 0.002
-"""A question and the break that it comes from may be read in one turn of the loop, the question first."""
+"""A Metadata request and the broken connection that causes it may be read in one iteration of the event loop,
+the request first."""
 AFTER_FENCE_S: Final = 0.05
-"""After a fence: for questions that took their time, and below the 100 ms after which they are repeated."""
+"""After a fence: long enough for late requests, shorter than the 100 ms after which clients repeat them."""
 SUSPECT_LIMIT_S: Final = 0.5
-"""Longer than an election and a fence usually take; then clients are told what the metadata says."""
+"""Longer than an election and a fence usually take; then clients get the metadata as it is."""
 REPEATED_FAILURE_S: Final = 20.0
-"""Another death: twice librdkafka's longest reconnect backoff."""
+"""A failure so soon after another is a repeated one: twice librdkafka's longest reconnect backoff."""
 
 
 class FailoverMetadata:
@@ -51,13 +52,13 @@ class FailoverMetadata:
         self._loop = loop
         self._session_timeout_s = session_timeout_s
         self._unfenced: set[int] = set()
-        self._last_death = float("-inf")
+        self._last_failure = float("-inf")
         self._suspects: dict[int, asyncio.TimerHandle] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._still_listed: dict[int, asyncio.TimerHandle] = {}
         self._image_before: MetadataImage | None = None
 
-    # --- what happens -------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------
 
     def broker_lost(self, broker_id: int) -> None:
         """The other end of a connection with that broker broke it off."""
@@ -65,7 +66,7 @@ class FailoverMetadata:
             self._suspect(broker_id, SUSPECT_LIMIT_S)
 
     def broker_back(self, broker_id: int) -> None:
-        """It is there, or we have waited long enough."""
+        """It is heard from, or SUSPECT_LIMIT_S have passed."""
         suspect = self._suspects.pop(broker_id, None)
         if suspect is None:
             return
@@ -90,7 +91,7 @@ class FailoverMetadata:
 
     def _fenced(self, broker_id: int, before: MetadataImage, *, with_transactions: bool) -> None:
         again = self._is_repeated_failure
-        self._last_death = self._loop.time()
+        self._last_failure = self._loop.time()
         if again:
             self._image_before = self._image_before or before
             if broker_id in self._suspects:
@@ -116,13 +117,13 @@ class FailoverMetadata:
 
     @property
     def _is_repeated_failure(self) -> bool:
-        return self._loop.time() - self._last_death < REPEATED_FAILURE_S
+        return self._loop.time() - self._last_failure < REPEATED_FAILURE_S
 
-    # --- what is told -------------------------------------------------------------------------
+    # --- what clients see ---------------------------------------------------------------------
 
     @property
     def suspected(self) -> Collection[int]:
-        """The brokers that nobody should be sent to just now."""
+        """Brokers that no client should be sent to for now."""
         return self._suspects.keys()
 
     @property
@@ -131,12 +132,12 @@ class FailoverMetadata:
         return self._still_listed.keys()
 
     def client_image(self, newest: MetadataImage) -> MetadataImage:
-        """The newest image; in the first moment after one more death the one before."""
+        """The newest image; after a repeated failure, the one before it for AFTER_FENCE_S."""
         return newest if self._image_before is None else self._image_before
 
     async def settled(self) -> None:
-        """Wait with an answer that names leaders: for what is just coming in and, where this is not one
-        death after another, for the quorum's decision."""
+        """Delay a response that names leaders: for broken connections that are just being read and, unless
+        the failure is a repeated one, for the quorum's decision."""
         await asyncio.sleep(READ_AHEAD_S)
         while self._suspects and not self._is_repeated_failure:
             future: asyncio.Future[None] = self._loop.create_future()

@@ -1,4 +1,4 @@
-"""The way of ISR changes to the controller: the data plane's `IsrChannel` port over the controller links.
+"""Sends ISR changes to the controller: the data plane's `IsrChannel` port over the controller channel.
 
 partition -> isr_requests -> here, with our broker id and epoch -> AlterPartition -> the active controller
 """

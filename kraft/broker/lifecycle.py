@@ -1,14 +1,14 @@
-"""A broker's standing with the quorum: registered, caught up, unfenced, shutting down.
+"""A broker's state in the quorum: registered, caught up, unfenced, shutting down.
 
     STARTING   register with the active controller, get a broker epoch
     FENCED     heartbeats; the controller unfences once we have acted on our own registration
     RUNNING    heartbeats every broker.heartbeat.interval.ms; may be fenced and come back at any time
-    STOPPING   heartbeats that ask to leave; the controller moves every leader away first
+    STOPPING   heartbeats that request a controlled shutdown; the controller moves every leader away first
     STOPPED
 
-Heartbeats go to every voter. The active controller judges them; the others answer NOT_CONTROLLER
-but note that this connection is ours, so that each of them knows, the moment it becomes active,
-which brokers are there (peers/controller_channel.py tells more).
+Heartbeats are sent to every voter. The active controller processes them; the others answer NOT_CONTROLLER
+but note that this connection is ours, so that each of them, as soon as it becomes active, has the
+connected brokers (see peers/controller_channel.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a broker says of itself when it registers."""
+    """The contents of a broker's registration."""
 
     broker_id: int
     cluster_id: str

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 class MetadataFollower:
-    """Keeps an image, and tells every change of it."""
+    """Keeps an image, and notifies its listener of every change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, links: ControllerChannel) -> None:
         self._loop = loop
@@ -112,8 +112,8 @@ class MetadataFollower:
             await self._replay(memoryview(found.records))
 
     async def _connected(self, voter: int) -> PeerClient:
-        """A connection of our own: answers come in order, and heartbeats must not wait behind a fetch
-        that is parked at the end of the log."""
+        """A connection for fetches alone: responses come in order, and heartbeats must not wait behind a
+        fetch that is parked at the end of the log."""
         client = self._client
         if client is not None and client.connected and self._client_of == voter:
             return client
@@ -180,7 +180,7 @@ class MetadataFollower:
 
 
 def _next(image: MetadataImage, batches: memoryview, position: int, header: BatchHeader) -> Change:
-    """What one batch makes of the image."""
+    """The image after one batch."""
     delta = MetadataDelta(image)
     delta.offset = header.last_offset
     delta.epoch = header.partition_leader_epoch
@@ -193,6 +193,6 @@ def _next(image: MetadataImage, batches: memoryview, position: int, header: Batc
 
 
 def _loaded(before: MetadataImage, data: bytes, snapshot_id: SnapshotId) -> Change:
-    """What a snapshot makes of it. `ValueError` where it is damaged."""
+    """The image of a snapshot. Raises `ValueError` where it is damaged."""
     image = decode_checkpoint(data, snapshot_id.end_offset, snapshot_id.epoch)
     return MetadataDelta.between(before, image), image

@@ -2,8 +2,9 @@
 
     InitProducerId -> api/producer_ids -> ProducerIds.next_id -> (allocate_block -> controller)
 
-A block that is not used up when the broker stops is lost, which nobody minds: there are 2^63. A producer is
-told to ask again, perhaps another broker, while no block comes: this one may be cut off from the controller.
+A block that is not used up when the broker stops is lost, which is harmless: there are 2^63 ids. While no
+block comes a producer gets a retriable error and may try another broker: this one may be cut off from the
+controller.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ProducerIds:
         self._refill: asyncio.Task[None] | None = None
 
     async def next_id(self) -> int:
-        """An id that nobody else has. Raises BrokerError where the controller cannot be asked."""
+        """An id that no other producer has. Raises BrokerError where the controller does not answer."""
         while self._next == self._end:
             if self._refill is None:
                 self._refill = awaited(asyncio.get_running_loop(), self._take_block(), "producer ids")

@@ -24,8 +24,8 @@ class ScramUsers:
         self._known: Mapping[tuple[str, int], UserScramCredentialRecord] = {
             (each.name, each.mechanism): each for each in bootstrap
         }
-        # Until the cluster's own secret is known, one that this node has at its next start too. Where there
-        # is nobody yet there is nobody to be told from.
+        # Until the cluster's own secret is known, one that this node has after a restart too. A cluster
+        # without users has none that a decoy could be told apart from.
         self._secret = b"".join(each.stored_key + each.server_key for each in bootstrap) or b"nobody"
         self._decoys = Decoys(self._secret, bootstrap)
 
@@ -42,5 +42,5 @@ class ScramUsers:
         return self._known.get((user, int(mechanism)))
 
     def decoy(self, user: str, mechanism: ScramMechanism) -> UserScramCredentialRecord:
-        """What a name is shown that nobody has."""
+        """The salt and iterations that a login under an unknown name gets."""
         return self._decoys.of(user, mechanism)

@@ -1,14 +1,14 @@
-"""Whether a batch belongs to an open transaction: a leader asks the coordinator before the first one.
+"""Whether a batch belongs to an open transaction: a leader queries the coordinator before the first one.
 
     api/produce, api/group_offsets -> TransactionVerifier.ask
         |--> TransactionCoordinator, where it is led here
         `--> AddPartitionsToTxn -> the coordinator's broker
 
-Without this a batch that comes late, or from a producer that does not know its transaction is over,
-would open one that nobody ends, and read_committed would stand still there (KIP-890). A producer of
-transaction.version 2 names no partitions beforehand: for it the leader adds them with the same question,
-and repeats it for a moment where the coordinator is still ending the transaction before. Clients begin
-the next one as soon as EndTxn is answered, and some wait for seconds after a refusal.
+Without this a batch that comes late, or from a producer that does not know that its transaction has ended,
+would open one that no coordinator ends, and read_committed consumers would make no progress there (KIP-890).
+A producer of transaction.version 2 names no partitions beforehand: for it the leader adds them with the same
+request, and retries for `RetryPolicy.for_s` while the coordinator is still ending the transaction before.
+Clients begin the next one as soon as EndTxn is answered, and some wait for seconds after an error.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ RETRIABLE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""The coordinator could not be asked; another time it can be."""
+"""The coordinator could not be queried now; a retry may succeed."""
 
 Outcomes = dict[TopicPartition, ErrorCode]
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Of the question while the answer is CONCURRENT_TRANSACTIONS."""
+    """Of the request while the response is CONCURRENT_TRANSACTIONS."""
 
     every_s: float  # add.partitions.to.txn.retry.backoff.ms
     for_s: float  # add.partitions.to.txn.retry.backoff.max.ms

@@ -1,6 +1,6 @@
-"""Free ports of the loopback, for clusters that must not meet a broker that is already there.
+"""Free ports of the loopback, for clusters that must not reach a broker that is already there.
 
-They are taken below the kernel's ephemeral range: a port from within it can be lost to any outgoing
+They are chosen below the kernel's ephemeral range: a port from within it can be lost to any outgoing
 connection while its node is down, even to a client's own attempt to reach that node.
 """
 
@@ -18,7 +18,7 @@ TRIES_PER_PORT: Final = 100
 
 
 def free_ports(count: int, rng: random.Random, first: int = FIRST_PORT, last: int = LAST_PORT) -> list[int]:
-    """`count` different ports on which nothing listened a moment ago."""
+    """`count` different ports on which nothing listened when they were checked."""
     ports: list[int] = []
     # Held until all are found, so that they differ.
     with contextlib.ExitStack() as held:

@@ -1,1 +1,1 @@
-"""What a node notices of itself, and how it says so without flooding its log."""
+"""What a node observes of itself, and log lines that cannot flood its log."""

@@ -1,10 +1,10 @@
-"""What strangers cause is not theirs to write: log lines about their requests are short, and few.
+"""Log lines that clients cause are short and few: no client can flood a node's log.
 
-    log = paced(logging.getLogger(__name__))
+    log = rate_limited(logging.getLogger(__name__))
 
-Of warnings and lesser lines a logger writes `LINES` in `PERIOD_S`; the first one after that says how many
-were left out. A line that quotes a long name is cut. Errors pass: they are ours, and the error boundary
-counts them.
+Of warnings and lower levels a logger writes `LINES` in `PERIOD_S`; the first one after that says how many
+were left out. A line that quotes a long name is cut. Errors are not limited: they are ours, and the error
+boundary counts them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _RateLimit(logging.Filter):
         self._written = 0
         self._left_out = 0
 
-    def lets_through(self, level: int) -> bool:
-        """Whether a line is to be made at all: what is left out costs next to nothing."""
+    def allows(self, level: int) -> bool:
+        """Whether to format the line: one that is left out costs next to nothing."""
         if level >= logging.ERROR or self._written < LINES or abs(time.time() - self._since) >= PERIOD_S:
             return True
         self._left_out += 1
@@ -45,24 +45,24 @@ class _RateLimit(logging.Filter):
         if self._written > LINES:
             self._left_out += 1
             return False
-        said = record.getMessage()
-        if len(said) > LONGEST_LINE:
-            said = f"{said[:LONGEST_LINE]}..."
+        text = record.getMessage()
+        if len(text) > LONGEST_LINE:
+            text = f"{text[:LONGEST_LINE]}..."
         if self._left_out:
-            said += f" (and {self._left_out} lines before it were left out)"
+            text += f" (and {self._left_out} lines before it were left out)"
             self._left_out = 0
-        record.msg, record.args = said, ()
+        record.msg, record.args = text, ()
         return True
 
 
 def rate_limited(log: logging.Logger) -> logging.Logger:
-    """The same logger, from now on at that pace."""
+    """The same logger, limited from now on."""
     limit = _RateLimit()
     log.addFilter(limit)
     is_enabled = log.isEnabledFor
 
     def is_enabled_for(level: int) -> bool:
-        return is_enabled(level) and limit.lets_through(level)
+        return is_enabled(level) and limit.allows(level)
 
     log.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
     return log

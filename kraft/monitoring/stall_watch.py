@@ -1,22 +1,22 @@
-"""Does the loop stand still? A thread beside it measures, in the loop thread's own CPU time.
+"""Detects stalls of the event loop: a thread beside it measures, in the loop thread's own CPU time.
 
     watch, every few ms: has the loop used CPU time?  --yes--> call_soon_threadsafe(mark)
-    loop:  ends what it is at, does what was ready before --> mark: how much CPU time has that taken?
+    loop:  ends its callback, runs those that are ready --> mark: how much CPU time did that take?
 
-What lies between is what a request that comes in just now would have waited for. CPU time and not time by
-the clock: a busy machine, or a node that is paused, is no fault of the code. It counts from when the mark is
-in the loop's queue: each time that the watch itself waits for a CPU or for the interpreter's lock, the loop
-does many turns, which are not one. While it takes too long, the watch looks where the loop's thread is, which
-names the culprit.
+The time between is what a request that arrives now would wait. It is CPU time, not time by the clock: a busy
+machine, or a node that is paused, is no fault of the code. It counts from when the mark is in the loop's
+queue: while the watch itself waits for a CPU or for the interpreter's lock, the loop runs many iterations,
+which must not count as one. While an iteration takes too long, the watch takes the stack of the loop's
+thread, which names the culprit.
 
 A call that keeps the interpreter's lock keeps the watch from looking, too. So a timer notes how much CPU time
-the loop has used: where the note is older than its period, one turn goes on since it was due. (That the watch
-was kept away tells nothing: a loop whose turns are all shorter than the interpreter's switch interval lets go
-of the lock between them, takes it again before anybody wakes, and is never asked for it.)
+the loop has used: where the note is older than its period, one iteration has been running since it was due.
+(That the watch could not run proves nothing: a loop whose iterations are all shorter than the interpreter's
+switch interval releases the lock between them and takes it again before another thread wakes.)
 Time in which the loop's thread neither ran nor waited for a CPU is time in a blocking call (or for that lock,
-or on pause): of that only the log tells.
+or paused): this is only logged.
 
-Made by node/serve.py for a node that is up.
+node/serve.py makes one for a node that is up.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.001
-"""Who used less since the last look is not asked."""
+"""A loop that used less CPU time since the last sample is idle."""
 LOOKS_IN_LIMIT: Final = 2
-"""So often the watch looks while the limit passes."""
+"""Samples of the watch within one limit."""
 BLOCKED_LIMITS: Final = 4
-"""A blocking call is told of from so many limits on."""
+"""A blocking call is reported when it takes this many limits."""
 MAX_STACKS: Final = 4
 MAX_DEPTH: Final = 25
 LOG_AGAIN_S: Final = 10.0
 TIMER_S: Final = 0.002
-"""By so much a loop's timers may be late of themselves."""
+"""How late a loop's timers may be without a stall."""
 _NOT_YET: Final = float("inf")
-"""The CPU time from which on a turn counts, while its mark is not in the loop's queue."""
+"""The start of an iteration, in CPU time, while its mark is not in the loop's queue."""
 RECORD_ENVIRONMENT: Final = "KRAFT_STALLS"
-"""Names a file that gets a line of JSON for each stall: how tests hear of them."""
+"""Names a file that gets a line of JSON for each stall: tests read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One time that the loop stood still; times in ms."""
+    """One stall of the loop; times in ms."""
 
     cpu_ms: float
     blocked_ms: float
     stacks: tuple[str, ...]
-    """Where it was found meanwhile, the innermost call first."""
+    """Of the loop's thread meanwhile, the innermost call first."""
 
 
 @dataclass(slots=True)
 class LoopHealth:
-    """What /status tells of the loop."""
+    """The loop in /status."""
 
     stalls: int = 0
     longest_ms: float = 0.0
-    """CPU time in one turn."""
+    """CPU time in one iteration."""
     longest_blocked_ms: float = 0.0
 
 
@@ -91,7 +91,7 @@ class StallWatch:
         self._waited_s = _waiting_time()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
-        self._asked: _LoopSample | None = None
+        self._pending: _LoopSample | None = None
         self._noted_s = 0.0
         self._noting: asyncio.TimerHandle | None = None
 
@@ -110,35 +110,35 @@ class StallWatch:
     def _watch(self) -> None:
         last = self._look()
         while not self._ended.wait(self._period_s):
-            in_turn_s = self._in_turn_s()  # first: whoever looks further lets go of the interpreter's lock
-            stacks = [_stack_of(self._loop_thread)] if in_turn_s > self._limit_s else []
+            in_iteration_s = self._in_iteration_s()  # first: the other calls release the interpreter's lock
+            stacks = [_stack_of(self._loop_thread)] if in_iteration_s > self._limit_s else []
             look = self._look()
-            asked = self._asked
-            if asked is not None:
-                late_s = max(look.cpu_s - asked.cpu_s, (look.at_s - asked.at_s) / BLOCKED_LIMITS)
-                if late_s > self._limit_s / 2 and len(asked.stacks) < MAX_STACKS:
-                    asked.stacks.append(_stack_of(self._loop_thread))
+            pending = self._pending
+            if pending is not None:
+                late_s = max(look.cpu_s - pending.cpu_s, (look.at_s - pending.at_s) / BLOCKED_LIMITS)
+                if late_s > self._limit_s / 2 and len(pending.stacks) < MAX_STACKS:
+                    pending.stacks.append(_stack_of(self._loop_thread))
             elif look.cpu_s - last.cpu_s > IDLE_S:
-                self._ask(look.waited_s, in_turn_s if stacks else 0.0, stacks)
+                self._request_mark(look.waited_s, in_iteration_s if stacks else 0.0, stacks)
             last = look
 
     def _look(self) -> _LoopSample:
-        waited_s = self._waited_s()  # first: for a moment it lets go of the lock
+        waited_s = self._waited_s()  # first: it releases the lock
         return _LoopSample(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
 
-    def _in_turn_s(self) -> float:
-        """For so long, at least, the turn goes on that goes on now."""
+    def _in_iteration_s(self) -> float:
+        """A lower bound of the CPU time that the current iteration has used."""
         due_s = self._noted_s + self._period_s + TIMER_S
         return time.clock_gettime(self._clock) - due_s
 
-    def _ask(self, waited_s: float, known_s: float, stacks: list[str]) -> None:
-        """`known_s`: so much a turn has taken up to now, even if it has just ended."""
-        asked = self._asked = _LoopSample(_NOT_YET, time.perf_counter(), waited_s, stacks)
+    def _request_mark(self, waited_s: float, known_s: float, stacks: list[str]) -> None:
+        """`known_s`: CPU time that an iteration has used up to now, even if it has just ended."""
+        pending = self._pending = _LoopSample(_NOT_YET, time.perf_counter(), waited_s, stacks)
         try:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
             self._ended.set()
-        asked.cpu_s = time.clock_gettime(self._clock) - max(known_s, self._in_turn_s(), 0.0)
+        pending.cpu_s = time.clock_gettime(self._clock) - max(known_s, self._in_iteration_s(), 0.0)
 
     # --- in the loop's thread
 
@@ -147,14 +147,14 @@ class StallWatch:
         self._noting = self._loop.call_later(self._period_s, self._note)
 
     def _mark(self) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
-        cpu_s = max(time.thread_time() - asked.cpu_s, 0.0)
+        cpu_s = max(time.thread_time() - pending.cpu_s, 0.0)
         blocked_s = 0.0
-        wall_s = time.perf_counter() - asked.at_s
+        wall_s = time.perf_counter() - pending.at_s
         if wall_s - cpu_s > self._limit_s * BLOCKED_LIMITS:
-            blocked_s = wall_s - cpu_s - (self._waited_s() - asked.waited_s)
+            blocked_s = wall_s - cpu_s - (self._waited_s() - pending.waited_s)
         health = self.health
         health.longest_ms = max(health.longest_ms, round(cpu_s * 1000, 1))
         health.longest_blocked_ms = max(health.longest_blocked_ms, round(blocked_s * 1000, 1))
@@ -162,7 +162,7 @@ class StallWatch:
             health.stalls += 1
         elif blocked_s <= self._limit_s * BLOCKED_LIMITS:
             return
-        self._on_stall(Stall(round(cpu_s * 1000, 1), round(blocked_s * 1000, 1), tuple(asked.stacks)))
+        self._on_stall(Stall(round(cpu_s * 1000, 1), round(blocked_s * 1000, 1), tuple(pending.stacks)))
 
 
 @dataclass(slots=True)
@@ -176,8 +176,8 @@ class _LoopSample:
 
 
 def _waiting_time() -> Callable[[], float]:
-    """For how long the calling thread has been ready to run without a CPU, to be asked from any thread: the
-    second number of its schedstat, in ns. Without such a thing all waiting is taken for that."""
+    """For how long the calling thread has been ready to run without a CPU, callable from any thread: the
+    second number of its schedstat, in ns. On systems without it all waiting counts as that."""
     try:
         fd = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
     except OSError:
@@ -197,7 +197,7 @@ def _stack_of(thread: int) -> str:
 
 
 class StallLog:
-    """Where stalls are told: the log, now and then, and a file if the environment names one."""
+    """Reports stalls: to the log every `LOG_AGAIN_S` at most, and to a file if the environment names one."""
 
     def __init__(
         self, node_id: int, limit_ms: float, now: Callable[[], float], record: str | None = None

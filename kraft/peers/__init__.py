@@ -1,1 +1,1 @@
-"""What speaks to other nodes: controllers, leaders, voters, coordinators' brokers."""
+"""Connections to other nodes: controllers, leaders, voters, brokers that a coordinator writes markers to."""

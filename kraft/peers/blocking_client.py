@@ -1,4 +1,4 @@
-"""What a node says about its cluster, asked with our own client from code that has no loop.
+"""Queries of a node about its cluster, by our own client, from code that has no event loop.
 
 For `local/local_cluster.py` and those commands for which confluent-kafka has no call.
 """
@@ -24,8 +24,8 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
 
-SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("way", default=PLAINTEXT)
-"""How the nodes are spoken to: as the command line was told."""
+SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("connection security", default=PLAINTEXT)
+"""How to connect to the nodes: set by the command line's options."""
 
 
 async def _ask(
@@ -60,7 +60,7 @@ def ask(
     except ssl.SSLError as error:
         raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
     finally:
-        asking.close()  # Ctrl-C may come before it has begun
+        asking.close()  # Ctrl-C may come before the coroutine starts
 
 
 def live_brokers(host: str, port: int) -> set[int]:
@@ -98,8 +98,9 @@ def describe_quorum(host: str, port: int) -> Message:
 
 
 def metadata_chunks(host: str, port: int) -> Iterator[bytes]:
-    """Whole batches of the metadata log up to the high watermark, after its newest snapshot if the log
-    does not begin at 0. Any node may be asked; a controller serves it. Raises `OSError`, `BrokerError`."""
+    """Whole batches of the metadata log up to the high watermark, after its newest snapshot if the log does
+    not begin at 0. `host` and `port` may be any node's; a controller serves the chunks. Raises `OSError`,
+    `BrokerError`."""
     listener = describe_quorum(host, port).nodes[0].listeners[0]
     controller = (listener.host, listener.port)
     offset = 0

@@ -17,7 +17,7 @@ class HasImage(Protocol):
 
 
 class BrokerAddresses:
-    """Looked up in the newest metadata each time: a broker may come back elsewhere."""
+    """Looked up in the newest metadata each time: a broker may restart at another address."""
 
     def __init__(self, config: Config, metadata: HasImage) -> None:
         self._listener = config.inter_broker_listener

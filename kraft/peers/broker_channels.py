@@ -1,9 +1,9 @@
-"""From a broker to the other brokers, for questions of its own (followers' fetches have connections apart).
+"""Channels from a broker to the other brokers, for requests other than followers' fetches.
 
     txn_markers, txn_verification -> BrokerChannels.ask -> one connection per broker, requests side by side
 
-A connection is made when it is needed and its address looked up each time, so a broker that came back
-elsewhere is found there.
+A connection is made when it is needed and its address is looked up each time, so a broker that restarts at
+another address is found there.
 """
 
 from __future__ import annotations

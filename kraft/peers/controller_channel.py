@@ -1,11 +1,11 @@
-"""The way from a node to the quorum: one connection to every voter, and requests to the active one.
+"""A node's channel to the quorum: one connection to every voter, and requests to the active controller.
 
     broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
-    api/forwarding, IsrChannel, … -> request ----------> whichever voter last said that it is active
+    api/forwarding, IsrChannel, … -> request ----------> the voter that last answered as the active one
 
 Every broker keeps a connection to every voter, also to those that are not active: when the
-controller changes, the new one already knows which brokers are connected and which are gone
-(a killed process closes its sockets), instead of granting the dead a whole session.
+controller changes, the new one already has the connected brokers and those that have failed
+(a killed process closes its sockets), instead of waiting for a whole session timeout.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class ControllerChannel:
         return await dial(self._loop, self._voters[voter], client_id, self._security, timeout_s=timeout_s)
 
     async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
-        """Ask the active controller, looking for it where it has moved. A request whose connection
-        broke may have been carried out already, and is sent again all the same: the commands of the
-        quorum are judged against epochs or are harmless twice. Raises BrokerError(REQUEST_TIMED_OUT)."""
+        """Send a request to the active controller, and look for the new one where it has changed. A request
+        whose connection broke may have been processed already, and is sent again all the same: the quorum
+        checks commands against epochs, or they are harmless twice. Raises BrokerError(REQUEST_TIMED_OUT)."""
         deadline = self._loop.time() + self._request_timeout_s
         while (left := deadline - self._loop.time()) > 0:
             patience = left if api_key == ApiKey.ENVELOPE else min(left, self._attempt_timeout_s)

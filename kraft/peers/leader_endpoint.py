@@ -3,9 +3,9 @@
     fetch/fetcher -> SocketLeaderEndpoint.fetch -> Fetch v17 on one connection -> the leader's api/fetch
     fetch/fetcher <- records as slices of the frame they came in <------- its answer
 
-The leader's address is looked up at every new connection, so a leader that came back elsewhere is
-found there. Whatever goes wrong with a connection ends as OSError or TimeoutError at the caller,
-and the next call makes a new one.
+The leader's address is looked up for every new connection, so a leader that restarts at another address is
+found there. Any error of a connection reaches the caller as OSError or TimeoutError, and the next call makes
+a new one.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class SocketLeaderEndpoint:
         on_lost: Callable[[], None],
         security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
-        """`timeout_s`: patience with an answer beyond what the fetch itself asks the leader to wait
-        (replica.socket.timeout.ms). `on_lost` is told when the leader's end breaks a connection off."""
+        """`timeout_s`: how long to wait for a response beyond the wait that the fetch itself allows the
+        leader (replica.socket.timeout.ms). `on_lost` is called when the leader's end breaks a connection
+        off."""
         self._loop = loop
         self._replica_id = replica_id
         self._find = find

@@ -1,10 +1,10 @@
-"""Is a broker whose connection broke dead? A call at its door tells more than silence does.
+"""Whether the process of a broker whose connection broke has ended: a connection attempt shows it at once.
 
     server: heartbeat connection broken -> LivenessProbe -> Controller.process_gone -> fenced at once
 
-A host refuses a connection to a port where no process listens; so whoever is refused at a broker's
-own listener, after its connection broke, knows that the process has ended. Anything else
-(accepted, no answer) proves nothing, and the broker is given kraft.controller.link.grace.ms.
+A host refuses a connection to a port where no process listens; so a refusal at a broker's own listener, after
+its connection broke, proves that the process has ended. Anything else (accepted, no response) proves nothing,
+and the broker has kraft.controller.link.grace.ms to come back.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from kraft.net.client import Address
 from metadata_quorum.foundation.supervision import supervised
 
 PAUSE_S: Final = 0.01
-"""A process that is being killed closes its sockets one by one: it may accept the first call."""
+"""A process that is being killed closes its sockets one by one: it may accept the first connection."""
 
 
 class LivenessProbe:
-    """Calls under way, one per broker."""
+    """Probes in progress, one per broker."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         find: Callable[[int], Address | None],
         on_gone: Callable[[int], None],
-        patience_s: float,
+        timeout_s: float,
     ) -> None:
         self._loop = loop
         self._find = find
         self._on_gone = on_gone
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._probes: dict[int, asyncio.Task[None]] = {}
 
     def probe(self, broker_id: int) -> None:
         """Its connection broke."""
         address = self._find(broker_id)
         if address is not None and broker_id not in self._probes:
-            task = supervised(self._loop, self._probe(broker_id, address), f"last-call-{broker_id}")
+            task = supervised(self._loop, self._probe(broker_id, address), f"liveness-probe-{broker_id}")
             self._probes[broker_id] = task
             task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
 
     async def close(self) -> None:
-        calls = list(self._probes.values())
-        for task in calls:
+        probes = list(self._probes.values())
+        for task in probes:
             task.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*probes, return_exceptions=True)
 
     async def _probe(self, broker_id: int, address: Address) -> None:
-        if await is_gone(self._loop, address, self._patience_s):
+        if await process_has_ended(self._loop, address, self._timeout_s):
             self._on_gone(broker_id)
 
 
-async def is_gone(loop: asyncio.AbstractEventLoop, address: Address, patience_s: float) -> bool:
-    """Call until refused (True), or until `patience_s` have passed."""
+async def process_has_ended(loop: asyncio.AbstractEventLoop, address: Address, timeout_s: float) -> bool:
+    """Connect until refused (True), or until `timeout_s` have passed (False)."""
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             while True:
                 try:
                     transport, _ = await loop.create_connection(asyncio.Protocol, address.host, address.port)
@@ -66,7 +66,7 @@ async def is_gone(loop: asyncio.AbstractEventLoop, address: Address, patience_s:
                 except ConnectionRefusedError:
                     return True
                 except ConnectionError:
-                    pass  # reset on the way in
+                    pass  # reset while connecting
                 await asyncio.sleep(PAUSE_S)
     except OSError:  # a TimeoutError is one
         return False

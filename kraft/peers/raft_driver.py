@@ -1,9 +1,9 @@
-"""Turns a Raft voter's wish to be ticked into timers of the node's event loop.
+"""Schedules a Raft voter's ticks as timers of the node's event loop.
 
 Raft itself reads no clock (metadata_quorum/raft/port.py); this is the one place that calls
-`tick`. Whatever gives Raft work (a proposal, a frame, a connection that came or went) goes
-through here, so that the work is taken up in the same turn of the loop: proposals of one turn
-share one append, one fsync and one message per voter.
+`tick`. Everything that gives Raft work (a proposal, a frame, a connection made or lost) passes
+through here, so that the work is done in the same iteration of the event loop: proposals of one
+iteration share one append, one fsync and one message per voter.
 
     controller -> RaftDriver.propose -> Raft.propose … tick -> apply -> on_done
     raft_transport -> RaftDriver.receive -> Raft.receive … tick
@@ -43,7 +43,7 @@ class BackgroundThreads:
             self._running.discard(future)
             if future.cancelled():
                 return
-            with suppress(Exception):  # the voter keeps what went wrong: its next tick says so
+            with suppress(Exception):  # the voter keeps the error: its next tick raises it
                 done(future.result())
             if self.driver is not None:
                 self.driver.wake()
@@ -110,7 +110,7 @@ class RaftDriver:
         self._notify(lambda: self._raft.refused(peer))
 
     def wake(self) -> None:
-        """Tick at the end of this turn of the loop."""
+        """Tick at the end of this iteration of the event loop."""
         if self._due or self._closed:
             return
         self._due = True

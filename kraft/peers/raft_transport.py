@@ -1,16 +1,16 @@
-"""The way of Raft frames to the other voters: one connection per ordered pair of nodes.
+"""Carries Raft frames to the other voters: one connection per ordered pair of nodes.
 
-What this node says to voter j travels on a connection that this node opened to j's controller
-listener; what j says comes in on a connection that j opened. So a one-way cut is truly one-way,
+Frames to voter j are sent on a connection that this node opened to j's controller listener; frames
+from j arrive on a connection that j opened. So a one-way network partition affects one direction only,
 and the order of frames is the order of one connection. A frame for a voter that is not connected
 is lost: Raft sends again what matters.
 
     Raft -> RaftTransport.send -> connection to j -> j's server -> api/raft.py -> RaftDriver.receive
 
 A connection that ends although we did not close it is `broken`: the process behind it has most
-likely died, and Raft looks for a new leader early. A peer that has merely fallen silent is given
-up after `ACK_TIMEOUT_MS` of unacknowledged bytes, and dialled afresh, so that a link that heals
-does not sit out TCP's doubled retransmission timers.
+likely failed, and Raft looks for a new leader early. A connection to a silent peer is closed after
+`ACK_TIMEOUT_MS` of unacknowledged bytes and opened again, so that a link that heals does not wait
+for TCP's doubled retransmission timers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class RaftEvents(Protocol):
-    """Whoever wants to know that a link came up or went down (the `RaftDriver`)."""
+    """Is notified when a connection is made or lost (the `RaftDriver`)."""
 
     def connected(self, peer: int) -> None: ...
 

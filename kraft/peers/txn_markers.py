@@ -1,12 +1,11 @@
-"""The transactions coordinator's way to the leaders of a transaction's partitions: the `BrokerMarkerChannel`
-port.
+"""Transaction markers to the leaders of a transaction's partitions: the coordinator's `MarkerChannel` port.
 
     TransactionCoordinator -> BrokerMarkerChannel.write --> MarkerWriter           partitions led here
                                               `-> outbox of a broker -> WriteTxnMarkers -> its MarkerWriter
 
-A marker is brought to a partition until its leader has it replicated, whoever that is by then; a partition
-whose topic is gone needs none. To each broker one request is under way at a time, and what comes up
-meanwhile goes together in the next.
+A marker is sent again until a partition's leader, the current one, has it replicated; a partition whose topic
+is deleted needs none. To each broker one request is in flight at a time, and the markers that come meanwhile
+are sent together in the next.
 """
 
 from __future__ import annotations
@@ -66,7 +65,8 @@ class BrokerMarkerChannel:
         self._outboxes: dict[int, _Outbox] = {}
 
     async def write(self, marker: TransactionMarker) -> None:
-        """See the port. A task that is cancelled leaves what is under way to the next coordinator."""
+        """See the port. When the task is cancelled, the next coordinator sends the markers that are
+        missing."""
         left = set(marker.partitions)
         pause_s = FIRST_PAUSE_S
         while True:
@@ -118,11 +118,11 @@ class BrokerMarkerChannel:
 class _PendingMarker(NamedTuple):
     marker: TransactionMarker
     partitions: list[TopicPartition]
-    answer: asyncio.Future[Outcomes]
+    response: asyncio.Future[Outcomes]
 
 
 class _Outbox:
-    """What one broker is to be told."""
+    """Markers that wait for one broker."""
 
     def __init__(
         self, broker_id: int, links: BrokerChannels, loop: asyncio.AbstractEventLoop, timeout_s: float
@@ -135,12 +135,12 @@ class _Outbox:
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, marker: TransactionMarker, partitions: list[TopicPartition]) -> Outcomes:
-        """The leader's answer for each; nothing for those that it did not answer."""
+        """The leader's error code for each; none for those that it did not answer."""
         waiting = _PendingMarker(marker, partitions, self._loop.create_future())
         self._waiting.append(waiting)
         if self._sending is None:
             self._sending = supervised(self._loop, self._send_all(), f"markers-to-{self._broker_id}")
-        return await waiting.answer
+        return await waiting.response
 
     def close(self) -> None:
         if self._sending is not None:
@@ -150,24 +150,24 @@ class _Outbox:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                outcomes = await self._ask(batch)
+                outcomes = await self._write_markers(batch)
                 for waiting in batch:
-                    if not waiting.answer.done():
-                        waiting.answer.set_result(outcomes.get(waiting.marker.producer.producer_id, {}))
+                    if not waiting.response.done():
+                        waiting.response.set_result(outcomes.get(waiting.marker.producer.producer_id, {}))
         finally:
             self._sending = None
 
-    async def _ask(self, batch: list[_PendingMarker]) -> dict[int, Outcomes]:
+    async def _write_markers(self, batch: list[_PendingMarker]) -> dict[int, Outcomes]:
         """By producer id: a producer ends one transaction at a time."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         try:
-            answer = await self._links.ask(
+            response = await self._links.ask(
                 self._broker_id, ApiKey.WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
             )
-            return {marker.producer_id: _outcomes(marker) for marker in answer.markers}
+            return {marker.producer_id: _outcomes(marker) for marker in response.markers}
         except OSError as error:
             log.info("markers for broker %d: %s", self._broker_id, error)
-        except Exception as error:  # noqa: BLE001 - those who wait bring their markers again
+        except Exception as error:  # noqa: BLE001 - the callers send their markers again
             report_fault(self._loop, f"markers for broker {self._broker_id}", error)
         return {}
 

@@ -1,1 +1,1 @@
-"""A node's directories as `kraft storage format` leaves them and a start checks them."""
+"""A node's directories as `kraft storage format` writes them and a starting node checks them."""

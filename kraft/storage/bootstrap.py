@@ -1,4 +1,4 @@
-"""The first records of a new cluster, as `kraft storage format` leaves them on its controllers.
+"""The first records of a new cluster, as `kraft storage format` writes them on its controllers.
 
     --add-scram text -> UserScramCredentialRecord -> DIR/bootstrap.checkpoint -> a controller's first claim
                                                                               -> scram_users.py, until then
@@ -39,13 +39,13 @@ _FIELDS: Final = {"name", "password", "saltedpassword", "salt", "iterations"}
 
 
 def parse_user(argument: str, rng: random.Random) -> UserScramCredentialRecord:
-    """SCRAM-SHA-256=[name=alice,password=...] with iterations=N and salt="BASE64" if wanted, or
-    saltedpassword="BASE64" for the password. Raises `FatalError`."""
-    said = _ARGUMENT.fullmatch(argument)
-    if said is None or said["mechanism"] not in BY_SASL_NAME:
+    """SCRAM-SHA-256=[name=alice,password=...] with iterations=N and salt="BASE64" optional, or
+    saltedpassword="BASE64" in place of the password. Raises `FatalError`."""
+    parts = _ARGUMENT.fullmatch(argument)
+    if parts is None or parts["mechanism"] not in BY_SASL_NAME:
         _reject(f"begins with one of {', '.join(BY_SASL_NAME)}, then =[name=...,password=...]")
-    mechanism = BY_SASL_NAME[said["mechanism"]]
-    fields = _fields(said["fields"])
+    mechanism = BY_SASL_NAME[parts["mechanism"]]
+    fields = _fields(parts["fields"])
     name = fields.get("name")
     if not name:
         _reject("needs name=")
@@ -68,11 +68,11 @@ def _fields(text: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     position = 0
     while position < len(text):
-        found = _FIELD.match(text, position)
-        if found is None or found["name"] not in _FIELDS or found["name"] in fields:
+        field = _FIELD.match(text, position)
+        if field is None or field["name"] not in _FIELDS or field["name"] in fields:
             _reject(f"takes each of {', '.join(sorted(_FIELDS))} once, as NAME=VALUE, apart by commas")
-        fields[found["name"]] = found["plain"] if found["quoted"] is None else found["quoted"]
-        position = found.end()
+        fields[field["name"]] = field["plain"] if field["quoted"] is None else field["quoted"]
+        position = field.end()
     return fields
 
 
@@ -83,9 +83,9 @@ def _base64(text: str) -> bytes:
         _reject("salt= and saltedpassword= are base64")
 
 
-def _reject(bound: str) -> NoReturn:
-    """The argument itself is not told: it holds a password."""
-    raise FatalError(ExitCode.BAD_CONFIG, f"--add-scram {bound}")
+def _reject(rule: str) -> NoReturn:
+    """The message does not quote the argument: it holds a password. Raises FatalError."""
+    raise FatalError(ExitCode.BAD_CONFIG, f"--add-scram {rule}")
 
 
 def write_users(disk: Disk, config: Config, users: Sequence[UserScramCredentialRecord]) -> None:
@@ -98,7 +98,7 @@ def write_users(disk: Disk, config: Config, users: Sequence[UserScramCredentialR
 
 
 def read_users(disk: Disk, config: Config) -> tuple[UserScramCredentialRecord, ...]:
-    """None where there is no such file. Raises `FatalError` where it is damaged."""
+    """Empty where there is no such file. Raises `FatalError` where it is damaged."""
     path = _path(config)
     if not disk.exists(path):
         return ()

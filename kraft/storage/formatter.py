@@ -1,4 +1,4 @@
-"""What `kraft storage format` leaves in a node's directories, and what a starting node checks there.
+"""What `kraft storage format` writes into a node's directories, and what a starting node checks there.
 
 Every log dir carries Kafka's `meta.properties` (cluster id, node id, directory id); a controller's
 metadata dir also carries the marker of its voter (metadata_quorum/raft/identity.py). A node refuses
@@ -33,7 +33,7 @@ LOCK_FILE: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What the directories of a node say about it."""
+    """A node's identity, as its directories have it."""
 
     cluster_id: str
     directories: dict[str, UUID]
@@ -52,9 +52,9 @@ def format_storage(
 ) -> list[str]:
     """Prepare every directory of the node; returns those that were not formatted before.
 
-    `users`: whom a new cluster knows from its beginning. `new_cluster`: see `identity.format_voter`.
-    Raises FatalError where a directory is formatted already (unless `ignore_formatted`), or for another
-    cluster or node. A controller that lost the quorum's directory gets a new one, and keeps its partitions.
+    `users`: the SCRAM users of a new cluster. `new_cluster`: see `identity.format_voter`. Raises FatalError
+    where a directory is formatted already (unless `ignore_formatted`), or for another cluster or node, or
+    cannot be written. A controller that lost the quorum's directory gets a new one, and keeps its partitions.
     """
     if not cluster_id or any(c.isspace() for c in cluster_id):
         raise FatalError(
@@ -62,11 +62,11 @@ def format_storage(
         )
     fresh: list[str] = []
     for directory in _all_dirs(config):
-        found = _read_meta(disk, directory)
-        if not found:
+        meta = _read_meta(disk, directory)
+        if not meta:
             fresh.append(directory)
         else:
-            _check_meta(directory, found, cluster_id, config.node_id)
+            _check_meta(directory, meta, cluster_id, config.node_id)
             if (
                 config.is_controller
                 and directory == config.metadata_dir
@@ -87,8 +87,8 @@ def format_storage(
                     write_users(disk, config, users)
                 format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
             if disk.exists(f"{directory}/{META_PROPERTIES}"):
-                continue  # it holds partitions too, under the id that it has
-            # Last: a directory with meta.properties is a whole one.
+                continue  # it has an id, and partitions under it
+            # Last: a directory with meta.properties is formatted completely.
             write_meta_properties(
                 disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
                 directory_id=random_uuid(rng), may_block=NOT_SERVING,
@@ -101,24 +101,26 @@ def format_storage(
 
 
 def read_storage(disk: Disk, config: Config) -> Storage:
-    """What a starting node checks: every directory formatted, for one cluster, for this node."""
+    """The identity of a node that starts. Raises FatalError unless every directory is formatted, all for one
+    cluster and for this node."""
     cluster_id = ""
     directories: dict[str, UUID] = {}
     for directory in _all_dirs(config):
-        found = _read_meta(disk, directory)
-        if not found:
+        meta = _read_meta(disk, directory)
+        if not meta:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
                 f"{directory} is not formatted: `kraft storage format` does that",
             )
-        cluster_id = cluster_id or found.get("cluster.id", "")
-        _check_meta(directory, found, cluster_id, config.node_id)
-        directories[directory] = _directory_id(directory, found)
+        cluster_id = cluster_id or meta.get("cluster.id", "")
+        _check_meta(directory, meta, cluster_id, config.node_id)
+        directories[directory] = _directory_id(directory, meta)
     return Storage(cluster_id, {d: directories[d] for d in config.data_dirs})
 
 
 def lock_storage(config: Config) -> list[int]:
-    """Hold the directories for this process; descriptors, which hold until they are closed."""
+    """Lock the directories for this process; returns descriptors, which hold the locks until they are closed.
+    Raises FatalError where another process has one in use."""
     held: list[int] = []
     for directory in _all_dirs(config):
         try:
@@ -135,8 +137,8 @@ def lock_storage(config: Config) -> list[int]:
 
 
 def boot_id() -> str:
-    """Linux names every boot of the machine; empty elsewhere, where a killed node counts as one that has
-    lost what was in the page cache."""
+    """The id that Linux gives every boot of the machine; empty elsewhere, where a killed node counts as one
+    that has lost the page cache."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -151,31 +153,31 @@ def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
     """Its fields; none where there is no such file."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
-        found = read_meta_properties(disk, path, NOT_SERVING)
-        damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= found.keys()
+        meta = read_meta_properties(disk, path, NOT_SERVING)
+        damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= meta.keys()
     except OSError as error:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}") from None
     if damaged:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no cluster and node")
-    return found
+    return meta
 
 
-def _check_meta(directory: str, found: dict[str, str], cluster_id: str, node_id: int) -> None:
-    if found.get("cluster.id") != cluster_id:
+def _check_meta(directory: str, meta: dict[str, str], cluster_id: str, node_id: int) -> None:
+    if meta.get("cluster.id") != cluster_id:
         raise FatalError(
             ExitCode.WRONG_CLUSTER,
-            f"{directory} belongs to cluster {found.get('cluster.id')}, not to {cluster_id}",
+            f"{directory} belongs to cluster {meta.get('cluster.id')}, not to {cluster_id}",
         )
-    if found.get("node.id") != str(node_id):
+    if meta.get("node.id") != str(node_id):
         raise FatalError(
             ExitCode.WRONG_CLUSTER,
-            f"{directory} belongs to node {found.get('node.id')}, not to node {node_id}",
+            f"{directory} belongs to node {meta.get('node.id')}, not to node {node_id}",
         )
 
 
-def _directory_id(directory: str, found: dict[str, str]) -> UUID:
+def _directory_id(directory: str, meta: dict[str, str]) -> UUID:
     try:
-        return parse_uuid(found["directory.id"])
+        return parse_uuid(meta["directory.id"])
     except (KeyError, ValueError):
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE, f"{directory}/{META_PROPERTIES} has no readable directory.id"
