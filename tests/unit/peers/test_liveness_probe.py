@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable
 
 from kraft.net.client import Address
-from kraft.peers.liveness_probe import LivenessProbe, is_gone
+from kraft.peers.liveness_probe import LivenessProbe, process_has_ended
 
 
 async def _served(port: int, patience_s: float) -> bool:
     loop = asyncio.get_running_loop()
-    return await is_gone(loop, Address("127.0.0.1", port), patience_s)
+    return await process_has_ended(loop, Address("127.0.0.1", port), patience_s)
 
 
 def test_nobody_listens(free_ports: Callable[[int], list[int]]) -> None:
