@@ -15,14 +15,8 @@ from kraft.api.context import NodeContext
 from kraft.api.group_configs import group_config_problem
 from kraft.api.slices import in_slices
 from kraft.config.dynamic_config import base_name
-from kraft.config.keys import (
-    CLASSES,
-    CLUSTER_WIDE_OF_LISTENERS,
-    FIXED_IN_KAFKA,
-    NO_EFFECT,
-    PER_LISTENER,
-    Update,
-)
+from kraft.config.key import Update
+from kraft.config.keys import CLASSES, CLUSTER_WIDE_OF_LISTENERS, FIXED_IN_KAFKA, NO_EFFECT, PER_LISTENER
 from kraft.config.node_config import ROWS, parse_value
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, FatalError

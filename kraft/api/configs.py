@@ -23,7 +23,8 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.config.dynamic_config import base_name
-from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Required, Update
+from kraft.config.key import Required, Update
+from kraft.config.keys import PER_LISTENER, TOPIC_KEYS
 from kraft.config.node_config import ROWS as BROKER_KEYS
 from kraft.config.node_config import ConfigRow, format_value
 from kraft.wire.api_keys import ApiKey

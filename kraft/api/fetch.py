@@ -21,7 +21,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import EVERYWHERE, ApiRow
 from kraft.api.throttling import charge_fetch, max_fetch_bytes
-from kraft.config.keys import RACK_AWARE
+from kraft.config.replication_keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.server import StartedRequest
 from kraft.wire.api_keys import ApiKey

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kraft.config.keys import PER_LISTENER, TOPIC_KEYS, Update
+from kraft.config.key import Update
+from kraft.config.keys import PER_LISTENER, TOPIC_KEYS
 from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.model import ResourceType

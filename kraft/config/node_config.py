@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple, NoReturn
 
-from kraft.config.keys import HOUR, MINUTE, NO_EFFECT, TOPIC_KEYS, ConfigKeys, KeyRule, Required
+from kraft.config.key import HOUR, MINUTE, KeyRule, Required
+from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, ConfigKeys
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 

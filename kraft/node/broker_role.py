@@ -35,7 +35,7 @@ from kraft.broker.isr_channel import BrokerIsrChannel
 from kraft.broker.lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.broker.producer_ids import ProducerIds, allocate_block
 from kraft.broker.txn_verification import RetryPolicy, TransactionVerifier
-from kraft.config.keys import RACK_AWARE
+from kraft.config.replication_keys import RACK_AWARE
 from kraft.net.connection_security import ConnectionSecurity
 from kraft.node import settings
 from kraft.node.environment import NodeEnvironment

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kraft.config.keys import RACK_AWARE
+from kraft.config.replication_keys import RACK_AWARE
 from kraft.local.local_cluster import LocalCluster
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message

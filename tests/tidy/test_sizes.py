@@ -18,7 +18,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
         "data_plane/log/recovery.py",
         "data_plane/replication/partition.py",
         "data_plane/replication/replica_manager.py",
-        "kraft/config/keys.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
         "tests/property/test_log_against_records.py",

@@ -10,7 +10,8 @@ import pytest
 
 from kraft.api.config_validation import check_broker_values
 from kraft.config.dynamic_config import DynamicBrokerConfig
-from kraft.config.keys import NO_EFFECT, Update
+from kraft.config.key import Update
+from kraft.config.keys import NO_EFFECT
 from kraft.config.node_config import ROWS, Config
 from kraft.local.free_ports import HOST
 from kraft.node.listener_security import NodeSecurity

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.config.docs import markdown
-from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, Required
+from kraft.config.key import Required
+from kraft.config.keys import NO_EFFECT, TOPIC_KEYS
 from kraft.config.node_config import (
     ROWS,
     Config,

@@ -1,0 +1,66 @@
+"""What one row of the tables of configuration keys says, and the units that it says it in.
+
+name: type = key(default, why, bounds, how it may change)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+SECOND: Final = 1000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+"""Milliseconds, all four."""
+
+
+class Update(Enum):
+    """How a key may change while the node runs; the words of Kafka's documentation."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+READ_ONLY, PER_BROKER, CLUSTER_WIDE = Update
+
+
+class Required(Enum):
+    """The default of a key that has none."""
+
+    TOKEN = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """What a row says beside its name and type."""
+
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    update: Update
+    why: str
+    secret: bool = False
+    """DescribeConfigs does not tell it."""
+
+
+def key(
+    default: object,
+    why: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] = (),
+    update: Update = READ_ONLY,
+    secret: bool = False,
+) -> Any:
+    """One row of the table. Any: the annotation beside it is the type."""
+    rule = KeyRule(minimum, maximum, tuple(choices), update, why, secret)
+    return field(default=default, metadata={"rule": rule})

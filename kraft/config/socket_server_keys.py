@@ -1,0 +1,66 @@
+"""Listeners, and the connections that come in on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft.config.key import CLUSTER_WIDE, INT_MAX, KIB, MIB, MINUTE, PER_BROKER, SECOND, key
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketServerKeys:
+    """Kafka's SocketServerConfigs."""
+
+    listeners: str = key("PLAINTEXT://:9092", "NAME://HOST:PORT,...; an empty host means every interface")
+    advertised_listeners: str | None = key(None, "what clients and other nodes are told to connect to")
+    controller_listener_names: tuple[str, ...] = key(
+        (), "listeners of the controllers, Raft's frames included"
+    )
+    inter_broker_listener_name: str | None = key(None, "listener for fetches between brokers")
+    security_inter_broker_protocol: str = key(
+        "PLAINTEXT", "names the inter-broker listener where inter.broker.listener.name does not",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )  # fmt: skip
+    listener_security_protocol_map: str = key(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "how each named listener speaks", update=PER_BROKER,
+    )  # fmt: skip
+    kraft_peer_addresses: str = key(
+        "", "ID@HOST:PORT,... of brokers that this node does not reach where they say: a tunnel, a proxy"
+    )
+    kraft_http_port: int | None = key(None, "port of GET /status (JSON) on 127.0.0.1; none if not set",
+                                      minimum=0, maximum=65535)  # fmt: skip
+
+    max_connections: int = key(
+        INT_MAX, "connections on all listeners together", minimum=0, update=CLUSTER_WIDE
+    )
+    max_connections_per_ip: int = key(
+        INT_MAX, "connections of one address on all listeners together", minimum=0, update=CLUSTER_WIDE
+    )
+    connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
+    socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
+    sasl_server_max_receive_size: int = key(
+        512 * KIB, "the same, for who has not logged in on a listener that asks for it", minimum=1
+    )
+    kraft_request_min_bytes_per_second: int = key(
+        4 * KIB,
+        "a request that has begun and comes at less than this for 30 s loses its connection; while memory "
+        "is short, a large one must come at 1 MiB/s; 0: as slowly as it likes, while memory is not short",
+        minimum=0,
+    )
+    socket_send_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
+    socket_receive_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
+    socket_listen_backlog_size: int = key(50, "connections that wait to be accepted", minimum=1)
+    socket_connection_setup_timeout_ms: int = key(
+        10 * SECOND, "accepted; nodes give a new connection one second and try again"
+    )
+    socket_connection_setup_timeout_max_ms: int = key(
+        30 * SECOND, "accepted; see socket.connection.setup.timeout.ms"
+    )
+    queued_max_requests: int = key(500, "requests of one connection that may be unanswered", minimum=1)
+    queued_max_request_bytes: int = key(
+        256 * MIB,
+        "bytes of unanswered requests per listener, then reading pauses; Kafka's default has no bound",
+        minimum=-1,
+    )  # fmt: skip
+    request_timeout_ms: int = key(30 * SECOND, "patience with another node's answer")
