@@ -31,7 +31,7 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 1_000_000
 
 _MOST_BUFFER_KIB: Final = 2**31 - 1
 
-_RENAMED: Final = {
+RENAMED: Final = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.request.size": "message.max.bytes",
@@ -39,7 +39,7 @@ _RENAMED: Final = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
-_LEFT_OUT: Final = frozenset(
+LEFT_OUT: Final = frozenset(
     {
         # the consumer's: one set of options often serves both source and sink
         "group.id", "group.instance.id", "group.protocol", "isolation.level", "max.poll.records",
@@ -79,10 +79,10 @@ def producer_config(properties: Mapping[str, str]) -> Config:
     for key, value in properties.items():
         if key in _REFUSED:
             raise _refused(key, f"is not supported: it {_REFUSED[key]}")
-        if key in _SPECIAL:
-            config |= _SPECIAL[key](value, properties)
-        elif key not in _LEFT_OUT and key not in _STORE_TYPES:
-            config[_RENAMED.get(key, key)] = value
+        if key in SPECIAL:
+            config |= SPECIAL[key](value, properties)
+        elif key not in LEFT_OUT and key not in _STORE_TYPES:
+            config[RENAMED.get(key, key)] = value
     if str(config.get("acks", "all")) not in ("all", "-1") and "enable.idempotence" not in properties:
         config["enable.idempotence"] = False  # as Java's: less than acks=all cannot be idempotent
     if "queue.buffering.max.kbytes" not in properties:
@@ -157,7 +157,7 @@ def _buffer_memory(_: str, __: Mapping[str, str]) -> Config:
     return {}  # goes together with the largest message
 
 
-_SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
+SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
     "buffer.memory": _buffer_memory,
     "sasl.jaas.config": _login,
     "ssl.truststore.location": _truststore,

@@ -78,11 +78,11 @@ class MicroBatch:
     def prepare(self, client: Mapping[str, str]) -> list[OpenTransaction]:
         """Those that are to be committed, marked, the deciding one first. Raises `ConnectorError`."""
         source = cluster(client)
-        marked = self._marked()
+        marked = self.pending_marks()
         fence_others(client, self.names, [each.transaction for each in marked])
         last = committed_marks(source, [self.group]).get(self.group)
         if last is not None and last.offset > self.number:
-            self._check(last)
+            self.check(last)
             marks = committed_marks(source, [each.group for each in marked])
             done = [each for each in marked if marks.get(each.group, _NO_MARK).offset > self.number]
             end_transactions(source, [each.transaction for each in done], committed=False)
@@ -92,7 +92,7 @@ class MicroBatch:
                 raise _unmarked(each, code)
         return [each.transaction for each in marked]
 
-    def _marked(self) -> list[PendingMark]:
+    def pending_marks(self) -> list[PendingMark]:
         """Every transaction, with the mark that it takes along."""
         marked: list[PendingMark] = []
         for task, rows in self.written:
@@ -107,7 +107,7 @@ class MicroBatch:
         assert topic is not None, "a transaction has rows"
         return topic
 
-    def _check(self, last: CommittedMark) -> None:
+    def check(self, last: CommittedMark) -> None:
         """Against the mark of the micro-batch that was committed last, this one or a later one."""
         if last.offset > self.number + 1:
             raise SinkError(

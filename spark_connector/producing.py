@@ -72,7 +72,7 @@ def write_rows(
 
     rows = 0
     for batch in batches:
-        columns = _Columns(batch, topic)
+        columns = Columns(batch, topic)
         if digest is not None:
             digest.add(columns)
         rows += _produce(producer, columns, delivered, failures)
@@ -82,7 +82,7 @@ def write_rows(
     return rows
 
 
-def _produce(producer: Producer, columns: _Columns, delivered: Any, failures: list[str]) -> int:
+def _produce(producer: Producer, columns: Columns, delivered: Any, failures: list[str]) -> int:
     """Hand a batch over to librdkafka, waiting where its queue is full."""
     for row, (to, key, value, headers, partition) in enumerate(columns):
         place = PARTITION_UNSET if partition is None else partition
@@ -99,7 +99,7 @@ def _produce(producer: Producer, columns: _Columns, delivered: Any, failures: li
     return columns.count
 
 
-class _Columns:
+class Columns:
     """The rows of a batch."""
 
     def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
@@ -142,7 +142,7 @@ class Digest:
     def __init__(self) -> None:
         self.value = 0
 
-    def add(self, columns: _Columns) -> None:
+    def add(self, columns: Columns) -> None:
         """The sum of all rows' checksums. A null is not the same as an empty value."""
         places = zip(columns.topics, columns.partitions, columns.headers, strict=True)
         seeds = map(_checksum_of_place, places) if columns.has_places else repeat(0)

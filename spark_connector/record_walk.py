@@ -47,19 +47,19 @@ def record_ends(data: Bytes, runs: list[BatchSpan]) -> Positions:
     Every run ends where it should, or CorruptBatchError is raised. That all lengths are positive is for the
     caller to check: only then is there just one way from the begin of a run to its end.
     """
-    lanes = _lanes(data, runs)
+    lanes = lanes_of(data, runs)
     total = sum(run.rows for run in runs)
     if total >= FEWEST_LANES * max(lane.rows for lane in lanes):
         ends = _side_by_side(data, lanes)
         if ends is not None:
             return ends
     try:
-        return np.fromiter(_one_after_the_other(data.data, runs), np.int64, total)
+        return np.fromiter(one_after_the_other(data.data, runs), np.int64, total)
     except (IndexError, ValueError, OverflowError) as error:
         raise CorruptBatchError(f"the records' lengths contradict the batch: {error}") from None
 
 
-def _one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[int]:
+def one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[int]:
     for run in runs:
         at = run.begin
         for _ in range(run.rows):
@@ -114,7 +114,7 @@ def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
 # ---- cutting long runs -------------------------------------------------------------------------------
 
 
-def _lanes(data: Bytes, runs: list[BatchSpan]) -> list[BatchSpan]:
+def lanes_of(data: Bytes, runs: list[BatchSpan]) -> list[BatchSpan]:
     """The runs, in pieces where they are long and their records short."""
     pieces = [_pieces(run) for run in runs]
     if max(pieces) == 1:

@@ -189,11 +189,11 @@ class KraftStreamReader(DataSourceStreamReader):
     """A streaming query's source, in Spark's words. Spark 4.1 calls `latestOffset` without arguments."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
         self._planner: StreamPlanner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KraftStreamReader, (self._options,)
+        return KraftStreamReader, (self.options,)
 
     def initialOffset(self) -> SparkOffset:
         return to_spark(*self._plan.initial_offset())
@@ -203,10 +203,10 @@ class KraftStreamReader(DataSourceStreamReader):
         tell Spark of both limits, nor of `maxTriggerDelay`."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        if self._options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self._options.min_offsets_per_trigger)
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
@@ -226,7 +226,7 @@ class KraftStreamReader(DataSourceStreamReader):
         return [ReadTask(each, finish.topic_ids) for each in self._plan.tasks(begin, finish)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition)
+        return _read(self.options, partition)
 
     def commit(self, end: SparkOffset) -> None:
         self._plan.committed(stream_offset_from_spark(end))
@@ -235,7 +235,7 @@ class KraftStreamReader(DataSourceStreamReader):
     def _plan(self) -> StreamPlanner:
         """Made when first asked, in the one process that lives as long as the query."""
         if self._planner is None:
-            self._planner = StreamPlanner(self._options, _cluster(self._options))
+            self._planner = StreamPlanner(self.options, _cluster(self.options))
         return self._planner
 
 

@@ -74,7 +74,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         self._prefix = options.transactional_id_prefix
         self._mark_topic = options.transactional_mark_topic
         self._checkpoint = options.checkpoint
-        self._task = transactional_task(options, STREAM_TIMEOUT_MS)
+        self.task = transactional_task(options, STREAM_TIMEOUT_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         context = _task_context()
@@ -82,7 +82,8 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             raise SinkError("KAFKA_TRANSACTION_FAILED", "Spark does not tell which query this is")
         task, attempt = _task_and_attempt(context)
-        return Prepared(query, task, self._task.write(iterator, name_of(self._names(query), task, attempt)))
+        name = name_of(self.transaction_names(query), task, attempt)
+        return Prepared(query, task, self.task.write(iterator, name))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         commit_all(self._client, self.prepare(messages, batchId))
@@ -94,23 +95,23 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
             return []
         query = prepared[0].query
         written = [TaskRows(each.task, each.rows) for each in sorted(prepared, key=lambda each: each.task)]
-        names, group = f"{self._names(query)}-", f"{self._prefix}-{query}"
+        names, group = f"{self.transaction_names(query)}-", f"{self._prefix}-{query}"
         return MicroBatch(group, names, batchId, written, self._mark_topic).prepare(self._client)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Where every task died, none has told the query's id; where its checkpoint is goes for it."""
         queries = [each.query for each in _prepared(messages)]
         if queries:
-            abort_all(self._client, f"{self._names(queries[0])}-")
+            abort_all(self._client, f"{self.transaction_names(queries[0])}-")
         elif self._checkpoint:
-            abort_all(self._client, f"{self._place}-")
+            abort_all(self._client, f"{self.checkpoint_prefix}-")
 
     @property
-    def _place(self) -> str:
+    def checkpoint_prefix(self) -> str:
         return f"{self._prefix}-{sha256(self._checkpoint.encode()).hexdigest()[:_PLACE_CHARACTERS]}"
 
-    def _names(self, query: str) -> str:
-        return f"{self._place}-{query}"
+    def transaction_names(self, query: str) -> str:
+        return f"{self.checkpoint_prefix}-{query}"
 
 
 def _task_context() -> TaskContext:

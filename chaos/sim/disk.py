@@ -356,6 +356,11 @@ class SimDisk:
         """Let an operation on a path that contains `path_part` raise OSError(code)."""
         self._faults.append(Fault(operation, code, path_part, after, count))
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether an error that was planted has yet to strike."""
+        return any(fault.count for fault in self._faults)
+
     def heal(self) -> None:
         """Nothing that was planted strikes any more."""
         self._faults.clear()

@@ -133,14 +133,15 @@ class RaftWorld:
         self._up = dict.fromkeys(self._epoch, False)
         self._cut: set[tuple[int, int]] = set()
         self._durable = {i: DurableVoter(self.disks[i], DIRECTORY) for i in self.ids}
-        self._wiped: set[int] = set()
+        self.wiped: set[int] = set()
         """Voters whose disk was lost in this run; what they held before is not counted in M6."""
         self._quiet = False
-        self._leaders: dict[int, int] = {}
+        self.leaders: dict[int, int] = {}
+        """Term -> its leader."""
         self._committed: dict[int, tuple[int, int]] = {}
         """Index -> (term of the entry, term in which it was first seen committed)."""
         self._commit_checked = 1
-        self._histories: dict[int, tuple[int, int]] = {}
+        self.histories: dict[int, tuple[int, int]] = {}
         self._votes: dict[tuple[UUID, int], int] = {}
         self._identities: dict[int, UUID] = {}
         for i in self.ids:
@@ -363,8 +364,8 @@ class RaftWorld:
             return
         self.kill(node_id, power=self.options.power_loss and self.random.random() < 0.5)
         # One disk is lost at most: more would be more than the claim tolerates.
-        if self.options.wipes and not self._wiped and len(self.ids) > 1 and self.random.random() < 0.3:
-            self._wiped.add(node_id)
+        if self.options.wipes and not self.wiped and len(self.ids) > 1 and self.random.random() < 0.3:
+            self.wiped.add(node_id)
             self.disks[node_id].wipe()
             self._format(node_id)
         if self.random.random() < 0.3:
@@ -419,9 +420,9 @@ class RaftWorld:
 
     def leads(self, node_id: int, term: int) -> None:
         """M1, M2: called when a voter begins to lead."""
-        if self._leaders.setdefault(term, node_id) != node_id:
-            raise Violation(f"M1: {self._leaders[term]} and {node_id} lead term {term}")
-        journal = self.nodes[node_id].raft._journal
+        if self.leaders.setdefault(term, node_id) != node_id:
+            raise Violation(f"M1: {self.leaders[term]} and {node_id} lead term {term}")
+        journal = self.nodes[node_id].raft.journal
         for index, (entry_term, commit_term) in self._committed.items():
             if commit_term < term and index > journal.base_index and journal.term_at(index) != entry_term:
                 raise Violation(
@@ -430,12 +431,12 @@ class RaftWorld:
 
     def applied(self, node_id: int, index: int, term: int, digest: int) -> None:
         """M3."""
-        if self._histories.setdefault(index, (term, digest)) != (term, digest):
+        if self.histories.setdefault(index, (term, digest)) != (term, digest):
             raise Violation(f"M3: voter {node_id} applied another history at {index}")
 
     def _check(self, node: SimVoter) -> None:
         raft = node.raft
-        core, journal = raft._core, raft._journal
+        core, journal = raft.core, raft.journal
         if core.term < node.term_seen or core.commit_index < node.commit_seen:
             raise Violation(f"M4: term or commit of voter {raft.node_id} went back")
         node.term_seen = core.term
@@ -454,13 +455,13 @@ class RaftWorld:
     def _check_majority(self, index: int, term: int) -> None:
         """M6."""
         holders = sum(durable.holds(index, term) for durable in self._durable.values())
-        if holders + len(self._wiped) <= len(self.ids) // 2:
+        if holders + len(self.wiped) <= len(self.ids) // 2:
             raise Violation(f"M6: ({index}, {term}) is committed and on {holders} disks only")
 
     def _check_frame(self, source: int, target: int, frame: bytes) -> None:
         """M5: what an answer or a vote says is on the device when it leaves. M4: one vote per term."""
         message = decode(frame).message
-        live = self.nodes[source].raft._journal
+        live = self.nodes[source].raft.journal
         broken = self._durable[source].broken_promise(source, target, message, live)
         if broken is not None:
             raise Violation(f"M5: {broken}")
@@ -477,7 +478,7 @@ class RaftWorld:
             if n.startswith("snapshot-") and ".tmp" not in n
         ]
         ends = {int(name.removeprefix("snapshot-")) for name in names}
-        start = node.raft._journal.base_index
+        start = node.raft.journal.base_index
         if start > 1 and start not in ends:
             raise Violation(f"M7: log of voter {node_id} starts at {start}, snapshots end at {sorted(ends)}")
 

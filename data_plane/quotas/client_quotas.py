@@ -43,6 +43,11 @@ class ClientQuotas:
         """The quotas are these from now on. What was counted counts on."""
         self._limits = limits_of(quotas)
 
+    @property
+    def kept(self) -> int:
+        """How many meters there are, of clients that were seen lately."""
+        return len(self._rates) + len(self._buckets)
+
     def limits(self, kind: QuotaType) -> QuotaLimits:
         return self._limits[kind]
 
@@ -119,11 +124,11 @@ class ClientQuotas:
 
     def _make_room(self, now: float) -> None:
         """Client ids come and go: forget those whose meters say nothing any more."""
-        if len(self._rates) + len(self._buckets) < self._sweep_at:
+        if self.kept < self._sweep_at:
             return
         self._rates = {key: rate for key, rate in self._rates.items() if not rate.idle(now)}
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.idle(now)}
-        self._sweep_at = max(SWEEP_FROM, 2 * (len(self._rates) + len(self._buckets)))
+        self._sweep_at = max(SWEEP_FROM, 2 * self.kept)
 
 
 def _key(kind: QuotaType, limit: QuotaLimit) -> Key:

@@ -151,7 +151,7 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
         known = ctx.version >= _FIRST_TO_KNOW_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise BrokerError(code, "Topic deletion is disabled.")
-    named, responses = _named_for_deletion(node, request)
+    named, responses = named_for_deletion(node, request)
     names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
     mutation_quota = ControllerMutationQuota(node, ctx)
     topics, refused = await _within_quota(mutation_quota, named, lambda key: _partitions_of(node, key))
@@ -175,7 +175,7 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
     return {"throttle_time_ms": mutation_quota.throttle_time_ms, "responses": responses}
 
 
-def _named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | UUID], list[dict[str, Any]]]:
+def named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | UUID], list[dict[str, Any]]]:
     """By name or id from version 6 on, by name before; and what is refused because it is named twice, by
     both or by neither."""
     refused: list[dict[str, Any]] = []

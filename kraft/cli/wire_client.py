@@ -22,7 +22,7 @@ Address = tuple[str, int]
 Result = TypeVar("Result")
 
 
-_PAUSE_S: Final = 0.1
+PAUSE_S: Final = 0.1
 _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
 
@@ -85,7 +85,7 @@ def attempts(in_vain: str) -> Iterator[None]:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         yield
-        time.sleep(_PAUSE_S)
+        time.sleep(PAUSE_S)
     raise CliError(in_vain)
 
 

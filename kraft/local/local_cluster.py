@@ -320,7 +320,7 @@ class LocalCluster:
         """SIGSTOP: the node is silent when this returns, its connections stay open.
 
         A thread may stop later than the signal comes back: it is in a system call, or waits for a core. And
-        only a process that sleeps as a whole is ended by the system when its owner dies (see _background).
+        only a process that sleeps as a whole is ended by the system when its owner dies.
         """
         self._signal(node_id, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_PATIENCE_S
@@ -355,7 +355,7 @@ class LocalCluster:
     def accompany(self, name: str, command: Sequence[str]) -> None:
         """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
         owner die first, it has to notice by itself."""
-        child = self._children[name] = self._background(command, self.directory / f"{name}.log")
+        child = self._children[name] = self.run_in_background(command, self.directory / f"{name}.log")
         self.companions[name] = LocalProcess.of(child.pid)
         self.save()
 
@@ -388,9 +388,9 @@ class LocalCluster:
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Start a node's process."""
-        return self._background(own_packages.python(module, *arguments), output)
+        return self.run_in_background(own_packages.python(module, *arguments), output)
 
-    def _background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+    def run_in_background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
 
         Those that we own stay in our session: a node that was paused when its owner died cannot notice,

@@ -64,7 +64,7 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
 _POSITION: Final = struct.Struct(">qq")  # index, term
 
-_DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decision]]] = {
+DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decision]]] = {
     c.ClaimLeadership: brokers.claim,
     c.RegisterController: brokers.register_controller,
     c.RegisterBroker: brokers.register_broker,
@@ -110,7 +110,7 @@ class _DecidedCommand:
 
 def decide(image: MetadataImage, command: c.Command) -> Decision:
     """Judge a command against `image`. A refusal of the whole is a `BrokerError`."""
-    return _DECISIONS[type(command)](image, command)
+    return DECISIONS[type(command)](image, command)
 
 
 class LeadershipListener(Protocol):

@@ -52,7 +52,7 @@ class _Created:
         self.names.add(name)
         self.partitions += partitions
         if self._by_blurred_name is not None:
-            self._by_blurred_name.setdefault(_blurred(name), name)
+            self._by_blurred_name.setdefault(blurred_name(name), name)
 
     def collision(self, image: MetadataImage, name: str) -> str | None:
         """Metric names cannot tell '.' and '_' apart: the name of another topic that would look the same.
@@ -61,11 +61,11 @@ class _Created:
             return None
         if self._by_blurred_name is None:
             every = sorted({*image.topics_by_name, *self.names}, reverse=True)
-            self._by_blurred_name = {_blurred(other): other for other in every}
-        return self._by_blurred_name.get(_blurred(name))
+            self._by_blurred_name = {blurred_name(other): other for other in every}
+        return self._by_blurred_name.get(blurred_name(name))
 
 
-def _blurred(name: str) -> str:
+def blurred_name(name: str) -> str:
     return name.replace(".", "_")
 
 

@@ -57,7 +57,7 @@ class Applier:
         """The weight of what was applied in this turn."""
         self._machine = machine
         self._journal = journal
-        self._store = store
+        self.store = store
         self.index = GENESIS[1]
         """The last entry applied."""
         self.digest = 0
@@ -65,7 +65,7 @@ class Applier:
         self._bytes_since_snapshot = 0
         self._put_off_to = self.index
         """No snapshot before that entry: the process had no file left for the last one."""
-        self._digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
+        self.digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
         self._expected: tuple[int, int] | None = None
         self._load()
 
@@ -108,7 +108,7 @@ class Applier:
 
     def compare(self, index: int, digest: int) -> None:
         """The leader applied up to `index` and has this hash; so must we, now or when we get there."""
-        known = self._digests.get(index)
+        known = self.digests.get(index)
         if known is not None:
             _must_agree(index, known, digest)
         elif index > self.index:
@@ -130,7 +130,7 @@ class Applier:
 
         def write() -> OSError | None:
             try:
-                self._store.save(Snapshot.of(index, term, digest, encode()))
+                self.store.save(Snapshot.of(index, term, digest, encode()))
             except OSError as e:
                 if is_of_disk(e):
                     raise
@@ -164,7 +164,7 @@ class Applier:
         def take_in() -> tuple[Snapshot, Callable[[], None]] | Exception:
             try:
                 snapshot = incoming.put_together()
-                self._store.save(snapshot)
+                self.store.save(snapshot)
                 return snapshot, self._read(snapshot)
             except MalformedFrame as e:
                 return e
@@ -203,7 +203,7 @@ class Applier:
                 raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
             read(snapshot)
 
-        self._beside(self._store.latest, found)
+        self._beside(self.store.latest, found)
 
     def _forget_log(self, index: int, term: int) -> None:
         """A durable snapshot stands for it."""
@@ -212,7 +212,7 @@ class Applier:
 
     def _prune(self, index: int) -> None:
         try:
-            self._store.prune(index)
+            self.store.prune(index)
         except OSError as e:
             if is_of_disk(e):
                 raise
@@ -226,14 +226,14 @@ class Applier:
 
     def _adopt(self, snapshot: Snapshot, adopt: Callable[[], None]) -> None:
         adopt()
-        self._digests.clear()
+        self.digests.clear()
         self._move_to(snapshot.index, snapshot.digest)
 
     def _move_to(self, index: int, digest: int) -> None:
         self.index, self.digest = index, digest
-        self._digests[index] = digest
-        if len(self._digests) > _REMEMBERED:
-            self._digests.popitem(last=False)
+        self.digests[index] = digest
+        if len(self.digests) > _REMEMBERED:
+            self.digests.popitem(last=False)
         if self._expected is not None and self._expected[0] <= index:
             if self._expected[0] == index:
                 _must_agree(index, digest, self._expected[1])
@@ -241,7 +241,7 @@ class Applier:
 
     def _load(self) -> None:
         """At the start: the newest snapshot, and the journal trimmed to it if a crash came between."""
-        snapshot = self._store.latest()
+        snapshot = self.store.latest()
         base = self._journal.base_index
         if snapshot is None or snapshot.index < base:
             if base > GENESIS[1]:
@@ -254,7 +254,7 @@ class Applier:
         if snapshot.index > base:
             # A kill came between, perhaps before its name was durable: written anew before the log that
             # it stands for goes. One at `base` was durable before the journal was written that says so.
-            self._store.save(snapshot)
+            self.store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._adopt(snapshot, self._read(snapshot))
 

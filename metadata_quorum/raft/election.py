@@ -27,7 +27,7 @@ class Elections:
 
     def __init__(self, config: RaftConfig, random: Random, now: float, *, alone: bool) -> None:
         self._config = config
-        self._random = random
+        self.random = random
         self._attempts = 0
         self._heard_at = float("-inf")
         self._link_broken = False
@@ -47,19 +47,19 @@ class Elections:
         self._attempts = 0
         self._asked_term = None
         spread = self._config.election_timeout_max_ms - self._config.election_timeout_min_ms
-        self.due_at = now + (self._config.election_timeout_min_ms + self._random.random() * spread) * _MS
+        self.due_at = now + (self._config.election_timeout_min_ms + self.random.random() * spread) * _MS
         self._silence_due_at = self.due_at
 
     def leader_link_broken(self, now: float) -> None:
         """The leader's end closed or reset its connection: it probably died."""
         self._link_broken = True
-        grace = self._config.leader_lost_grace_ms + self._random.random() * self._config.leader_lost_jitter_ms
+        grace = self._config.leader_lost_grace_ms + self.random.random() * self._config.leader_lost_jitter_ms
         self.due_at = min(self.due_at, now + grace * _MS)
 
     def leader_gone(self, now: float) -> None:
         """And its process has certainly ended: no grace, but voters still should not ask in step."""
         if self._link_broken:
-            jitter = self._random.random() * self._config.leader_gone_jitter_ms
+            jitter = self.random.random() * self._config.leader_gone_jitter_ms
             self.due_at = min(self.due_at, now + jitter * _MS)
 
     def leader_link_back(self) -> None:
@@ -119,7 +119,7 @@ class Elections:
         """Random, longer with every attempt, so that two candidates part ways."""
         base = self._config.election_backoff_ms * 2.0 ** min(self._attempts, 10)
         base = min(base, self._config.election_timeout_min_ms)
-        return base * (1.0 + self._random.random()) * _MS
+        return base * (1.0 + self.random.random()) * _MS
 
 
 class Votes:

@@ -53,28 +53,28 @@ class Leading:
         self._applier = applier
         self._outbox = outbox
         self._is_connected = is_connected
-        self._followers: dict[int, FollowerProgress] = {}
+        self.followers: dict[int, FollowerProgress] = {}
         self._rejoins = Rejoins()
         self.heartbeat_at = 0.0
 
     def won(self, others: list[int]) -> None:
         """A new leadership starts with no knowledge of the others' logs. Its first entry, PySyncObj's
         no-op, is the last of the log: the first message to all brings it."""
-        self._followers = {peer: FollowerProgress(self._journal.last_index) for peer in others}
+        self.followers = {peer: FollowerProgress(self._journal.last_index) for peer in others}
         self._rejoins.clear()
         self.heartbeat_at = float("-inf")
 
     def reconnected(self, peer: int) -> None:
         """A new connection to that follower."""
         if self._core.is_leader:
-            self._followers[peer].reconnected(self._known_index(peer) + 1)
+            self.followers[peer].reconnected(self._known_index(peer) + 1)
             self.heartbeat_at = float("-inf")
 
     def reincarnated(self, peer: int) -> None:
         """That voter lost its disk, and what it acknowledged with it."""
         if self._core.is_leader:
             self._core.matches_nothing(peer)
-            self._followers[peer] = FollowerProgress(self._journal.last_index + 1)
+            self.followers[peer] = FollowerProgress(self._journal.last_index + 1)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Leading:
         beat = now >= self.heartbeat_at
         if beat:
             self.heartbeat_at = now + self._config.heartbeat_ms * _MS
-        for peer, follower in self._followers.items():
+        for peer, follower in self.followers.items():
             if not self._is_connected(peer):
                 continue
             if self._needs_snapshot(follower):
@@ -134,7 +134,7 @@ class Leading:
 
         def read(snapshot: Snapshot) -> None:
             follower.reading = False
-            current = self._core.is_leader and self._followers.get(peer) is follower
+            current = self._core.is_leader and self.followers.get(peer) is follower
             if current and self._is_connected(peer) and self._needs_snapshot(follower):
                 follower.transfer = OutgoingSnapshot(snapshot)
                 self._send_chunk(peer, follower, follower.transfer)
@@ -200,12 +200,12 @@ class Leading:
         return {**self._core.match_index, self._node_id: self._journal.last_index}
 
     def _mute(self) -> dict[int, int]:
-        followers = self._followers.items()
+        followers = self.followers.items()
         return {peer: f.mute_index for peer, f in followers if f.mute_index is not None}
 
     def _known_index(self, peer: int) -> int:
         """What it is known to hold: the first entry, which every log has, at least."""
-        mute_index = self._followers[peer].mute_index
+        mute_index = self.followers[peer].mute_index
         return max(self._core.match_index[peer] if mute_index is None else mute_index, GENESIS[1])
 
     def _heard(self, peer: int, term: int, seq: int, now: float | None) -> FollowerProgress | None:
@@ -215,7 +215,7 @@ class Leading:
             self._core.adopt_term(term)
         if not self._core.is_leader or term != self._core.term:
             return None
-        follower = self._followers[peer]
+        follower = self.followers[peer]
         follower.answered(seq)
         if now is not None:
             self._core.answered(peer, now)

@@ -17,7 +17,7 @@ class Outbox:
     """What this voter says in one turn."""
 
     def __init__(self, link: RaftLink, incarnation: UUID, journal: RaftJournal) -> None:
-        self._link = link
+        self.link = link
         self._incarnation = incarnation
         self._journal = journal
         self._messages: list[tuple[int, Message]] = []
@@ -33,4 +33,4 @@ class Outbox:
         self._journal.sync()
         messages, self._messages = self._messages, []
         for peer, message in sorted(messages, key=lambda item: item[0]):
-            self._link.send(peer, encode(self._incarnation, message))
+            self.link.send(peer, encode(self._incarnation, message))

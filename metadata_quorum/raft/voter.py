@@ -99,7 +99,7 @@ class SyncObjRaft(Raft):
         self._background = background
         self._failure: Exception | None = None
         self._connected: set[int] = set()
-        self._incarnations: dict[int, UUID] = {}
+        self.incarnations: dict[int, UUID] = {}
         self._retired: set[UUID] = set()
         self._led_term = -1
         self._ask_at = now()
@@ -107,57 +107,55 @@ class SyncObjRaft(Raft):
         self._alive_at = now()
 
         identity = read_identity(disk, directory, cluster_id, node_id)
-        self._journal = RaftJournal(disk, directory)
-        self._applier = Applier(machine, self._journal, SnapshotStore(disk, directory), self._beside)
+        self.journal = RaftJournal(disk, directory)
+        self.applier = Applier(machine, self.journal, SnapshotStore(disk, directory), self._beside)
         self._proposals = Proposals()
-        self._outbox = Outbox(link, identity.incarnation, self._journal)
-        self._core = Core(node_id, self._others, self._journal, self, config, now())
-        self._admission = VoterAdmission(self._others, random.getrandbits(63) + 1, self._journal.admitted)
-        self._elections = Elections(config, random, now(), alone=not self._others)
+        self.outbox = Outbox(link, identity.incarnation, self.journal)
+        self.core = Core(node_id, self._others, self.journal, self, config, now())
+        self.admission = VoterAdmission(self._others, random.getrandbits(63) + 1, self.journal.admitted)
+        self.elections = Elections(config, random, now(), alone=not self._others)
         self._votes = Votes()
-        self._following = Following(
-            config, self._core, self._journal, self._applier, self._admission, self._outbox
-        )
-        self._leading = Leading(
+        self.following = Following(config, self.core, self.journal, self.applier, self.admission, self.outbox)
+        self.leading = Leading(
             node_id,
             config,
-            self._core,
-            self._journal,
-            self._applier,
-            self._outbox,
+            self.core,
+            self.journal,
+            self.applier,
+            self.outbox,
             self._connected.__contains__,
         )
-        if self._admission.bootstrapped is not None:  # no other voters: nobody has to vouch
+        if self.admission.bootstrapped is not None:  # no other voters: nobody has to vouch
             self._admit({})
 
     # -- the port: what is known -------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
-        return self._core.is_leader and self._failure is None
+        return self.core.is_leader and self._failure is None
 
     @property
     def leader_id(self) -> int:
-        return self._core.leader_id
+        return self.core.leader_id
 
     @property
     def term(self) -> int:
-        return self._core.term
+        return self.core.term
 
     @property
     def is_mute(self) -> bool:
         """Whether this voter's disk is new and it does not count yet (see admission.py)."""
-        return self._admission.mute
+        return self.admission.mute
 
     def state(self) -> QuorumState:
-        leading = self._core.is_leader
-        contact = self._core.last_contact if leading else {}
+        leading = self.core.is_leader
+        contact = self.core.last_contact if leading else {}
         return QuorumState(
-            leader_id=self._core.leader_id,
-            term=self._core.term,
-            commit_index=self._core.commit_index,
-            last_index=self._journal.last_index,
-            match_index=self._leading.match_index() if leading else {},
+            leader_id=self.core.leader_id,
+            term=self.core.term,
+            commit_index=self.core.commit_index,
+            last_index=self.journal.last_index,
+            match_index=self.leading.match_index() if leading else {},
             last_contact={**contact, self.node_id: self._now()} if leading else {},
         )
 
@@ -169,7 +167,7 @@ class SyncObjRaft(Raft):
             self._proposals.refuse(on_done)
             return
         deadline = self._now() + self._config.proposal_timeout_ms * _MS
-        self._proposals.submit(_COMMAND + command, self._core.term, deadline, on_done)
+        self._proposals.submit(_COMMAND + command, self.core.term, deadline, on_done)
 
     def receive(self, peer: int, frame: bytes) -> None:
         if peer not in self._others:
@@ -179,30 +177,30 @@ class SyncObjRaft(Raft):
             if isinstance(message, Hello):
                 self._on_hello(peer, incarnation, message, self._now())
             elif self._is_current(peer, incarnation):
-                self._dispatch(peer, message, self._now())
+                self.dispatch(peer, message, self._now())
 
     def connected(self, peer: int) -> None:
         with self._at_work():
             self._connected.add(peer)
-            self._core.set_connected(peer, up=True)
-            self._leading.reconnected(peer)
+            self.core.set_connected(peer, up=True)
+            self.leading.reconnected(peer)
             self._say_hello(peer)
-            if peer == self._core.leader_id:
-                self._elections.leader_link_back()
-            elif self._core.leader_id == -1:
-                self._elections.hurry(self._now())
+            if peer == self.core.leader_id:
+                self.elections.leader_link_back()
+            elif self.core.leader_id == -1:
+                self.elections.hurry(self._now())
 
     def disconnected(self, peer: int, *, broken: bool) -> None:
         with self._at_work():
             self._connected.discard(peer)
-            self._core.set_connected(peer, up=False)
-            if broken and peer == self._core.leader_id:
-                self._elections.leader_link_broken(self._now())
+            self.core.set_connected(peer, up=False)
+            if broken and peer == self.core.leader_id:
+                self.elections.leader_link_broken(self._now())
 
     def refused(self, peer: int) -> None:
         with self._at_work():
-            if peer == self._core.leader_id:
-                self._elections.leader_gone(self._now())
+            if peer == self.core.leader_id:
+                self.elections.leader_gone(self._now())
 
     # -- the port: time ----------------------------------------------------------------------------
 
@@ -211,27 +209,27 @@ class SyncObjRaft(Raft):
             self._work = False
             self._seek_leadership(now)
             self._append_proposals()
-            self._journal.sync()
-            self._following.commit()
-            self._applier.begin_turn()
-            self._core.run_tick(now)
-            self._work |= not self._applier.busy and self._core.last_applied < self._core.commit_index
-            if self._core.is_leader:
-                self._leading.replicate(now)
+            self.journal.sync()
+            self.following.commit()
+            self.applier.begin_turn()
+            self.core.run_tick(now)
+            self._work |= not self.applier.busy and self.core.last_applied < self.core.commit_index
+            if self.core.is_leader:
+                self.leading.replicate(now)
             self._proposals.expire(now)
-            if self._applier.snapshot_is_due(self._config):
-                self._applier.take_snapshot()
-            self._outbox.flush()
+            if self.applier.snapshot_is_due(self._config):
+                self.applier.take_snapshot()
+            self.outbox.flush()
             self._proposals.deliver()
 
     def next_tick_in(self) -> float:
-        if self._work or self._outbox or self._proposals.busy:
+        if self._work or self.outbox or self._proposals.busy:
             return 0.0
         due = self._proposals.next_deadline
-        if self._core.is_leader:
-            due = min(due, self._leading.heartbeat_at)
+        if self.core.is_leader:
+            due = min(due, self.leading.heartbeat_at)
         else:
-            due = min(due, self._ask_at if self._admission.mute else self._elections.due_at)
+            due = min(due, self._ask_at if self.admission.mute else self.elections.due_at)
         # At least once in so long, to know that it lives.
         return min(max(0.0, due - self._now()), self._config.heartbeat_ms * _MS)
 
@@ -239,82 +237,82 @@ class SyncObjRaft(Raft):
         """Open proposals end; nothing is sent any more."""
         self._failure = self._failure or FatalError(ExitCode.USAGE, "this voter is closed.")
         self._proposals.leadership_lost()
-        self._journal._destroy()
+        self.journal._destroy()
         self._proposals.deliver()
 
     # -- elections ---------------------------------------------------------------------------------
 
     def _seek_leadership(self, now: float) -> None:
-        if self._core.is_leader:
+        if self.core.is_leader:
             return
-        if self._admission.mute:
+        if self.admission.mute:
             self._ask_for_vouching(now)
-        elif now >= self._elections.due_at:
-            self._core.forget_leader()
-            term = self._core.term + 1
-            round_ = self._elections.ask(now, term, self.node_id)
-            request = PreVoteRequest(term, round_, self._journal.last_index, self._journal.last_term)
+        elif now >= self.elections.due_at:
+            self.core.forget_leader()
+            term = self.core.term + 1
+            round_ = self.elections.ask(now, term, self.node_id)
+            request = PreVoteRequest(term, round_, self.journal.last_index, self.journal.last_term)
             for peer in self._others:
-                self._outbox.put(peer, request)
-            if self._elections.won(self._majority):
-                self._core.start_election()
+                self.outbox.put(peer, request)
+            if self.elections.won(self._majority):
+                self.core.start_election()
 
     def _on_pre_vote_request(self, peer: int, message: PreVoteRequest, now: float) -> None:
-        if self._admission.mute:
+        if self.admission.mute:
             return
-        if peer == self._core.leader_id and message.term > self._core.term:
+        if peer == self.core.leader_id and message.term > self.core.term:
             # Who asks for votes does not lead.
-            self._core.forget_leader()
-            self._elections.hurry(now)
+            self.core.forget_leader()
+            self.elections.hurry(now)
         theirs = (message.last_term, message.last_index)
         granted = (
-            message.term > self._core.term
-            and theirs >= (self._journal.last_term, self._journal.last_index)
-            and not self._core.is_leader
-            and not self._elections.sticks(now)
+            message.term > self.core.term
+            and theirs >= (self.journal.last_term, self.journal.last_index)
+            and not self.core.is_leader
+            and not self.elections.sticks(now)
         )
-        self._outbox.put(peer, PreVoteReply(self._core.term, message.round, granted))
+        self.outbox.put(peer, PreVoteReply(self.core.term, message.round, granted))
 
     def _on_pre_vote_reply(self, peer: int, message: PreVoteReply) -> None:
-        if message.term > self._core.term:
-            self._core.adopt_term(message.term)
-        elif message.granted and self._elections.granted(
-            message.round, peer, self._core.term + 1, self._majority
+        if message.term > self.core.term:
+            self.core.adopt_term(message.term)
+        elif message.granted and self.elections.granted(
+            message.round, peer, self.core.term + 1, self._majority
         ):
-            self._core.start_election()
+            self.core.start_election()
 
     def _on_vote_request(self, peer: int, message: VoteRequest) -> None:
-        if not self._admission.mute:
-            self._core.vote_requested(peer, message.term, message.last_index, message.last_term)
+        if not self.admission.mute:
+            self.core.vote_requested(peer, message.term, message.last_index, message.last_term)
 
     def _on_vote_reply(self, peer: int, message: VoteReply) -> None:
         # A copy of a vote is not another vote.
-        if message.term == self._core.term and self._votes.counts(message.term, peer):
-            self._core.vote_given(peer, message.term)
+        if message.term == self.core.term and self._votes.counts(message.term, peer):
+            self.core.vote_given(peer, message.term)
 
     # -- admission ---------------------------------------------------------------------------------
 
     def _is_current(self, peer: int, incarnation: UUID) -> bool:
         """False for what a voter said before it lost its disk; and for a new incarnation, until it has
         echoed our nonce: what is dead cannot, however late its last words arrive."""
-        if self._incarnations.setdefault(peer, incarnation) == incarnation:
+        if self.incarnations.setdefault(peer, incarnation) == incarnation:
             return True
         if incarnation not in self._retired:
             self._say_hello(peer)
         return False
 
     def _proved_alive(self, peer: int, incarnation: UUID) -> None:
-        known = self._incarnations.setdefault(peer, incarnation)
+        known = self.incarnations.setdefault(peer, incarnation)
         if known != incarnation and incarnation not in self._retired:
             self._retired.add(known)
-            self._incarnations[peer] = incarnation
-            self._leading.reincarnated(peer)
+            self.incarnations[peer] = incarnation
+            self.leading.reincarnated(peer)
 
     def _say_hello(self, peer: int) -> None:
-        self._outbox.put(peer, self._hello(self._admission.nonce, echo=0, vouch=False))
+        self.outbox.put(peer, self._hello(self.admission.nonce, echo=0, vouch=False))
 
     def _hello(self, nonce: int, *, echo: int, vouch: bool) -> Hello:
-        return Hello(self._core.term, self._core.leader_id, nonce, echo, self._admission.mute, vouch)
+        return Hello(self.core.term, self.core.leader_id, nonce, echo, self.admission.mute, vouch)
 
     def _ask_for_vouching(self, now: float) -> None:
         if now >= self._ask_at:
@@ -324,39 +322,39 @@ class SyncObjRaft(Raft):
 
     def _on_hello(self, peer: int, incarnation: UUID, message: Hello, now: float) -> None:
         if message.nonce:
-            vouch = self._admission.vouches_for(peer, incarnation)
-            self._outbox.put(peer, self._hello(0, echo=message.nonce, vouch=vouch))
-        if message.echo == self._admission.nonce:
+            vouch = self.admission.vouches_for(peer, incarnation)
+            self.outbox.put(peer, self._hello(0, echo=message.nonce, vouch=vouch))
+        if message.echo == self.admission.nonce:
             self._proved_alive(peer, incarnation)
             if message.vouch:
-                self._admission.vouched(peer, incarnation)
-                bootstrapped = self._admission.bootstrapped
+                self.admission.vouched(peer, incarnation)
+                bootstrapped = self.admission.bootstrapped
                 if bootstrapped is not None:
                     self._admit(bootstrapped)
         if (
-            peer == self._core.leader_id
+            peer == self.core.leader_id
             and message.leader_id != peer
-            and message.term >= self._core.term
+            and message.term >= self.core.term
             and self._is_current(peer, incarnation)
         ):
-            self._core.forget_leader()  # it was restarted, and does not lead any more
-            self._elections.hurry(now)
+            self.core.forget_leader()  # it was restarted, and does not lead any more
+            self.elections.hurry(now)
 
     def _admit(self, peers: Mapping[int, UUID]) -> None:
-        self._journal.admit(peers)
-        self._admission.admitted_with(peers)
-        self._elections.hurry(self._now())
+        self.journal.admit(peers)
+        self.admission.admitted_with(peers)
+        self.elections.hurry(self._now())
 
     # -- dispatch ----------------------------------------------------------------------------------
 
-    def _dispatch(self, peer: int, message: Message, now: float) -> None:
+    def dispatch(self, peer: int, message: Message, now: float) -> None:
         match message:
             case Append() | SnapshotChunk():
                 self._on_leader(peer, message, now)
             case AppendReply():
-                self._leading.append_reply(peer, message, now)
+                self.leading.append_reply(peer, message, now)
             case SnapshotReply():
-                self._leading.snapshot_reply(peer, message, now)
+                self.leading.snapshot_reply(peer, message, now)
             case PreVoteRequest():
                 self._on_pre_vote_request(peer, message, now)
             case PreVoteReply():
@@ -366,59 +364,59 @@ class SyncObjRaft(Raft):
             case VoteReply():
                 self._on_vote_reply(peer, message)
             case Rejoin():
-                self._leading.rejoin(peer, message)
+                self.leading.rejoin(peer, message)
             case Admit():
-                if self._following.admit(peer, message):
+                if self.following.admit(peer, message):
                     self._admit({})
 
     def _on_leader(self, peer: int, message: Append | SnapshotChunk, now: float) -> None:
-        if self._following.is_stale(peer, message):
+        if self.following.is_stale(peer, message):
             return
-        self._core.follow(peer, message.term)
-        self._elections.heard_leader(now)
+        self.core.follow(peer, message.term)
+        self.elections.heard_leader(now)
         if isinstance(message, Append):
-            self._following.append(peer, message)
+            self.following.append(peer, message)
         else:
-            self._following.snapshot_chunk(peer, message)
+            self.following.snapshot_chunk(peer, message)
 
     def _append_proposals(self) -> None:
-        if not self._core.is_leader:
+        if not self.core.is_leader:
             return
-        for proposal in self._proposals.take(self._core.term):
-            index = self._journal.last_index + 1
-            self._journal.add(proposal.command, index, self._core.term)
+        for proposal in self._proposals.take(self.core.term):
+            index = self.journal.last_index + 1
+            self.journal.add(proposal.command, index, self.core.term)
             self._proposals.appended(index, proposal)
 
     # -- hooks of the core -------------------------------------------------------------------------
 
     def ask_for_vote(self, peer: int, term: int, last_index: int, last_term: int) -> None:
         """PySyncObj became a candidate."""
-        self._outbox.put(peer, VoteRequest(term, last_index, last_term))
+        self.outbox.put(peer, VoteRequest(term, last_index, last_term))
 
     def give_vote(self, peer: int, term: int) -> None:
         """PySyncObj voted for `peer`."""
-        self._elections.voted(self._now())
-        self._outbox.put(peer, VoteReply(term))
+        self.elections.voted(self._now())
+        self.outbox.put(peer, VoteReply(term))
 
     def apply_entry(self, command: bytes) -> None:
         """The next committed entry is to be applied."""
-        if self._applier.may_apply:
-            self._applier.apply(command, self._applied)
+        if self.applier.may_apply:
+            self.applier.apply(command, self._applied)
 
     def _applied(self, index: int, term: int, result: object) -> None:
-        self._core.applied(index)
+        self.core.applied(index)
         self._proposals.applied(index, term, result)
 
     def leadership_won(self) -> None:
         """PySyncObj counted a majority of votes, and put its no-op into the log."""
-        self._led_term = self._core.term
-        self._leading.won(self._others)
+        self._led_term = self.core.term
+        self.leading.won(self._others)
         self._work = True
         self._machine.became_leader(self._led_term)
 
     def leadership_lost(self) -> None:
         """Deposed, or without a majority's answers for too long."""
-        self._elections.voted(self._now())
+        self.elections.voted(self._now())
         self._proposals.leadership_lost()
         self._proposals.deliver()
         self._machine.lost_leadership(self._led_term)
@@ -428,8 +426,8 @@ class SyncObjRaft(Raft):
         lived = 2 * self._config.heartbeat_ms * _MS
         lost, self._alive_at = now - self._alive_at - lived, now
         if lost > 0.0:
-            self._elections.stood_still(lost)
-            self._core.stood_still(lost)
+            self.elections.stood_still(lost)
+            self.core.stood_still(lost)
 
     def _beside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """What fails there fails here."""
@@ -460,7 +458,7 @@ class SyncObjRaft(Raft):
             raise self._failure
         self._work = True
         now = self._now()
-        self._core.read_clock(now)
+        self.core.read_clock(now)
         self._notice_stall(now)
         try:
             yield

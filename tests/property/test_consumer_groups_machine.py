@@ -163,7 +163,7 @@ class Groups(RuleBasedStateMachine):
     def epochs_do_not_fall(self) -> None:
         """As long as it is the same group: one that was deleted, or went to the classic protocol and
         came back, counts anew. (That a new coordinator counts on is part of what the log tells.)"""
-        group = self.driver.table._groups.get(GROUP)
+        group = self.driver.table.group(GROUP)
         if not isinstance(group, ConsumerGroup):
             self.seen = None
             return
@@ -175,9 +175,9 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def the_log_tells_all(self) -> None:
-        group, successor = self.driver.table._groups.get(GROUP), self.driver.reloaded()
+        group, successor = self.driver.table.group(GROUP), self.driver.reloaded()
         if isinstance(group, ConsumerGroup):
-            reloaded = successor.table._groups[GROUP]
+            reloaded = successor.table.group(GROUP)
             assert isinstance(reloaded, ConsumerGroup)
             assert {m.member_id: m for m in reloaded.state.members.values()} == group.state.members
             assert (reloaded.state.targets, reloaded.state.regexes) == (

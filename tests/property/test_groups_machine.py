@@ -231,7 +231,7 @@ class Groups(RuleBasedStateMachine):
         assert (kept.offset if kept is not None else -1) == self.acknowledged
 
     def current_generation(self) -> int:
-        group = self.driver.table._groups.get("g")
+        group = self.driver.table.group("g")
         return -1 if group is None else group.generation
 
 

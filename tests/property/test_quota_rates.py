@@ -102,4 +102,4 @@ def test_clients_that_come_and_go_leave_nothing_behind() -> None:
         client, now = QuotaClient("u", f"c{number}"), float(number)
         quotas.used(QuotaType.PRODUCED_BYTES, client, 1, now)
         quotas.mutated(client, 1, now, strict=True)
-    assert len(quotas._rates) + len(quotas._buckets) <= SWEEP_FROM
+    assert quotas.kept <= SWEEP_FROM

@@ -75,12 +75,12 @@ def test_damage_makes_no_difference_between_the_ways(values: list[bytes], data: 
 def _one_by_one(body: memoryview, run: BatchSpan) -> Iterator[int]:
     """As long as there is a next record."""
     with contextlib.suppress(IndexError, CorruptBatchError):
-        yield from record_walk._one_after_the_other(body, [run])
+        yield from record_walk.one_after_the_other(body, [run])
 
 
 def test_long_runs_are_cut() -> None:
     """Else this file would test nothing."""
     body = body_of([b"%07d" % number for number in range(500)])
-    lanes = record_walk._lanes(np.frombuffer(body, np.uint8), [BatchSpan(0, len(body), 500)])
+    lanes = record_walk.lanes_of(np.frombuffer(body, np.uint8), [BatchSpan(0, len(body), 500)])
     assert len(lanes) > 80
     assert sum(lane.rows for lane in lanes) == 500

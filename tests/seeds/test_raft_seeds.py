@@ -57,16 +57,16 @@ def test_a_seed_gives_one_run() -> None:
     first, second = run_seed(17, 3), run_seed(17, 3)
     assert first.events == second.events
     assert first.acked == second.acked
-    assert first._histories == second._histories
+    assert first.histories == second.histories
 
 
 def test_seeds_really_reach_the_hard_parts() -> None:
     """Leaders change, snapshots travel, disks are lost, proposals commit: else the rest proves little."""
     worlds = [run_seed(seed, 3) for seed in range(75, 115)]
     assert sum(len(w.acked) for w in worlds) > 2000
-    assert sum(len(w._leaders) for w in worlds) > 80
-    assert sum(bool(w._wiped) for w in worlds) > 3
-    assert sum(node.raft._journal.base_index > 1 for w in worlds for node in w.nodes.values()) > 40
+    assert sum(len(w.leaders) for w in worlds) > 80
+    assert sum(bool(w.wiped) for w in worlds) > 3
+    assert sum(node.raft.journal.base_index > 1 for w in worlds for node in w.nodes.values()) > 40
 
 
 def _always_truncate(log: RaftJournal, commit_index: int, message: Append) -> Matched | Mismatch:

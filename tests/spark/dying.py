@@ -106,7 +106,7 @@ class DyingReader(KraftStreamReader):
         self._deaths = Deaths(directory)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DyingReader, (self._options, self._directory)
+        return DyingReader, (self.options, self._directory)
 
     def initialOffset(self):
         self._deaths.at("before-initial")
@@ -177,7 +177,7 @@ class DyingSource(KraftDataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         reader = super().streamReader(schema)
         assert isinstance(reader, KraftStreamReader)
-        return DyingReader(reader._options, self._directory)
+        return DyingReader(reader.options, self._directory)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         directory = Path(self._directory)

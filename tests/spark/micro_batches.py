@@ -29,8 +29,8 @@ class Sink:
 
     def task(self, number: int, *values: str, attempt: int = 0) -> Prepared:
         batches = iter([pa.record_batch({"value": [value]}) for value in values])
-        name = name_of(self.writer._names(self.query), number, attempt)
-        return Prepared(self.query, number, self.writer._task.write(batches, name))
+        name = name_of(self.writer.transaction_names(self.query), number, attempt)
+        return Prepared(self.query, number, self.writer.task.write(batches, name))
 
     def tasks(self, *rows: Sequence[str]) -> list[Prepared | None]:
         return [self.task(number, *values) for number, values in enumerate(rows)]
@@ -39,7 +39,7 @@ class Sink:
         return committed(self.topics, self.topic, self.partitions)
 
     def open(self) -> set[str]:
-        return open_transactions(cluster(self.client), f"{self.writer._place}-")
+        return open_transactions(cluster(self.client), f"{self.writer.checkpoint_prefix}-")
 
 
 def committed(topics: Topics, topic: str, partitions: int) -> list[bytes]:

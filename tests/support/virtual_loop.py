@@ -31,6 +31,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.now
 
+    def stand_still(self, seconds: float) -> None:
+        """Time passes, and no timer fires meanwhile."""
+        self._virtual.now += seconds
+
 
 def run_virtually(test: Coroutine[Any, Any, None]) -> None:
     """Run one coroutine on a virtual loop to its end."""

@@ -91,6 +91,10 @@ class GroupMetadataManager:
         """When to look at which group. Entries are put off lazily: one may ring early."""
         self._alarm_of: dict[str, float] = {}
 
+    def group(self, group_id: str) -> AnyGroup | None:
+        """A group as it is now, None where there is none; to look at, not to change."""
+        return self._groups.get(group_id)
+
     # --- membership ----------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, ticket: Ticket, at: Instant) -> GroupResult:

@@ -128,9 +128,9 @@ def test_names_that_look_alike_are_searched_once_per_request(monkeypatch: Any) -
     for n in range(1000):
         delta.replay(TopicRecord(name=f"there.{n}", topic_id=UUID(int=n + 1)))
     image = delta.apply()
-    blurred: Callable[[str], str] = decisions._blurred
+    blurred: Callable[[str], str] = decisions.blurred_name
     looked: list[str] = []
-    monkeypatch.setattr(decisions, "_blurred", lambda name: looked.append(name) or blurred(name))
+    monkeypatch.setattr(decisions, "blurred_name", lambda name: looked.append(name) or blurred(name))
     wanted = [f"new.{n}" for n in range(500)] + ["there_7", "new_3"]
     decision = decisions.create_topics(
         image,

@@ -51,7 +51,7 @@ def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
 )
 def test_each_topic_is_named_once(node: Any, entries: list[Any], wanted: Any, refused: Any) -> None:
     request: Any = SimpleNamespace(topic_names=[], topics=entries)
-    keys, answers = topics._named_for_deletion(node, request)
+    keys, answers = topics.named_for_deletion(node, request)
     assert keys == wanted
     assert [(each["name"], each["topic_id"], each["error_message"]) for each in answers] == refused
     assert {each["error_code"] for each in answers} <= {ErrorCode.INVALID_REQUEST}

@@ -76,7 +76,7 @@ def test_where_nothing_works_one_sentence_says_what_to_install(put: Callable[[st
 
 def test_the_go_of_the_wheel_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    (go,) = toxiproxy._gos()
+    (go,) = toxiproxy.go_programs()
     done = subprocess.run([go, "version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("go version go1.")
 

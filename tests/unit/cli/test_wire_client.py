@@ -16,7 +16,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 def two_coordinators(monkeypatch: pytest.MonkeyPatch) -> None:
     """FindCoordinator tells one broker, and another when it is asked again."""
     ports: Iterator[int] = iter((1, 2))
-    monkeypatch.setattr(wire_client, "_PAUSE_S", 0)
+    monkeypatch.setattr(wire_client, "PAUSE_S", 0)
     monkeypatch.setattr(
         wire_client,
         "request",

@@ -110,7 +110,7 @@ class ConsumerClient:
         self.lives += 1
 
     def is_member(self, driver: TableDriver) -> bool:
-        state = getattr(driver.table._groups.get(GROUP), "state", None)
+        state = getattr(driver.table.group(GROUP), "state", None)
         return self.member_id in getattr(state, "members", {})
 
     def _refused(self, refusal: BrokerError) -> None:
@@ -190,7 +190,7 @@ class ClassicClient:
                 self.lives += 1
 
     def is_member(self, driver: TableDriver) -> bool:
-        group = driver.table._groups.get(GROUP)
+        group = driver.table.group(GROUP)
         members = getattr(getattr(group, "state", None), "members", None)
         roster = getattr(group, "roster", ())
         return self.member_id in (roster if members is None else members)

@@ -45,7 +45,7 @@ def test_what_it_writes_is_its_owners_alone(tmp_path):
             cluster = LocalCluster.create(tmp_path / "c", nodes=1, port=20_000, settings=settings)
             home = cluster.home(1)
             cluster.configure(1, {"num.partitions": "4"})
-            cluster._background(["true"], home / "node.log").wait()
+            cluster.run_in_background(["true"], home / "node.log").wait()
             made = [home, *home.iterdir(), *(home / "data").rglob("*"), tmp_path / "c" / "cluster.json"]
             assert {path.name for path in made} >= {"server.properties", "node.log", "meta.properties"}
             for path in made:

@@ -133,7 +133,7 @@ def test_an_operation_fails_and_the_process_dies(operation: str, code: int, furt
         disk.fail(operation, code, after=after)
         acknowledged: dict[int, bytes] = {}
         work_on(log, acknowledged, code, further)
-        spent = not any(fault.count for fault in disk._faults)
+        spent = not disk.has_faults
         point = log.recovery_point
         disk.kill()
         disk.heal()

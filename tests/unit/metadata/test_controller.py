@@ -27,7 +27,7 @@ from metadata_quorum.protocol.requests import (
 )
 from metadata_quorum.protocol.stamped_command import StampedCommand
 from metadata_quorum.raft.port import Applied, ProposalOutcome
-from tests.support.virtual_loop import run_virtually
+from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 CLUSTER = "test-cluster"
 
@@ -373,7 +373,9 @@ async def test_a_controller_that_was_held_up_renews_the_sessions() -> None:
     node = Node()
     await node.lead()
     await node.brokers(1)
-    node.controller._loop._virtual.now += 60
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.stand_still(60)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not node.fenced(1)

@@ -179,7 +179,7 @@ def test_a_record_that_would_break_an_invariant_is_refused(monkeypatch: pytest.M
         return decision
 
     monkeypatch.setitem(
-        __import__("metadata_quorum.controller.state_machine", fromlist=["_"])._DECISIONS,
+        state_machine.DECISIONS,
         c.AllocateProducerIds,
         broken,
     )
@@ -236,7 +236,7 @@ def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
 
 
 def test_every_command_has_a_weight() -> None:
-    assert WEIGHTS.keys() == state_machine._DECISIONS.keys()
+    assert WEIGHTS.keys() == state_machine.DECISIONS.keys()
 
 
 def test_a_command_weighs_what_it_makes() -> None:

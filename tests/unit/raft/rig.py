@@ -154,7 +154,7 @@ class Rig:
 
     def post(self, source: int, target: int, frame: bytes) -> bool:
         if source in self.rafts:
-            live = self.rafts[source]._journal
+            live = self.rafts[source].journal
             broken = self.durable[source].broken_promise(source, target, decode(frame).message, live)
             assert broken is None, broken
         if (source, target) not in self.cut and target in self.rafts:
@@ -196,7 +196,7 @@ class Rig:
         self.now += seconds
         for i in ids or tuple(sorted(self.rafts)):
             if self.elections_held:
-                self.rafts[i]._elections.due_at = float("inf")
+                self.rafts[i].elections.due_at = float("inf")
             self.rafts[i].tick(self.now)
 
     def settle(self, *ids: int) -> None:
@@ -220,7 +220,7 @@ class Rig:
 
     def elect(self, i: int, *ids: int) -> None:
         """Voter i becomes a candidate, without a pre-vote, and everything is delivered."""
-        self.rafts[i]._core.start_election()
+        self.rafts[i].core.start_election()
         self.settle(*ids)
 
     # -- looking
@@ -235,7 +235,7 @@ class Rig:
         """(index, term, command) of voter i's log; b"-" for what is not a command."""
         return [
             (index, term, command[1:] if command[0] == EntryKind.COMMAND else b"-")
-            for command, index, term in self.rafts[i]._journal[:]
+            for command, index, term in self.rafts[i].journal[:]
         ]
 
     def leaders(self) -> list[int]:

@@ -76,10 +76,10 @@ def test_an_answer_beyond_the_end_of_the_log_is_malformed() -> None:
     """A peer cannot talk the leader into committing what nobody has."""
     rig = Rig()
     rig.elect(1)
-    follower = rig.rafts[1]._leading._followers[2]
+    follower = rig.rafts[1].leading.followers[2]
     lie = AppendReply(rig.rafts[1].term, follower.seq, 0, 1000, True)
     with pytest.raises(ValueError, match="acknowledges 999"):
-        rig.rafts[1].receive(2, encode(rig.rafts[1]._incarnations[2], lie))
+        rig.rafts[1].receive(2, encode(rig.rafts[1].incarnations[2], lie))
     ends = rig.propose(1, b"x")
     rig.settle()
     assert rig.committed(ends)

@@ -58,7 +58,7 @@ def test_a_candidate_remembers_its_own_vote_after_power_loss(
     """Random search does not find this one: it leads a term on its own vote, forgets, votes again."""
     with expecting(mutant, monkeypatch):
         rig = Rig()
-        rig.rafts[1]._core.start_election()
+        rig.rafts[1].core.start_election()
         rig.tick(1)
         assert rig.messages(1, 2, VoteRequest)
         rig.kill(1, power=True, seed=1)
@@ -79,7 +79,7 @@ def test_a_voter_remembers_whom_it_voted_for_after_power_loss(
         rig = Rig()
         rig.cut_between((1,), (2,))
         rig.held.add((1, 3))  # the new leader's entries do not get through yet
-        rig.rafts[1]._core.start_election()
+        rig.rafts[1].core.start_election()
         rig.tick(1)
         rig.deliver(1, 3, 1)
         rig.deliver(1, 3)
@@ -150,7 +150,7 @@ def test_a_torn_tail_is_cut_at_any_byte() -> None:
     rig.settle()
     whole = rig.disks[1].open(JOURNAL).size()
     before = rig.log(1)
-    durable = rig.rafts[1]._journal.last_index
+    durable = rig.rafts[1].journal.last_index
     rig.propose(1, b"second")
     rig.settle()
     data = rig.disks[1].read_bytes(JOURNAL, MAY_BLOCK)

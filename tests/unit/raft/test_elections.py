@@ -19,7 +19,7 @@ def _free(voters: int = 3, config: RaftConfig | None = None) -> Rig:
     rig = Rig(voters, config)
     rig.elections_held = False
     for i in rig.ids:
-        rig.rafts[i]._elections.due_at = rig.now + i * 0.1
+        rig.rafts[i].elections.due_at = rig.now + i * 0.1
     rig.run(1.0)
     assert len(rig.leaders()) == 1
     return rig
@@ -111,7 +111,7 @@ def test_a_voter_with_a_higher_term_is_taken_back() -> None:
     rig = _free()
     (leader,) = rig.leaders()
     other = next(i for i in rig.ids if i != leader)
-    rig.rafts[other]._core.adopt_term(7)
+    rig.rafts[other].core.adopt_term(7)
     rig.run(4.0)
     assert len(rig.leaders()) == 1
     assert len({raft.term for raft in rig.rafts.values()}) == 1
@@ -129,7 +129,7 @@ def test_a_killed_leader_is_replaced_in_a_third_of_a_second(
         for seed in range(15):
             rig = _free()
             for i in rig.ids:
-                rig.rafts[i]._elections._random = Random(seed * 10 + i)
+                rig.rafts[i].elections.random = Random(seed * 10 + i)
             (leader,) = rig.leaders()
             ends = rig.propose(leader, b"x")
             rig.settle()
@@ -157,7 +157,7 @@ def test_a_leader_that_is_proved_dead_is_replaced_without_grace(
         for seed in range(15):
             rig = _free()
             for i in rig.ids:
-                rig.rafts[i]._elections._random = Random(seed * 10 + i)
+                rig.rafts[i].elections.random = Random(seed * 10 + i)
             (leader,) = rig.leaders()
             rig.kill(leader)
             died = rig.now
@@ -259,11 +259,11 @@ def test_a_pre_vote_that_comes_late_arms_no_sitting_leader(late: str) -> None:
     rig.elections_held = False
 
     def due(i: int) -> None:
-        rig.rafts[i]._elections.due_at = rig.now
+        rig.rafts[i].elections.due_at = rig.now
         rig.tick(i)
 
     for i in rig.ids:
-        rig.rafts[i]._elections.due_at = float("inf")
+        rig.rafts[i].elections.due_at = float("inf")
     due(1)
     rig.deliver(1, 2)
     rig.tick(2)
@@ -292,11 +292,11 @@ def test_the_first_message_of_a_leader_brings_its_first_entry() -> None:
     rig.propose(1, b"a")
     rig.settle()
     rig.sent.clear()
-    rig.rafts[2]._core.start_election()
+    rig.rafts[2].core.start_election()
     rig.settle()
     first, *_ = rig.messages(2, 3, Append)
     (entry,) = decode(first).message.entries
-    assert entry[1] == rig.rafts[2]._journal.last_index
+    assert entry[1] == rig.rafts[2].journal.last_index
     assert [decode(f).message.ack for f in rig.messages(3, 2, AppendReply)] == [Ack.MATCHED] * 2
 
 

@@ -76,7 +76,7 @@ class Walk:
 
     def run(self) -> None:
         rig = self.rig
-        self.step(lambda: rig.rafts[1]._core.start_election())
+        self.step(lambda: rig.rafts[1].core.start_election())
         self.propose(1, b"a")
         rig.cut_between((3,), (1, 2))
         for n in range(8):
@@ -88,7 +88,7 @@ class Walk:
             self.propose(1, b"c%d" % n)
         rig.cut.clear()
         self.step(lambda: rig.run(0.4))
-        self.step(lambda: rig.rafts[2]._core.start_election())
+        self.step(lambda: rig.rafts[2].core.start_election())
         self.propose(2, b"d")
         self.operations = rig.disks[self.victim].operations
         self.converge()
@@ -99,7 +99,7 @@ class Walk:
         rig.disks[self.victim].heal()
         rig.elections_held = False
         for i, raft in rig.rafts.items():
-            raft._elections.due_at = rig.now + 0.1 * i
+            raft.elections.due_at = rig.now + 0.1 * i
         ends: list[Applied] = []
         for _ in range(100):
             rig.run(0.1, 0.05)

@@ -117,7 +117,7 @@ def test_a_whole_life_without_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.elect(1)
     ends = rig.propose(1, *(b"%d" % n for n in range(50)))
     rig.settle()
-    rig.rafts[1]._applier.take_snapshot()
+    rig.rafts[1].applier.take_snapshot()
     rig.kill(2)
     rig.wipe(2)
     rig.start(2)

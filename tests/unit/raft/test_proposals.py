@@ -22,7 +22,7 @@ def _take_all(self: Proposals, term: int) -> Iterator[Proposal]:
 
 @contextmanager
 def _unguarded(self: SyncObjRaft) -> Iterator[None]:
-    self._core.read_clock(self._now())
+    self.core.read_clock(self._now())
     yield
 
 
@@ -164,7 +164,7 @@ def test_voters_are_static() -> None:
     """g4: PySyncObj's membership and version commands reach neither the log nor the node set."""
     rig = Rig()
     rig.elect(1)
-    core = rig.rafts[1]._core
+    core = rig.rafts[1].core
     before = rig.log(1)
     for command_type in (2, 3):
         core._applyCommand(b"", None, command_type)

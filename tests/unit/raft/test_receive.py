@@ -128,13 +128,13 @@ def test_commit_follows_no_further_than_what_the_message_verified(
         rig.cut.clear()
         rig.drop_all()
         rig.held |= {(1, 2)}
-        rig.rafts[2]._leading._followers[1].next_index = 3  # both logs agree up to 2
+        rig.rafts[2].leading.followers[1].next_index = 3  # both logs agree up to 2
         frames = rig.messages(2, 3, Append)
         # The leader's news of its commit index comes with an append that verifies index 2 only.
         news = Append(term=2, seq=1, prev_index=2, prev_term=1, commit_index=5, digest=0, entries=())
         assert frames
-        monkeypatch.setattr(rig.rafts[1]._applier, "compare", lambda index, digest: None)
-        rig.rafts[1]._dispatch(2, news, rig.now)
+        monkeypatch.setattr(rig.rafts[1].applier, "compare", lambda index, digest: None)
+        rig.rafts[1].dispatch(2, news, rig.now)
         rig.tick(1)
         assert b"ghost-1" not in rig.machines[1].values
         assert not rig.committed(ghosts)
@@ -167,7 +167,7 @@ def test_a_conflicting_tail_and_a_long_backlog_converge_in_few_messages(
         rig.rafts[1].connected(2)
         before = len(rig.messages(2, 1, Append))
         # The leader believes that 1 is up to date, and has many messages on the way before it learns.
-        rig.rafts[2]._leading._followers[1].next_index = 34
+        rig.rafts[2].leading.followers[1].next_index = 34
         rig.held |= {(2, 1), (1, 2)}
         for _ in range(4):
             rig.tick(2, seconds=0.2)
@@ -183,7 +183,7 @@ def test_entries_below_the_commit_index_never_change() -> None:
     rig.elect(1)
     rig.propose(1, b"x")
     rig.settle()
-    log = rig.rafts[2]._journal
+    log = rig.rafts[2].journal
     wrong = Append(
         term=9, seq=1, prev_index=1, prev_term=0, commit_index=0, digest=0, entries=((b"\x01", 2, 9),)
     )

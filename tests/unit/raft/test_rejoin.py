@@ -42,7 +42,7 @@ def test_a_wiped_voter_elects_nobody(mutant: Mutant | None, monkeypatch: pytest.
         rig.cut = set()
         rig.cut_between((1,), (2, 3))
         rig.elections_held = False
-        rig.rafts[3]._core.start_election()
+        rig.rafts[3].core.start_election()
         rig.run(5.0, 0.05, 2, 3)
         assert 3 not in rig.leaders()
         assert not rig.messages(2, 3, VoteReply)
@@ -102,8 +102,8 @@ def test_what_the_lost_disk_acknowledged_is_not_counted(
         rig.cut_between((2,), (1,))
         rig.start(2)
         # All that 1 hears of the new incarnation is its hello.
-        answer = Hello(0, -1, 0, rig.rafts[1]._admission.nonce, True, False)
-        rig.rafts[2]._outbox.put(1, answer)
+        answer = Hello(0, -1, 0, rig.rafts[1].admission.nonce, True, False)
+        rig.rafts[2].outbox.put(1, answer)
         rig.cut.discard((2, 1))
         rig.tick(2)
         rig.deliver(2, 1)
@@ -143,8 +143,8 @@ def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
 
     def start(node_id: int, cluster: str) -> None:
         SyncObjRaft(
-            node_id, rig.ids, cluster, disk, DIRECTORY, rig.rafts[1]._outbox._link, rig.machines[1],
-            lambda: rig.now, rig.rafts[1]._elections._random,
+            node_id, rig.ids, cluster, disk, DIRECTORY, rig.rafts[1].outbox.link, rig.machines[1],
+            lambda: rig.now, rig.rafts[1].elections.random,
         )  # fmt: skip
 
     for node_id, cluster in ((2, "elsewhere"), (3, "bench")):

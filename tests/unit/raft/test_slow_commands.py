@@ -97,10 +97,10 @@ def test_busy_is_no_answer_about_the_log() -> None:
     rig.elect(1)
     rig.propose(1, b"a")
     rig.settle()
-    follower = rig.rafts[1]._leading._followers[2]
+    follower = rig.rafts[1].leading.followers[2]
     before = follower.next_index
     busy = AppendReply(rig.rafts[1].term, follower.seq, Ack.BUSY, 0, True)
-    rig.rafts[1]._leading.append_reply(2, busy, rig.now)
+    rig.rafts[1].leading.append_reply(2, busy, rig.now)
     assert follower.next_index == before
     assert rig.rafts[1].is_leader
     assert not [f for f in rig.messages(2, 1, AppendReply) if decode(f).message.ack == Ack.BUSY]
@@ -110,7 +110,7 @@ def test_what_a_restart_brings_is_shared_out_over_many_turns() -> None:
     """Each as quick as may be, together they would stop the loop."""
     rig = Rig(voters=1)
     rig.elect(1)
-    rig.rafts[1]._machine.weight = lambda command: QUICK_WEIGHT // 10
+    rig.machines[1].weight = lambda command: QUICK_WEIGHT // 10
     values = [b"%d" % n for n in range(100)]
     ends = rig.propose(1, *values)
     rig.tick(1)

@@ -44,7 +44,7 @@ def _lagging(config: RaftConfig = CHUNKED) -> tuple[Rig, list[bytes]]:
     values = _values(20)
     rig.propose(2, *values)
     rig.settle(2, 3)
-    assert rig.rafts[2]._journal.base_index > 10
+    assert rig.rafts[2].journal.base_index > 10
     rig.cut.clear()
     rig.drop_all()
     rig.rafts[1].disconnected(2, broken=False)
@@ -146,7 +146,7 @@ def test_death_at_any_moment_of_a_snapshot_loses_nothing(
             disk.left = step
             died = False
             try:
-                rig.rafts[1]._applier.take_snapshot()
+                rig.rafts[1].applier.take_snapshot()
             except Died:
                 died = True
             disk.left = -1
@@ -219,12 +219,12 @@ def test_a_late_snapshot_takes_nothing_back(mutant: Mutant | None, monkeypatch: 
         rig.elect(1)
         rig.propose(1, *_values(6))
         rig.settle()
-        old = rig.rafts[1]._applier._store.latest()
+        old = rig.rafts[1].applier.store.latest()
         assert old is not None
         rig.propose(1, *_values(3, start=6))
         rig.settle()
         late = snapshots.OutgoingSnapshot(old).chunk(rig.rafts[1].term, 1, 1 << 20)
-        rig.rafts[2]._dispatch(1, late, rig.now)
+        rig.rafts[2].dispatch(1, late, rig.now)
         rig.tick(2)
         answer = last_message(rig, 2, 1)
         assert isinstance(answer, AppendReply)
@@ -249,7 +249,7 @@ def test_a_snapshot_that_arrives_damaged_is_not_acknowledged(caplog: pytest.LogC
     )  # fmt: skip
     answers = len(rig.messages(1, 2, AppendReply))
     with rig.rafts[1]._at_work():
-        rig.rafts[1]._dispatch(2, broken, rig.now)
+        rig.rafts[1].dispatch(2, broken, rig.now)
     assert "damaged" in caplog.text
     rig.tick(1)
     assert len(rig.messages(1, 2, AppendReply)) == answers
@@ -269,7 +269,7 @@ def test_a_leader_never_installs_a_snapshot() -> None:
     rig.elect(1)
     chunk = snapshots.OutgoingSnapshot(Snapshot.of(50, 1, 0, b"")).chunk(rig.rafts[1].term, 1, 10)
     with pytest.raises(InvariantViolation, match="M7"):
-        rig.rafts[1]._following.snapshot_chunk(2, chunk)
+        rig.rafts[1].following.snapshot_chunk(2, chunk)
 
 
 def test_a_history_that_differs_is_noticed() -> None:
@@ -278,8 +278,8 @@ def test_a_history_that_differs_is_noticed() -> None:
     rig.elect(1)
     rig.propose(1, b"x")
     rig.settle()
-    applier: Applier = rig.rafts[2]._applier
-    applier._digests[applier.index] ^= 1
+    applier: Applier = rig.rafts[2].applier
+    applier.digests[applier.index] ^= 1
     with pytest.raises(InvariantViolation, match="M3"):
         rig.run(1.0)
 
@@ -289,14 +289,14 @@ def test_large_commands_make_a_snapshot_due_before_many_do() -> None:
     rig.elect(1)
     rig.propose(1, b"x" * 600)
     rig.settle()
-    assert rig.rafts[1]._journal.base_index == 1
+    assert rig.rafts[1].journal.base_index == 1
     rig.propose(1, b"y" * 600)
     rig.settle()
-    first = rig.rafts[1]._journal.base_index
+    first = rig.rafts[1].journal.base_index
     assert first > 1
     rig.propose(1, b"z")
     rig.settle()
-    assert rig.rafts[1]._journal.base_index == first
+    assert rig.rafts[1].journal.base_index == first
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
@@ -308,11 +308,11 @@ def test_a_snapshot_for_which_there_is_no_file_is_put_off(name: str, code: int) 
     for i in range(20):
         rig.propose(1, b"%d" % i)
         rig.settle()
-    assert rig.rafts[1]._journal.base_index == 1
+    assert rig.rafts[1].journal.base_index == 1
     for i in range(200):
         rig.propose(1, b"%d" % i)
         rig.settle()
-    assert rig.rafts[1]._journal.base_index > 100
+    assert rig.rafts[1].journal.base_index > 100
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
@@ -359,7 +359,7 @@ def test_power_loss_after_a_transfer_keeps_it() -> None:
 
 
 def _taken(index: int, rig: Rig) -> bool:
-    return rig.rafts[index]._journal.base_index > GENESIS[1]
+    return rig.rafts[index].journal.base_index > GENESIS[1]
 
 
 def test_entries_go_on_while_a_snapshot_is_written_beside_the_loop() -> None:

@@ -102,12 +102,12 @@ class ScriptedBroker:
                     for key, (low, high) in self.versions.items()
                 ]
             },
-            ApiKey.METADATA: self._metadata,
+            ApiKey.METADATA: self.metadata,
             ApiKey.LIST_OFFSETS: self._offsets,
         }[api_key](request)
         return answer if isinstance(answer, str) else encode_response(api_key, version, answer)
 
-    def _metadata(self, request: Any) -> dict[str, Any]:
+    def metadata(self, request: Any) -> dict[str, Any]:
         there = self.partition.is_there
         row = {"partition_index": 0, "leader_id": self.partition.leader, "leader_epoch": 3}
         topic = {
@@ -148,11 +148,11 @@ class ScriptedBroker:
         if self.replica is not None and request.rack_id == self.replica[0]:
             answer.preferred_read_replica = 1
         elif error == ErrorCode.NONE:
-            answer.records = self._records(wanted.fetch_offset, wanted.max_bytes, request.committed_only)
+            answer.records = self.records(wanted.fetch_offset, wanted.max_bytes, request.committed_only)
             answer.aborted_transactions = tuple(held.aborted) if request.committed_only else ()
         return b"".join(write_fetch_response(version, FetchResponse(partitions=[answer])))
 
-    def _records(self, offset: int, max_bytes: int, committed_only: bool) -> memoryview:
+    def records(self, offset: int, max_bytes: int, committed_only: bool) -> memoryview:
         """Cut where the answer is full, wherever that is."""
         end = self.partition.last_stable if committed_only else None
         wanted = [

@@ -36,19 +36,19 @@ FIRST = micro_batch(5, 11, 0, 13)
 )
 def test_another_one_of_that_number(again: MicroBatch, says: str) -> None:
     mark = CommittedMark(6, FIRST.manifest)
-    FIRST._check(mark)
+    FIRST.check(mark)
     with pytest.raises(SinkError, match=says):
-        again._check(mark)
+        again.check(mark)
 
 
 def test_the_first_transaction_decides_for_all() -> None:
     """The others' marks tell only that they have followed."""
-    first, second = FIRST._marked()
+    first, second = FIRST.pending_marks()
     assert (first.group, first.mark) == ("q", CommittedMark(6, FIRST.manifest))
     assert (second.group, second.mark) == ("q-2", CommittedMark(6, ""))
     assert first.topic == "t"
     elsewhere = MicroBatch("q", "q-", 5, FIRST.written, mark_topic="u")
-    assert {each.topic for each in elsewhere._marked()} == {"u"}
+    assert {each.topic for each in elsewhere.pending_marks()} == {"u"}
 
 
 def test_attempts_have_names_of_their_own_as_often_as_spark_tries() -> None:

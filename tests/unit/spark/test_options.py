@@ -280,7 +280,7 @@ def test_a_misspelled_property_of_the_sink_is_told():
 
 
 def test_every_property_that_is_dealt_with_is_known():
-    for key in (*librdkafka._RENAMED, *librdkafka._LEFT_OUT, *librdkafka._SPECIAL, *librdkafka.DEFAULTS):
+    for key in (*librdkafka.RENAMED, *librdkafka.LEFT_OUT, *librdkafka.SPECIAL, *librdkafka.DEFAULTS):
         assert unknown_property(key) is None, key
 
 

@@ -133,9 +133,9 @@ def test_a_batch_that_stays_cut_off(broker: ScriptedBroker) -> None:
 
 def test_an_answer_that_leads_nowhere(broker: ScriptedBroker) -> None:
     """Batches that end before what was asked for would be asked for again without end."""
-    answer = broker._records
+    answer = broker.records
     broker.partition.batches = [batch(0, 0), batch(1, 1)]
-    broker._records = lambda _, *limits: answer(0, len(batch(0, 0)), *limits[1:])  # type: ignore[method-assign]
+    broker.records = lambda _, *limits: answer(0, len(batch(0, 0)), *limits[1:])  # type: ignore[method-assign]
     with pytest.raises(SourceError, match=r"TIMEOUT.*all of the answer lies before offset 1"):
         offsets_read(broker, 1, 2, timeout_s=0.5)
     assert len(broker.fetches) < 20
@@ -190,14 +190,14 @@ def test_a_partition_without_leader_for_a_while(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(0, 0)]
     broker.partition.leader = -1
     seen = count()
-    answer = broker._metadata
+    answer = broker.metadata
 
     def elected_at_the_third_question(request: object) -> object:
         if next(seen) == 2:
             broker.partition.leader = 0
         return answer(request)
 
-    broker._metadata = elected_at_the_third_question  # type: ignore[method-assign, assignment]
+    broker.metadata = elected_at_the_third_question  # type: ignore[method-assign, assignment]
     assert offsets_read(broker, 0, 1) == [0]
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from spark_connector.errors import SinkError
-from spark_connector.producing import Digest, _Columns
+from spark_connector.producing import Columns, Digest
 from spark_connector.sink import check_columns
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -57,16 +57,16 @@ def test_what_cannot_be_written(columns: dict[str, object], topic: str | None, s
 
 def test_a_row_without_topic() -> None:
     with pytest.raises(SinkError, match="KAFKA_NULL_TOPIC_IN_DATA"):
-        _Columns(pa.record_batch({"value": ["v", "w"], "topic": ["t", None]}), None)
+        Columns(pa.record_batch({"value": ["v", "w"], "topic": ["t", None]}), None)
 
 
 def digest(**columns: list[object]) -> int:
     found = Digest()
     for row in range(len(columns["value"])):  # however rows are cut into batches
         one = pa.record_batch({name: [values[row]] for name, values in columns.items()})
-        found.add(_Columns(one, None if "topic" in columns else "t"))
+        found.add(Columns(one, None if "topic" in columns else "t"))
     whole = Digest()
-    whole.add(_Columns(pa.record_batch(columns), None if "topic" in columns else "t"))
+    whole.add(Columns(pa.record_batch(columns), None if "topic" in columns else "t"))
     assert found.value == whole.value
     return found.value
 

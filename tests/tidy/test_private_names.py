@@ -1,0 +1,106 @@
+"""A test uses what others may use: no private name of a module or an object that is not its own.
+
+What a test must see is a true observation point, and public; anything else is an implementation that it need
+not know. The exceptions are listed, with their reasons, and the lists only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from tests.tidy.sources import python_files, tree_of
+
+FOREIGN: Final = frozenset({"_replace", "_asdict", "_exit", "_gateway", "_jdf"})
+"""Of named tuples, of `os`, and of PySpark, which gives no other way to its JVM."""
+FOREIGN_OWNERS: Final = frozenset({"KafkaError"})
+"""Its constants begin so."""
+REFLECTION: Final = frozenset({"getattr", "setattr", "delattr"})
+
+EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
+    "a mutant takes the place of what is hidden, and the test must fail": {
+        "tests/seeds/test_raft_seeds.py": frozenset({"_rewrite"}),
+        "tests/unit/raft/test_acks.py": frozenset({"_heard"}),
+        "tests/unit/raft/test_every_disk_operation.py": frozenset({"_rewrite"}),
+        "tests/unit/raft/test_snapshots.py": frozenset({"_adopt", "_read", "_at_work"}),
+    },
+    "PySyncObj's own name, which Raft overrides": {
+        "tests/unit/raft/test_proposals.py": frozenset({"_applyCommand"}),
+    },
+    "a spy counts what is done beside the loop, or not at all": {
+        "tests/unit/api/test_long_fetch.py": frozenset({"_found_by"}),
+        "tests/unit/broker/test_metadata_follower.py": frozenset(
+            {"_load_snapshot", "_off_loop", "_replay", "_snapshot_piece"}
+        ),
+        "tests/unit/groups/test_forgetting.py": frozenset({"_append"}),
+    },
+    "to be mended": {
+        "tests/property/test_metadata_codec.py": frozenset({"_BY_TYPE"}),
+        "tests/unit/log/test_half_way.py": frozenset({"_Index"}),
+        "tests/unit/log/test_timestamps.py": frozenset({"_active", "_batch_ends", "_offset_ends"}),
+        "tests/unit/node/test_metadata_publisher.py": frozenset(
+            {"_blocking", "_fetchers", "_node", "_partitions"}
+        ),
+        "tests/unit/replication/test_cuts.py": frozenset({"_blocking"}),
+        "tests/unit/replication/test_faults.py": frozenset(
+            {"_assignments", "_background", "_blocking", "_cleaner", "_flushing", "_take", "_unclaimed"}
+        ),
+        "tests/unit/replication/test_fetch_sessions.py": frozenset({"_sessions", "_slots"}),
+        "tests/unit/replication/test_following.py": frozenset({"_slots"}),
+        "tests/unit/replication/test_incarnations.py": frozenset(
+            {"_blocking", "_cleaner", "_lock", "_spawn"}
+        ),
+        "tests/unit/replication/test_leader_state.py": frozenset({"_eligible"}),
+        "tests/unit/replication/test_power_loss.py": frozenset({"_background"}),
+    },
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name != "_"
+
+
+def own_names(tree: ast.Module) -> Iterator[str]:
+    """Private names that the file itself gives: to functions, classes, attributes of `self`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """Private names of others that a file reads, sets or imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=("self" | "cls"))):
+                pass
+            case ast.Attribute(value=ast.Name(id=owner)) if owner in FOREIGN_OWNERS:
+                pass
+            case ast.Attribute(attr=name) if is_private(name):
+                yield name
+            case ast.ImportFrom(names=names):
+                yield from (alias.name for alias in names if is_private(alias.name))
+            case ast.Call(func=function, args=[_, ast.Constant(value=str(name)), *_]) if is_private(name):
+                if ast.unparse(function).rpartition(".")[2] in REFLECTION:
+                    yield name
+
+
+def found() -> dict[str, frozenset[str]]:
+    names: dict[str, frozenset[str]] = {}
+    for file in python_files("tests"):
+        tree = tree_of(file)
+        if used := frozenset(private_names(tree)) - frozenset(own_names(tree)) - FOREIGN:
+            names[file] = used
+    return names
+
+
+def test_no_test_reaches_into_others():
+    excused: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for exceptions in EXCEPTIONS.values():
+        for file, names in exceptions.items():
+            excused[file] |= names
+    assert found() == dict(excused), "another's private name; or listed, and no longer used"
