@@ -33,7 +33,7 @@ OnConnected = Callable[[int], None]
 
 
 class ControllerChannel:
-    """Connections to the voters; a `ControllerClient` for handlers, an `IsrChannel` for partitions."""
+    """Connections to the voters, and requests to the active controller."""
 
     def __init__(
         self,

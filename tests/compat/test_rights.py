@@ -32,8 +32,8 @@ from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.foundation.errors import ErrorCode
+from tests.compat.questions import ASKED, Questions
 from tests.compat.secured import secured
-from tests.compat.test_wire_versions import ASKED, Questions
 from tests.support.clients.rdkafka import read, send
 from tests.support.waiting import wait_until
 

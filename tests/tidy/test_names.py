@@ -22,7 +22,12 @@ OF_A_NEW_FAMILY: Final = frozenset({"test_raft.py"})
 FOREIGN: Final = {
     "the standard library": {"importlib.invalidate_caches", "inet_ntop", "socket.inet_pton"},
     "librdkafka": {"rd_kafka_enq_once_del_source_return"},
-    "Kafka": {"canElectLastKnownLeader", "connection.failed.authentication.delay.ms", "exactly_once_v2"},
+    "Kafka": {
+        "ApiKeys",
+        "canElectLastKnownLeader",
+        "connection.failed.authentication.delay.ms",
+        "exactly_once_v2",
+    },
     "Spark": {"Trigger.AvailableNow", "setLatestSeenOffset", "spark.jars.packages", "spark.task.maxFailures"},
     "pytest": {"pytest11"},
     "beginnings and ends of names": {"_minutes", "kafka.", "kafka_", "kraft.", "do_NAME"},

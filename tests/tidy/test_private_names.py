@@ -37,11 +37,10 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         "tests/unit/groups/test_forgetting.py": frozenset({"_append"}),
     },
     "to be mended": {
-        "tests/property/test_metadata_codec.py": frozenset({"_BY_TYPE"}),
         "tests/unit/log/test_half_way.py": frozenset({"_Index"}),
         "tests/unit/log/test_timestamps.py": frozenset({"_active", "_batch_ends", "_offset_ends"}),
         "tests/unit/node/test_metadata_publisher.py": frozenset(
-            {"_blocking", "_fetchers", "_node", "_partitions"}
+            {"_blocking", "_fetcher_manager", "_loop", "_replica_manager"}
         ),
         "tests/unit/replication/test_cuts.py": frozenset({"_blocking"}),
         "tests/unit/replication/test_faults.py": frozenset(

@@ -20,10 +20,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
         "data_plane/replication/replica_manager.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
-        "tests/property/test_log_against_records.py",
-        "tests/unit/groups/test_service.py",
-        "tests/unit/metadata/test_controller.py",
-        "tests/unit/raft/test_snapshots.py",
         "tests/unit/replication/test_faults.py",
         "tests/unit/replication/test_following.py",
     }
@@ -31,7 +27,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
 LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(
     {
         "data_plane/log/recovery.py: load",
-        "kraft/node/roles.py: __init__",
         "metadata_quorum/foundation/record_walk.py: _some",
     }
 )

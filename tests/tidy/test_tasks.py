@@ -71,12 +71,12 @@ DO_NOT_SERVE: Final = {
     "kraft/storage/formatter.py",
 }
 OF_RAFT: Final = {
-    "metadata_quorum/foundation/blocking.py",
     "metadata_quorum/metadata/metadata_log.py",
     "metadata_quorum/raft/identity.py",
     "metadata_quorum/raft/journal.py",
     "metadata_quorum/raft/snapshots.py",
 }
+BLOCKING: Final = "metadata_quorum.foundation.blocking"
 SOUGHT: Final = TASKS | SILENCERS | SELF_ARMING | {"MayBlock", "NOT_SERVING", "RAFT"}
 
 
@@ -97,13 +97,16 @@ def _names() -> Mapping[str, set[str]]:
                     found[node.attr].add(place)
                 elif isinstance(node, ast.Name):
                     found[node.id].add(place)
+                if isinstance(node, ast.ImportFrom) and node.module == BLOCKING:
+                    for alias in node.names:
+                        found[f"{alias.name} of blocking"].add(place)
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     found[f"{node.func.id}()"].add(place)
     return found
 
 
 def _users(names: Iterable[str]) -> set[str]:
-    assert all(name.removesuffix("()") in SOUGHT for name in names)
+    assert all(name.removesuffix("()").removesuffix(" of blocking") in SOUGHT for name in names)
     return set().union(*(_names()[name] for name in names))
 
 
@@ -122,4 +125,4 @@ def test_every_timer_is_known_to_survive_its_own_fault():
 def test_who_may_wait_is_known():
     assert _users({"MayBlock()"}) == set(MAY_WAIT)
     assert _users({"NOT_SERVING"}) == DO_NOT_SERVE
-    assert _users({"RAFT"}) == OF_RAFT
+    assert _users({"RAFT of blocking"}) == OF_RAFT

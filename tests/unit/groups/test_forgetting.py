@@ -22,7 +22,7 @@ from data_plane.coordinator.runtime import Shard
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.test_service import ORDERS_0, commit, refusal, run, service
+from tests.unit.groups.service_driver import ORDERS_0, commit, refusal, run, service
 
 FEW_IN_A_TURN = GroupCoordinatorConfig(groups=GroupLimits(max_records_per_sweep=10))
 PLACES = [TopicPartition("orders", n) for n in range(3)]

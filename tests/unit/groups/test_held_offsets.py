@@ -11,7 +11,7 @@ from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.test_service import (
+from tests.unit.groups.service_driver import (
     ORDERS_0,
     commit,
     committed,

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.raft import snapshots
@@ -19,9 +18,9 @@ from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode
 from metadata_quorum.raft.snapshots import Snapshot
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.raft.lagging import CHUNKED, lagging_follower, some_values
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting, last_message
 
-CHUNKED = RaftConfig(snapshot_entries=10, snapshot_chunk_bytes=16)
 _trim_to = RaftJournal.trim_to
 
 
@@ -29,33 +28,8 @@ class Died(BaseException):
     """The process was killed at this operation."""
 
 
-def _values(count: int, start: int = 0) -> list[bytes]:
-    return [b"value-%d" % n for n in range(start, start + count)]
-
-
-def _lagging(config: RaftConfig = CHUNKED) -> tuple[Rig, list[bytes]]:
-    """2 leads with a snapshot; 1 has a tail of ghosts that never committed."""
-    rig = Rig(config=config)
-    rig.elect(1)
-    rig.cut_between((1,), (2, 3))
-    rig.propose(1, *(b"ghost-%d" % n for n in range(5)))
-    rig.tick(1)
-    rig.elect(2, 2, 3)
-    values = _values(20)
-    rig.propose(2, *values)
-    rig.settle(2, 3)
-    assert rig.rafts[2].journal.base_index > 10
-    rig.cut.clear()
-    rig.drop_all()
-    rig.rafts[1].disconnected(2, broken=False)
-    rig.rafts[2].disconnected(1, broken=False)
-    rig.rafts[2].connected(1)
-    rig.rafts[1].connected(2)
-    return rig, values
-
-
 def test_a_lagging_follower_gets_the_snapshot_in_chunks() -> None:
-    rig, values = _lagging()
+    rig, values = lagging_follower()
     rig.settle()
     assert rig.machines[1].values == values
     chunks = [decode(f).message for f in rig.messages(2, 1, SnapshotChunk)]
@@ -65,7 +39,7 @@ def test_a_lagging_follower_gets_the_snapshot_in_chunks() -> None:
 
 
 def test_a_transfer_survives_lost_chunks_and_copies() -> None:
-    rig, values = _lagging()
+    rig, values = lagging_follower()
     rig.tick()
     rig.deliver(1, 2)
     random = Random(5)
@@ -96,7 +70,7 @@ def test_a_snapshot_on_its_way_commits_nothing(
 ) -> None:
     """g1: the follower's own tail is not what the snapshot stands for."""
     with expecting(mutant, monkeypatch):
-        rig, values = _lagging()
+        rig, values = lagging_follower()
         before = rig.rafts[1].state().commit_index
         for _ in range(3):
             rig.tick()
@@ -141,7 +115,7 @@ def test_death_at_any_moment_of_a_snapshot_loses_nothing(
             rig.format(1, new_cluster=True)
             rig.start(1)
             rig.elect(1)
-            first = rig.propose(1, *_values(6))
+            first = rig.propose(1, *some_values(6))
             rig.settle()
             disk.left = step
             died = False
@@ -152,7 +126,7 @@ def test_death_at_any_moment_of_a_snapshot_loses_nothing(
             disk.left = -1
             second: list[bytes] = []
             if not died:
-                second = _values(4, start=6)
+                second = some_values(4, start=6)
                 assert rig.committed(rig.propose(1, *second)) is False
                 rig.settle()
             rig.kill(1, power=power, seed=step)
@@ -160,7 +134,7 @@ def test_death_at_any_moment_of_a_snapshot_loses_nothing(
             rig.elect(1)
             rig.settle()
             assert rig.committed(first)
-            assert rig.machines[1].values == _values(6) + second
+            assert rig.machines[1].values == some_values(6) + second
             if not died:
                 break
         assert step > 8
@@ -183,7 +157,7 @@ def test_a_damaged_snapshot_stops_the_voter() -> None:
     """g3: it must not lead, vote or acknowledge with an empty state."""
     rig = Rig(1, CHUNKED)
     rig.elect(1)
-    rig.propose(1, *_values(20))
+    rig.propose(1, *some_values(20))
     rig.settle()
     rig.kill(1)
     (name,) = [n for n in rig.disks[1].list(DIRECTORY, MAY_BLOCK) if n.startswith("snapshot")]
@@ -196,7 +170,7 @@ def test_a_damaged_snapshot_stops_the_voter() -> None:
 def test_a_missing_snapshot_stops_the_voter() -> None:
     rig = Rig(1, CHUNKED)
     rig.elect(1)
-    rig.propose(1, *_values(20))
+    rig.propose(1, *some_values(20))
     rig.settle()
     rig.kill(1)
     (name,) = [n for n in rig.disks[1].list(DIRECTORY, MAY_BLOCK) if n.startswith("snapshot")]
@@ -217,11 +191,11 @@ def test_a_late_snapshot_takes_nothing_back(mutant: Mutant | None, monkeypatch: 
     with expecting(mutant, monkeypatch):
         rig = Rig(config=RaftConfig(snapshot_entries=6))
         rig.elect(1)
-        rig.propose(1, *_values(6))
+        rig.propose(1, *some_values(6))
         rig.settle()
         old = rig.rafts[1].applier.store.latest()
         assert old is not None
-        rig.propose(1, *_values(3, start=6))
+        rig.propose(1, *some_values(3, start=6))
         rig.settle()
         late = snapshots.OutgoingSnapshot(old).chunk(rig.rafts[1].term, 1, 1 << 20)
         rig.rafts[2].dispatch(1, late, rig.now)
@@ -229,13 +203,13 @@ def test_a_late_snapshot_takes_nothing_back(mutant: Mutant | None, monkeypatch: 
         answer = last_message(rig, 2, 1)
         assert isinstance(answer, AppendReply)
         assert answer.next_index == old.index + 1
-        assert rig.machines[2].values == _values(9)
+        assert rig.machines[2].values == some_values(9)
         assert rig.rafts[2].state().commit_index == rig.rafts[1].state().commit_index
 
 
 def test_a_snapshot_that_arrives_damaged_is_not_acknowledged(caplog: pytest.LogCaptureFixture) -> None:
     """g3: stock PySyncObj acknowledges its own, unverified end instead."""
-    rig, values = _lagging(RaftConfig(snapshot_entries=10))
+    rig, values = lagging_follower(RaftConfig(snapshot_entries=10))
     rig.tick()
     rig.deliver(1, 2)
     rig.tick()
@@ -258,7 +232,7 @@ def test_a_snapshot_that_arrives_damaged_is_not_acknowledged(caplog: pytest.LogC
 
 
 def test_a_snapshot_beyond_the_limit_is_refused() -> None:
-    rig, _ = _lagging(RaftConfig(snapshot_entries=10, max_snapshot_bytes=20))
+    rig, _ = lagging_follower(RaftConfig(snapshot_entries=10, max_snapshot_bytes=20))
     with pytest.raises(MalformedFrame, match="claims"):
         rig.settle()
 
@@ -320,7 +294,7 @@ def test_a_snapshot_for_which_there_is_no_file_is_put_off(name: str, code: int) 
 def test_a_leaders_snapshot_for_which_there_is_no_file_is_refused_and_sent_again(
     name: str, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rig, values = _lagging(CHUNKED)
+    rig, values = lagging_follower(CHUNKED)
     rig.disks[1].fail("open", code, path_part=name)
     rig.settle()
     rig.run(2.0)
@@ -332,113 +306,17 @@ def test_a_leaders_snapshot_for_which_there_is_no_file_is_refused_and_sent_again
     assert rig.machines[1].values == values
 
 
-def test_the_pieces_of_a_snapshot_are_put_together_beside_the_loop() -> None:
-    rig, values = _lagging(CHUNKED)
-    rig.jobs = []
-    rig.run(1.0)
-    installs = len(rig.jobs)
-    assert installs == 1
-    assert rig.machines[1].values != values
-    rig.run_jobs()
-    rig.jobs = None
-    rig.run(1.0)
-    assert rig.machines[1].values == values
-
-
 def test_every_log_begins_alike() -> None:
     assert all(rig_log[0] == (GENESIS[1], GENESIS[2], b"-") for rig_log in (Rig().log(1), Rig(1).log(1)))
 
 
 def test_power_loss_after_a_transfer_keeps_it() -> None:
-    rig, values = _lagging()
+    rig, values = lagging_follower()
     rig.settle()
     rig.kill(1, power=True, seed=Random(3).getrandbits(10))
     rig.start(1)
     rig.run(1.0)
     assert rig.machines[1].values == values
-
-
-def _taken(index: int, rig: Rig) -> bool:
-    return rig.rafts[index].journal.base_index > GENESIS[1]
-
-
-def test_entries_go_on_while_a_snapshot_is_written_beside_the_loop() -> None:
-    rig = Rig(config=CHUNKED)
-    rig.elect(1)
-    rig.jobs = []
-    values = _values(15)
-    rig.propose(1, *values)
-    rig.settle()
-    assert len(rig.jobs) == 3  # one each, however long it takes
-    more = rig.propose(1, *_values(15, 15))
-    rig.settle()
-    assert rig.committed(more)
-    assert len(rig.jobs) == 3
-    assert not any(_taken(i, rig) for i in rig.ids)
-    rig.run_jobs()
-    assert all(_taken(i, rig) for i in rig.ids)
-    rig.settle()
-    rig.jobs = None
-    for i in rig.ids:
-        rig.kill(i, power=True, seed=i)
-        rig.start(i)
-    rig.elect(2)
-    assert rig.machines[2].values == _values(30)
-
-
-@pytest.mark.parametrize("died", ["before it was written", "before it was noticed"])
-def test_killed_while_a_snapshot_is_written(died: str) -> None:
-    rig = Rig(1, config=CHUNKED)
-    rig.elect(1)
-    rig.jobs = []
-    rig.propose(1, *_values(15))
-    rig.settle()
-    ((work, _),) = rig.jobs
-    if died == "before it was noticed":
-        work()
-    rig.jobs = None
-    rig.kill(1)
-    rig.start(1)
-    rig.elect(1)
-    assert rig.machines[1].values == _values(15)
-
-
-@pytest.mark.parametrize("how", ["done", "killed", "deposed"])
-def test_a_follower_takes_a_snapshot_in_beside_the_loop(how: str) -> None:
-    """For longer than any timeout; the leader hears meanwhile that it lives, and sends nothing again."""
-    rig, values = _lagging()
-    rig.jobs = []
-    rig.cut_between((3,), (1, 2))  # so that 2 needs 1's answers to stay
-    rig.run(0.1)
-    rig.run_jobs()  # the leader has read what it sends
-    rig.run(0.5)
-    assert len(rig.jobs) == 1
-    sent = len(rig.messages(2, 1, SnapshotChunk))
-    rig.run(5.0)
-    assert rig.leaders() == [2]
-    assert all(decode(f).message.data == b"" for f in rig.messages(2, 1, SnapshotChunk)[sent:]), (
-        "nothing but probes"
-    )
-    assert rig.machines[1].values == []
-    if how == "deposed":
-        rig.cut.clear()
-        rig.elect(3)
-        rig.run(0.5)
-    if how == "killed":
-        ((work, _),) = rig.jobs
-        work()
-        rig.jobs = None
-        rig.kill(1)
-        rig.start(1)
-    else:
-        rig.run_jobs()
-    rig.run(1.0)
-    assert rig.machines[1].values == values
-    (leader,) = rig.leaders()
-    more = rig.propose(leader, b"more")
-    rig.run(0.5)
-    assert rig.committed(more)
-    assert rig.log(1) == rig.log(leader)
 
 
 def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,62 +344,3 @@ def test_a_state_machine_whose_disk_fails_tells_nobody(monkeypatch: pytest.Monke
     rig.run(1.0, 0.05)
     assert rig.committed(ends)
     assert rig.machines[2].values == rig.machines[3].values == [b"x", b"y"]
-
-
-def test_a_snapshot_is_read_beside_the_loop_while_heartbeats_go_on() -> None:
-    rig, values = _lagging()
-    rig.jobs = []
-    rig.cut_between((3,), (1, 2))  # so that 2 needs 1's answers to stay
-    rig.elections_held = False
-    rig.run(5.0, 0.05)  # longer than any timeout
-    assert len(rig.jobs) == 1
-    assert not rig.messages(2, 1, SnapshotChunk)
-    assert rig.leaders() == [2]
-    assert rig.rafts[1].leader_id == 2
-    rig.run_jobs()
-    rig.jobs = None
-    rig.run(1.0, 0.05)
-    assert rig.machines[1].values == values
-
-
-def test_a_snapshot_that_was_read_for_nobody_is_dropped() -> None:
-    """Another leads meanwhile."""
-    rig, values = _lagging()
-    rig.jobs = []
-    rig.run(0.5, 0.05)
-    held, rig.jobs = rig.jobs, None
-    assert held
-    rig.elect(3)
-    for work, done in held:
-        done(work())
-    rig.run(1.0, 0.05)
-    assert not rig.messages(2, 1, SnapshotChunk)
-    assert rig.machines[1].values == values
-
-
-def test_a_snapshot_whose_place_a_newer_one_takes_while_it_is_read() -> None:
-    disk = SimDisk()
-    disk.make_dirs(DIRECTORY)
-    store = snapshots.SnapshotStore(disk, DIRECTORY)
-    store.save(Snapshot.of(1, 1, 0, b"old"))
-    read = disk.read_bytes
-
-    def late(path: str, may_block: MayBlock) -> bytes:
-        disk.read_bytes = read
-        store.save(Snapshot.of(2, 1, 0, b"new"))
-        store.prune(2)
-        return read(path, may_block)
-
-    disk.read_bytes = late
-    latest = store.latest()
-    assert latest is not None
-    assert latest.data == b"new"
-
-
-def test_what_a_killed_write_left_goes_at_the_start() -> None:
-    disk = SimDisk()
-    disk.make_dirs(DIRECTORY)
-    for name in ("snapshot-00000000000000000007.tmp", "snapshot-00000000000000000009.tmp"):
-        disk.open(f"{DIRECTORY}/{name}", create=True)
-    snapshots.SnapshotStore(disk, DIRECTORY)
-    assert disk.list(DIRECTORY, MAY_BLOCK) == []
