@@ -1,9 +1,9 @@
-"""Broker keys that change while the node runs: what is committed over what server.properties says.
+"""Broker keys that change while the node runs: committed values take precedence over server.properties.
 
-    ConfigRecords -> image -> here: `take` -> Config as it holds now -> `apply` of node/node.py -> rooms
+    ConfigRecords -> image -> `DynamicBrokerConfig.take` -> Config -> `apply` of node/node.py
 
-Defaults of topics are not among them: those go to each log by data_plane/log_manager/log_configs.py. A value
-that does not fit this node is said and passed over, as if it had not been set.
+Defaults of topics are not among them: data_plane/log_manager/log_configs.py gives those to each log. A value
+that does not fit this node is logged and ignored, as if it had not been set.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OF_TOPICS: Final = frozenset(TOPIC_KEYS.values())
 
 
 def base_name(key: str) -> str:
-    """KEY of listener.name.NAME.KEY; any other key is its own."""
+    """KEY of listener.name.NAME.KEY; any other key as it is."""
     return key.removeprefix(LISTENER_PREFIX).partition(".")[2] if key.startswith(LISTENER_PREFIX) else key
 
 
 def changes_node(key: str) -> bool:
-    """Whether it is read here."""
+    """Whether a committed value of `key` changes the node."""
     base = base_name(key)
     if base in PER_LISTENER:
         return base != key
@@ -39,7 +39,7 @@ def changes_node(key: str) -> bool:
 
 
 class DynamicBrokerConfig:
-    """Of one node."""
+    """The configuration of one node, as its keys change."""
 
     def __init__(self, static: Config, apply: Callable[[Config], None]) -> None:
         """`static`: server.properties. `apply` is called with each new configuration."""
@@ -47,13 +47,14 @@ class DynamicBrokerConfig:
         self._apply = apply
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Apply what the delta changes for all brokers or for this one."""
         own = str(self._static.node_id)
         kind = int(ResourceType.BROKER)
         if (kind, "") in delta.changed_configs or (kind, own) in delta.changed_configs:
             self._apply(self._with({**image.config(kind, ""), **image.config(kind, own)}))
 
     def _with(self, committed: Mapping[str, str]) -> Config:
-        """Each value for itself, so that one that does not fit spoils no other."""
+        """Each value is checked alone, so that one that does not fit stops no other."""
         fitting: dict[str, str] = {}
         for key, value in committed.items():
             if not changes_node(key):

@@ -22,7 +22,7 @@ DAY: Final = 24 * HOUR
 
 
 class Update(Enum):
-    """How a key may change while the node runs; the words of Kafka's documentation."""
+    """How a key may change while the node runs, in the words of Kafka's documentation."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -40,7 +40,7 @@ class Required(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """What a row says beside its name and type."""
+    """What a row says besides name, type and default."""
 
     minimum: float | None
     maximum: float | None
@@ -48,7 +48,7 @@ class KeyRule:
     update: Update
     why: str
     secret: bool = False
-    """DescribeConfigs does not tell it."""
+    """DescribeConfigs leaves its value out."""
 
 
 def key(
@@ -61,6 +61,6 @@ def key(
     update: Update = READ_ONLY,
     secret: bool = False,
 ) -> Any:
-    """One row of the table. Any: the annotation beside it is the type."""
+    """One row of a table. Returns Any because the annotation beside it is the type."""
     rule = KeyRule(minimum, maximum, tuple(choices), update, why, secret)
     return field(default=default, metadata={"rule": rule})

@@ -1,4 +1,4 @@
-"""Every configuration key: the tables of all subjects, and what else is known of keys.
+"""Every configuration key: the tables of all subjects, and lists of keys that are special.
 
 The attribute's name is Kafka's key with underscores for dots (`replica_lag_time_max_ms` is
 `replica.lag.time.max.ms`), its annotation the type, `key(...)` the default, the bounds, how it may
@@ -10,7 +10,7 @@ server.properties (`node_config.py`), DescribeConfigs and docs/CONFIG.md all der
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from kraft.config.group_coordinator_keys import GroupCoordinatorKeys
@@ -22,6 +22,7 @@ from kraft.config.security_keys import SecurityKeys
 from kraft.config.server_keys import ServerKeys
 from kraft.config.socket_server_keys import SocketServerKeys
 from kraft.config.transaction_keys import TransactionKeys
+from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +46,12 @@ PER_LISTENER: Final = frozenset(
         "ssl.truststore.type",
     }
 )  # fmt: skip
-"""What may change while a node runs, but under listener.name.NAME. only."""
+"""Keys that may change while a node runs, but only as listener.name.NAME.KEY."""
 
 CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(
     {"max.connections", "max.connection.creation.rate", "num.network.threads"}
 )
-"""What may be said for all brokers under listener.name.NAME., too. It is taken, and has no effect there."""
+"""Keys that may also be set for all brokers as listener.name.NAME.KEY. They are accepted, without effect."""
 
 FIXED_IN_KAFKA: Final = frozenset(
     {
@@ -62,46 +63,25 @@ FIXED_IN_KAFKA: Final = frozenset(
         "ssl.allow.san.changes",
     }
 )  # fmt: skip
-"""Keys that nothing here knows and no broker can change while it runs."""
+"""Keys that are not in the tables, and that no broker can change while it runs."""
 
 CLASSES: Final = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     "ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",
 }
-"""Keys that name a class, and the only one there is."""
+"""Keys that name a class, and the only class there is."""
+
+_NAMES: Final = frozenset(field.name.replace("_", ".") for field in fields(ConfigKeys))
 
 TOPIC_KEYS: Final = {
-    "cleanup.policy": "log.cleanup.policy",
-    "compression.gzip.level": "compression.gzip.level",
-    "compression.lz4.level": "compression.lz4.level",
-    "compression.type": "compression.type",
-    "compression.zstd.level": "compression.zstd.level",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "preallocate": "log.preallocate",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "segment.jitter.ms": "log.roll.jitter.ms",
-    "segment.ms": "log.roll.ms",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    topic_key.name: topic_key.synonyms[0]
+    for topic_key in TOPIC_CONFIGS.values()
+    if topic_key.synonyms and topic_key.synonyms[0] in _NAMES
 }
 """A topic's key -> the broker's key that it falls back to."""
 
 NO_EFFECT: Final = (
-    # Threads: one loop owns the state here.
+    # Threads: here one event loop owns the state.
     "num.network.threads", "num.io.threads", "background.threads", "num.recovery.threads.per.data.dir",
     "num.replica.alter.log.dirs.threads", "group.coordinator.threads", "share.coordinator.threads",
     # Purgatories and caches of the JVM broker.
@@ -116,4 +96,4 @@ NO_EFFECT: Final = (
     "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.num.partitions",
 )  # fmt: skip
-"""Keys of Apache Kafka that a server.properties may carry without a warning: nothing here reads them."""
+"""Keys of Apache Kafka that are accepted without a warning, and that nothing here reads."""

@@ -2,9 +2,9 @@
 
     text --parse_properties--> {key: text} --Config.from_properties--> Config (typed attributes)
 
-The rows (name, type, default, bounds, why) are in `keys.py`. An unknown key is answered
-with a warning that names the nearest known one; a wrong value, or values that do not fit
-together, stop the start with one sentence: the key, the value, the bound.
+The rows (name, type, default, bounds, why) are in the tables of `keys.py`. An unknown key is logged as a
+warning that names the nearest known one. A wrong value, or values that do not fit together, end the
+process with one sentence: the key, the value, the bound.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class ConfigRow(NamedTuple):
 
 
 def reject(key: str, value: object, bound: str) -> NoReturn:
-    """Stop the start: the key, its value, and what it should have been."""
+    """Raise FatalError(BAD_CONFIG): the key, its value, and what it should have been."""
     raise FatalError(ExitCode.BAD_CONFIG, f"{key}={value}: {bound}")
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Java's properties format as far as server.properties files use it: `key=value` or `key: value`,
-    comments by # and !, a backslash at the end of a line continues it."""
+    comments with # and !, a backslash at the end of a line continues it. Raises FatalError(BAD_CONFIG)."""
     values: dict[str, str] = {}
     pending = ""
     for line in text.splitlines():
@@ -76,7 +76,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """The other way; keys in the order given."""
+    """The text of such a file, keys in the order given."""
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
@@ -107,7 +107,7 @@ class Config(ConfigKeys):
 
     @classmethod
     def load(cls, path: str, overrides: Mapping[str, str] | None = None) -> Config:
-        """Read a server.properties file."""
+        """Read a server.properties file; `overrides` take precedence. Raises FatalError(BAD_CONFIG)."""
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
@@ -116,7 +116,7 @@ class Config(ConfigKeys):
         return cls.from_properties(parse_properties(text) | dict(overrides or {}))
 
     def with_dynamic(self, overrides: Mapping[str, str]) -> Config:
-        """The same node after IncrementalAlterConfigs on its broker resource."""
+        """The same node after IncrementalAlterConfigs on its broker resource. Raises FatalError(BAD_CONFIG)."""
         return Config.from_properties({**self.given, **overrides})
 
     # -- derived ----------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ class Config(ConfigKeys):
 
     @cached_property
     def voters(self) -> tuple[NodeAddress, ...]:
-        """The metadata quorum by id, and where this node reaches their controller listeners: nodes need
-        not agree on the addresses."""
+        """The controllers of the quorum, by id, with the addresses at which this node reaches their controller
+        listeners. Nodes need not agree on the addresses."""
         return tuple(sorted(_parse_nodes("controller.quorum.voters", self.controller_quorum_voters)))
 
     @cached_property
     def peer_addresses(self) -> dict[int, NodeAddress]:
-        """Brokers that this node reaches elsewhere than they have registered."""
+        """By broker id: brokers that this node reaches elsewhere than they have registered."""
         return {
             peer.node_id: peer for peer in _parse_nodes("kraft.peer.addresses", self.kraft_peer_addresses)
         }
@@ -149,12 +149,12 @@ class Config(ConfigKeys):
 
     @property
     def metadata_dir(self) -> str:
-        """Where the metadata log, Raft's journal and votes live."""
+        """Directory of the metadata log, Raft's journal and votes."""
         return self.metadata_log_dir or self.data_dirs[0]
 
     @property
     def raft_dir(self) -> str:
-        """Raft's journal and votes; the name cannot be a partition's, which all end in a number."""
+        """Directory of Raft's journal and votes. A partition's cannot have that name: those end in a number."""
         return f"{self.metadata_dir}/raft"
 
     @cached_property
@@ -182,7 +182,7 @@ class Config(ConfigKeys):
 
     @cached_property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that brokers fetch from each other by."""
+        """The name of the listener over which brokers fetch from each other."""
         if self.inter_broker_listener_name:
             return self.inter_broker_listener_name
         for endpoint in self.broker_listeners:
@@ -191,12 +191,12 @@ class Config(ConfigKeys):
         return self.security_inter_broker_protocol
 
     def protocol_of(self, listener: str) -> SecurityProtocol:
-        """How a listener speaks, another node's too."""
+        """The security protocol of a listener, on any node."""
         return self._protocols.get(listener, SecurityProtocol.PLAINTEXT)
 
     @cached_property
     def _protocols(self) -> dict[str, SecurityProtocol]:
-        """Listener name -> how it speaks."""
+        """By listener name."""
         protocols: dict[str, SecurityProtocol] = {}
         for item in _items(self.listener_security_protocol_map):
             name, colon, protocol = item.partition(":")
@@ -205,14 +205,14 @@ class Config(ConfigKeys):
                 reject("listener.security.protocol.map", item, f"each part is NAME:PROTOCOL of {known}")
             protocols[name.strip()] = SecurityProtocol[protocol.strip().upper()]
         if "listener.security.protocol.map" not in self.given:
-            # As Kafka: controllers speak plainly unless told otherwise.
+            # As in Kafka: the controllers' listener is PLAINTEXT unless the map says otherwise.
             for name in self.controller_listener_names:
                 protocols.setdefault(name, SecurityProtocol.PLAINTEXT)
         return protocols
 
     @cached_property
     def topic_defaults(self) -> dict[str, str]:
-        """Every topic key with the value that a topic without its own would have on this broker."""
+        """Every topic key, with the value that applies on this broker to a topic that has none of its own."""
         defaults = {
             name: format_value(getattr(self, _attribute(ROWS[b].name))) for name, b in TOPIC_KEYS.items()
         }
@@ -256,7 +256,7 @@ def format_value(value: object) -> str:
 
 
 def parse_value(row: ConfigRow, text: str) -> object:
-    """Text to the row's type within its bounds; FatalError(BAD_CONFIG) otherwise."""
+    """Text as the row's type. Raises FatalError(BAD_CONFIG) for another type, or outside the bounds."""
     text = text.strip()
     if row.type == "boolean":
         if text.lower() not in ("true", "false"):

@@ -16,19 +16,19 @@ class QuorumKeys:
         1 * SECOND, "accepted; elections are timed by controller.quorum.fetch.timeout.ms", minimum=1
     )
     controller_quorum_fetch_timeout_ms: int = key(
-        2 * SECOND, "a voter without a sign of the leader stands", minimum=1
+        2 * SECOND, "a voter that hears nothing from the leader for this long starts an election", minimum=1
     )
     controller_quorum_election_backoff_max_ms: int = key(
         1 * SECOND, "accepted; the pause after a lost vote grows by itself", minimum=0
     )
     controller_quorum_request_timeout_ms: int = key(
-        2 * SECOND, "patience with a controller's answer", minimum=1
+        2 * SECOND, "how long a broker waits for a controller's answer", minimum=1
     )
     controller_quorum_retry_backoff_ms: int = key(20, "pause before asking a controller again", minimum=0)
     controller_quorum_append_linger_ms: int = key(25, "accepted; commands are appended at once", minimum=0)
     kraft_loop_stall_ms: int = key(
         50,
-        "CPU time in one turn of the loop from which on the log tells where it was spent; 0: not watched",
+        "a turn of the event loop that takes more CPU time is logged, and where it was spent; 0: not watched",
         minimum=0,
     )
     kraft_controller_link_grace_ms: int = key(
@@ -36,26 +36,28 @@ class QuorumKeys:
         "process is noticed by its closed socket, not by broker.session.timeout.ms", minimum=0,
     )  # fmt: skip
     broker_heartbeat_interval_ms: int = key(
-        2 * SECOND, "how often a broker tells the controller that it lives", minimum=1
+        2 * SECOND, "how often a broker sends a heartbeat to the controller", minimum=1
     )
     broker_session_timeout_ms: int = key(
-        9 * SECOND, "a silent broker is fenced after this; nine seconds outlast any pause of a busy two-core "
-        "machine (swapping, a stalled disk), and killed brokers do not wait for it", minimum=1,
+        9 * SECOND, "a broker without a heartbeat for this long is fenced; nine seconds outlast any pause of "
+        "a busy two-core machine (swapping, a stalled disk), and a killed broker is fenced sooner", minimum=1,
     )  # fmt: skip
     initial_broker_registration_timeout_ms: int = key(
-        1 * MINUTE, "accepted; a broker asks for its registration until it has it", minimum=1
+        1 * MINUTE, "accepted; a broker repeats its registration until it is accepted", minimum=1
     )
     metadata_log_max_record_bytes_between_snapshots: int = key(
-        20 * MIB, "a snapshot after so many bytes", minimum=1
+        20 * MIB, "a snapshot is taken after this many bytes", minimum=1
     )
     metadata_log_max_snapshot_interval_ms: int = key(
         1 * HOUR, "accepted; snapshots are taken by size", minimum=0
     )
-    metadata_log_segment_bytes: int = key(1024 * MIB, "size of one file of the metadata log", minimum=8 * MIB)
+    metadata_log_segment_bytes: int = key(1024 * MIB, "segment size of the metadata log", minimum=8 * MIB)
     metadata_max_retention_bytes: int = key(
         100 * MIB, "accepted; the last two snapshots and what follows are kept"
     )
     metadata_max_idle_interval_ms: int = key(500, "accepted; an idle quorum writes nothing", minimum=0)
-    controlled_shutdown_enable: bool = key(True, "a stopping broker hands its leaders over first")
-    auto_leader_rebalance_enable: bool = key(True, "leaders go back to the preferred replica on their own")
-    leader_imbalance_check_interval_seconds: int = key(300, "how often that is looked at", minimum=1)
+    controlled_shutdown_enable: bool = key(True, "a stopping broker hands over its leaderships first")
+    auto_leader_rebalance_enable: bool = key(True, "leadership returns to the preferred replica by itself")
+    leader_imbalance_check_interval_seconds: int = key(
+        300, "how often leaders are compared with the preferred replicas", minimum=1
+    )

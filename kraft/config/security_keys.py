@@ -19,17 +19,19 @@ class SecurityKeys:
     """Kafka's SslConfigs, SaslConfigs and BrokerSecurityConfigs."""
 
     ssl_keystore_location: str | None = key(
-        None, "PEM file with a private key and its certificates; set anew, it is read anew", update=PER_BROKER
+        None,
+        "PEM file with a private key and its certificates; to set the key again reads the file again",
+        update=PER_BROKER,
     )
     ssl_keystore_type: str = key(
         "PEM", "only PEM is read, and it is the default; Kafka's is JKS", choices=("PEM",), update=PER_BROKER
     )
     ssl_key_password: str | None = key(
-        None, "of the private key, where that is encrypted", secret=True, update=PER_BROKER
+        None, "password of the private key, if that is encrypted", secret=True, update=PER_BROKER
     )
     ssl_truststore_location: str | None = key(
-        None, "PEM file with the authorities that the other end's certificate must come from; set anew, its "
-        "authorities are trusted too", update=PER_BROKER,
+        None, "PEM file with the authorities that the other end's certificate must come from; to set the key "
+        "again adds the authorities of the file", update=PER_BROKER,
     )  # fmt: skip
     ssl_truststore_type: str = key(
         "PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",), update=PER_BROKER
@@ -42,19 +44,23 @@ class SecurityKeys:
         "RULE:PATTERN/REPLACEMENT/[LU],... from a certificate's subject to a user; DEFAULT takes it whole",
     )
     ssl_endpoint_identification_algorithm: str = key(
-        "https", "whether nodes check each other's host in the certificate; empty: they do not",
+        "https", "whether nodes check each other's host name against the certificate; empty: they do not",
         choices=("https", ""),
     )  # fmt: skip
     sasl_enabled_mechanisms: tuple[str, ...] = key(
         (),
-        "what clients may log in by; Kafka's default is GSSAPI, which is not here",
+        "mechanisms that clients may use; Kafka's default is GSSAPI, which is not here",
         choices=SASL_MECHANISMS,
     )
     sasl_mechanism_inter_broker_protocol: str | None = key(
-        None, "how brokers log in to each other; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
+        None,
+        "mechanism of brokers among themselves; no default, where Kafka has GSSAPI",
+        choices=SASL_MECHANISMS,
     )
     sasl_mechanism_controller_protocol: str | None = key(
-        None, "how nodes log in to controllers; no default, where Kafka has GSSAPI", choices=SASL_MECHANISMS
+        None,
+        "mechanism of nodes with controllers; no default, where Kafka has GSSAPI",
+        choices=SASL_MECHANISMS,
     )
     sasl_jaas_config: str | None = key(
         None,
@@ -63,10 +69,10 @@ class SecurityKeys:
         secret=True,
     )
     connections_max_reauth_ms: int = key(
-        0, "a client that logged in must do so again within this, or it is let go; 0: never", minimum=0
+        0, "a client must authenticate again within this, or its connection is closed; 0: never", minimum=0
     )
     connection_failed_authentication_delay_ms: int = key(
-        100, "a refused login is answered after this", minimum=0
+        100, "delay before a failed authentication is answered", minimum=0
     )
 
     authorizer_class_name: str = key(
@@ -75,5 +81,5 @@ class SecurityKeys:
     )  # fmt: skip
     super_users: str = key("", "User:NAME;... who may do everything; the nodes' own principals belong here")
     allow_everyone_if_no_acl_found: bool = key(
-        False, "whether what no access control entry is about is open to everybody"
+        False, "whether everybody may use a resource that no access control entry names"
     )

@@ -12,14 +12,14 @@ class ServerKeys:
     """Kafka's ServerConfigs."""
 
     process_roles: tuple[str, ...] = key(
-        Required.TOKEN, "what this node does", choices=("broker", "controller")
+        Required.TOKEN, "roles of this node", choices=("broker", "controller")
     )
     node_id: int = key(Required.TOKEN, "the node's number, unique in the cluster", minimum=0)
-    broker_rack: str | None = key(None, "where the node stands; replicas are spread over racks")
+    broker_rack: str | None = key(None, "rack of the node; replicas are spread over racks")
     log_dir: str | None = key(
         None, "one directory for partitions; none by default, where Kafka has one that a reboot empties"
     )
-    log_dirs: tuple[str, ...] = key((), "directories for partitions; beats log.dir")
+    log_dirs: tuple[str, ...] = key((), "directories for partitions; takes precedence over log.dir")
     metadata_log_dir: str | None = key(
         None, "directory of the metadata log; the first of log.dirs if not set"
     )

@@ -12,7 +12,9 @@ class SocketServerKeys:
     """Kafka's SocketServerConfigs."""
 
     listeners: str = key("PLAINTEXT://:9092", "NAME://HOST:PORT,...; an empty host means every interface")
-    advertised_listeners: str | None = key(None, "what clients and other nodes are told to connect to")
+    advertised_listeners: str | None = key(
+        None, "addresses that clients and other nodes connect to; the listeners if not set"
+    )
     controller_listener_names: tuple[str, ...] = key(
         (), "listeners of the controllers, Raft's frames included"
     )
@@ -23,44 +25,48 @@ class SocketServerKeys:
     )  # fmt: skip
     listener_security_protocol_map: str = key(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "how each named listener speaks", update=PER_BROKER,
+        "security protocol of each listener, by its name", update=PER_BROKER,
     )  # fmt: skip
     kraft_peer_addresses: str = key(
-        "", "ID@HOST:PORT,... of brokers that this node does not reach where they say: a tunnel, a proxy"
+        "",
+        "ID@HOST:PORT,... of brokers that this node reaches elsewhere than they advertise: a tunnel, a proxy",
     )
     kraft_http_port: int | None = key(None, "port of GET /status (JSON) on 127.0.0.1; none if not set",
                                       minimum=0, maximum=65535)  # fmt: skip
 
     max_connections: int = key(
-        INT_MAX, "connections on all listeners together", minimum=0, update=CLUSTER_WIDE
+        INT_MAX, "most connections, on all listeners together", minimum=0, update=CLUSTER_WIDE
     )
     max_connections_per_ip: int = key(
-        INT_MAX, "connections of one address on all listeners together", minimum=0, update=CLUSTER_WIDE
+        INT_MAX,
+        "most connections of one IP address, on all listeners together",
+        minimum=0,
+        update=CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
     socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
     sasl_server_max_receive_size: int = key(
-        512 * KIB, "the same, for who has not logged in on a listener that asks for it", minimum=1
+        512 * KIB, "the same before a client has authenticated, on a listener that asks for it", minimum=1
     )
     kraft_request_min_bytes_per_second: int = key(
         4 * KIB,
-        "a request that has begun and comes at less than this for 30 s loses its connection; while memory "
-        "is short, a large one must come at 1 MiB/s; 0: as slowly as it likes, while memory is not short",
+        "a request that has begun and arrives more slowly than this for 30 s closes its connection; while "
+        "memory is short, a large one must arrive at 1 MiB/s; 0: no bound, while memory is not short",
         minimum=0,
     )
     socket_send_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
     socket_receive_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
-    socket_listen_backlog_size: int = key(50, "connections that wait to be accepted", minimum=1)
+    socket_listen_backlog_size: int = key(50, "most connections that wait to be accepted", minimum=1)
     socket_connection_setup_timeout_ms: int = key(
         10 * SECOND, "accepted; nodes give a new connection one second and try again"
     )
     socket_connection_setup_timeout_max_ms: int = key(
         30 * SECOND, "accepted; see socket.connection.setup.timeout.ms"
     )
-    queued_max_requests: int = key(500, "requests of one connection that may be unanswered", minimum=1)
+    queued_max_requests: int = key(500, "most unanswered requests of one connection", minimum=1)
     queued_max_request_bytes: int = key(
         256 * MIB,
-        "bytes of unanswered requests per listener, then reading pauses; Kafka's default has no bound",
+        "bytes of unanswered requests per listener above which reading pauses; Kafka's default is no bound",
         minimum=-1,
     )  # fmt: skip
-    request_timeout_ms: int = key(30 * SECOND, "patience with another node's answer")
+    request_timeout_ms: int = key(30 * SECOND, "how long a node waits for another node's answer")

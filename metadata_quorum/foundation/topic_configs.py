@@ -1,8 +1,8 @@
 """Configuration keys that live in the metadata log: topics', and the dynamic ones of brokers.
 
 Names, types, defaults and bounds are those of Kafka 4.1. A value is judged here before it becomes
-a ConfigRecord (decisions/configs.py, decisions/topics.py), DescribeConfigs reads the same rows, and a log's
-settings (data_plane/log/config.py) are made from them: one table, so that nobody takes what another drops.
+a ConfigRecord (decisions/configs.py, decisions/topics.py). DescribeConfigs reads the same rows, and a log's
+settings (data_plane/log/config.py) are made from them: with one table, what one part accepts no other drops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INTEGER_BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
 
 
 ConfigValue = bool | int | float | str | tuple[str, ...]
-"""What a key's text means."""
+"""A key's typed value."""
 
 
 class ConfigType(IntEnum):
@@ -41,7 +41,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One row: a key, what it may hold, and what it is for."""
+    """One row: a key, its bounds, and what it is for."""
 
     name: str
     type: ConfigType
@@ -51,9 +51,9 @@ class ConfigKey:
     at_most: float | None = None
     one_of: tuple[str, ...] = ()
     items_like: str = ""
-    """A pattern that every item of a list has."""
+    """A regular expression that every item of a list matches."""
     synonyms: tuple[str, ...] = ()
-    """Broker keys that give the default, the strongest first."""
+    """Broker keys that give the default, in order of precedence."""
 
     @property
     def sensitive(self) -> bool:
@@ -65,7 +65,7 @@ class ConfigKey:
         return None if wrong is None else f"Invalid value {value} for configuration {self.name}: {wrong}"
 
     def parse(self, value: str) -> ConfigValue:
-        """What a text means in which there is no problem."""
+        """The typed value of a text for which `problem` is None."""
         text = value.strip()
         match self.type:
             case ConfigType.BOOLEAN:
