@@ -116,7 +116,7 @@ class Config(ConfigKeys):
         return cls.from_properties(parse_properties(text) | dict(overrides or {}))
 
     def with_dynamic(self, overrides: Mapping[str, str]) -> Config:
-        """The same node after IncrementalAlterConfigs on its broker resource. Raises FatalError(BAD_CONFIG)."""
+        """The same node with values of its broker resource. Raises FatalError(BAD_CONFIG)."""
         return Config.from_properties({**self.given, **overrides})
 
     # -- derived ----------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Config(ConfigKeys):
 
     @cached_property
     def voters(self) -> tuple[NodeAddress, ...]:
-        """The controllers of the quorum, by id, with the addresses at which this node reaches their controller
+        """The quorum's controllers by id, at the addresses at which this node reaches their controller
         listeners. Nodes need not agree on the addresses."""
         return tuple(sorted(_parse_nodes("controller.quorum.voters", self.controller_quorum_voters)))
 
@@ -154,7 +154,7 @@ class Config(ConfigKeys):
 
     @property
     def raft_dir(self) -> str:
-        """Directory of Raft's journal and votes. A partition's cannot have that name: those end in a number."""
+        """Directory of Raft's journal and votes. No partition's has that name: those end in a number."""
         return f"{self.metadata_dir}/raft"
 
     @cached_property
