@@ -1,9 +1,9 @@
-"""Listeners with TLS: connections are counted when they are accepted, not when they have shaken hands.
+"""Listeners with TLS: connections are counted when they are accepted, not after their handshake.
 
-    listening socket -> accept -> `arrived` -> handshake -> the protocol that `make` gave
+    listening socket -> accept -> `arrived` -> handshake -> the protocol that `make` returned
 
-asyncio's own servers tell of a TLS connection only after its handshake; until then, who says nothing could
-have any number of them.
+asyncio's own servers report a TLS connection only after its handshake; until then, a client that sends
+nothing could hold any number of them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = rate_limited(logging.getLogger(__name__))
 TLS_HANDSHAKE_S: Final = 10.0
 
 BACKLOG: Final = 1024
-"""Connections that the system has made and we have not accepted."""
+"""Connections that the system has established and we have not accepted."""
 ACCEPTED_AT_ONCE: Final = 64
-"""In one turn of the loop."""
+"""In one iteration of the event loop."""
 
 ACCEPT_AGAIN_S: Final = 1.0
-"""After no connection could be accepted."""
+"""After accept has failed."""
 
 
 class TlsAcceptor:
@@ -42,8 +42,8 @@ class TlsAcceptor:
         arrived: Callable[[str, int], float | None],
         left: Callable[[str], None],
     ) -> None:
-        """`arrived(host, handle)`: in how many seconds to turn a connection away; None: let it in.
-        `left(host)` is called for each that has not become a protocol's."""
+        """`arrived(host, handle)`: None, or in how many seconds to close a refused connection. `left(host)`
+        is called for each connection that ends before it has a protocol."""
         self._loop = loop
         self._tls = tls
         self._make = make
@@ -53,14 +53,14 @@ class TlsAcceptor:
         self.handshakes: dict[asyncio.Task[None], None] = {}
 
     async def listen(self, host: str | None, port: int) -> int:
-        """Gives the port (of interest where 0 was asked for)."""
+        """Returns the port (which the system chooses for port 0). Raises OSError."""
         self._sockets = await listening_sockets(self._loop, host, port)
         for each in self._sockets:
             self._loop.add_reader(each, self._accept, each)
         return cast(int, self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening; handshakes under way are given up."""
+        """Stop listening, and cancel handshakes in progress."""
         for each in self._sockets:
             self._loop.remove_reader(each)
             each.close()
@@ -81,7 +81,7 @@ class TlsAcceptor:
                 return
             accepted.setblocking(False)
             if (pause_s := self._arrived(host, accepted.fileno())) is not None:
-                self._loop.call_later(pause_s, self._turn_away, accepted, host)
+                self._loop.call_later(pause_s, self._refuse, accepted, host)
                 continue
             handshake = supervised(self._loop, self._shake_hands(accepted, host), "a TLS handshake")
             self.handshakes[handshake] = None
@@ -91,7 +91,7 @@ class TlsAcceptor:
         if listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _turn_away(self, accepted: socket.socket, host: str) -> None:
+    def _refuse(self, accepted: socket.socket, host: str) -> None:
         accepted.close()
         self._left(host)
 

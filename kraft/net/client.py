@@ -1,11 +1,11 @@
 """The client's end of one connection to a node: requests out, answers in, many at a time.
 
-    await request(api_key, version, fields) -> Message          (as their schema says)
+    await request(api_key, version, fields) -> Message          (by their schema)
     await exchange(api_key, version, body)  -> memoryview       (bodies read and written by the caller)
 
-For our own nodes among themselves, the command line and the Spark reader; users have their own clients.
-One `PeerClient` is one connection: when that ends, all that waits gets `ConnectionError`, and its owner
-makes a new one. A server answers in order, so answers find their requests by position.
+For our own nodes, the command line and the Spark connector; users have their own clients. One `PeerClient` is
+one connection: when that ends, all pending requests get `ConnectionError`, and its owner makes a new one. A
+server answers in order, so responses find their requests by position.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _PendingRequest(NamedTuple):
 
 
 class UnsupportedVersion(Exception):
-    """The other end answers no version of that API which we can speak."""
+    """The other end and we have no version of that API in common."""
 
 
 class PeerClient(asyncio.BufferedProtocol):
@@ -88,7 +88,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._reader = FrameReader(
             MAX_RESPONSE_BYTES,
             scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
-            Account(Budget(2**63)),  # we asked for what comes in
+            Account(Budget(2**63)),  # what arrives are responses that we have requested
             first_buffer_bytes=TRUSTED_FRAME_BYTES,
             allocate=allocate,
         )
@@ -123,7 +123,7 @@ class PeerClient(asyncio.BufferedProtocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """For who writes frames of its own (after `connect`)."""
+        """For a caller that writes frames of its own (after `connect`)."""
         assert self._transport is not None
         return self._transport
 
@@ -142,8 +142,8 @@ class PeerClient(asyncio.BufferedProtocol):
     async def request(
         self, api_key: ApiKey, version: int, fields: Fields, *, timeout_s: float = 30.0
     ) -> Message:
-        """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the answer may still
-        come, and would be in the way), or `MalformedMessage`."""
+        """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the response may still
+        come, and would be taken for another's), or `MalformedMessage`."""
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
         return decode_response(api_key, version, body)
 
@@ -168,8 +168,8 @@ class PeerClient(asyncio.BufferedProtocol):
         read: Callable[[memoryview], Answer],
         timeout_s: float,
     ) -> asyncio.Future[Answer]:
-        """Send now; a future of what `read` makes of the answer's body. Neither a task nor a timer of
-        its own: this is how followers fetch. After `timeout_s` the connection ends."""
+        """Send now; returns a future of what `read` makes of the response's body. It costs neither a task nor
+        a timer: followers fetch by it. After `timeout_s` the connection ends."""
         correlation_id = self._write(api_key, version, body)
         answer: asyncio.Future[Answer] = self._loop.create_future()
         due = self._loop.time() + timeout_s
@@ -276,7 +276,7 @@ class PeerClient(asyncio.BufferedProtocol):
         for each in waiting:
             if not each.answer.done():
                 each.answer.set_exception(error)
-                each.answer.exception()  # seen: whoever sent it may have gone
+                each.answer.exception()  # mark it as retrieved: the caller may have been cancelled
 
 
 def _raw_body(body: memoryview) -> memoryview:

@@ -4,7 +4,7 @@
     bytes <-------------------------- Pipeline.take_output <- replies, in the order of the requests
 
 Requests run as they arrive; a reply that is ready early waits in its slot until all before it have
-left. What a client may make us hold is bounded: by the length of a frame, which is judged before the
+left. What a client may make us hold is bounded: by the length of a frame, which is checked before the
 frame is read; by the bytes and the number of requests without reply; and by replies it does not read.
 Beyond a bound nothing more is started, and nothing more is read from that connection.
 """
@@ -27,7 +27,7 @@ SMALL_FRAME_BYTES: Final = 64 * 1024
 
 FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to here is received into one buffer of its size. A larger one gets as much as one read takes,
-and more as it really comes in: a claim of 100 MB alone makes us hold nothing like that, and costs no time."""
+and more as its bytes arrive: a length of 100 MB alone reserves nothing like that, and costs no time."""
 
 CUT_AT_ONCE: Final = 256
 """Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and each costs a microsecond or more to cut."""
@@ -45,48 +45,48 @@ class ProtocolError(Exception):
 class Budget:
     """What many connections together may hold in requests without reply.
 
-    Small requests are always let in, so that heartbeats flow; a large one waits, at its beginning and
-    whenever its buffer must grow, until less than the budget is used. If all that is used were halves of
-    frames, everybody would wait for everybody: so one connection at a time may go on beyond the budget
-    until it is served, and the whole may grow over it by one large frame.
+    Small requests are always admitted, so that heartbeats flow; a large one waits, at its beginning and
+    whenever its buffer must grow, until less than the budget is used. If the whole budget were used by
+    unfinished frames, all connections would wait for each other: so one connection at a time may exceed the
+    budget until its request is served, and the whole may exceed it by one large frame.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._beyond: Account | None = None
-        self._to_begin: deque[Callable[[], None]] = deque()
-        self._to_go_on: deque[Callable[[], None]] = deque()
+        self._exceeding: Account | None = None
+        self._before_frame: deque[Callable[[], None]] = deque()
+        self._inside_frame: deque[Callable[[], None]] = deque()
 
     @property
     def exhausted(self) -> bool:
         return self.used_bytes >= self.max_bytes
 
     def may_continue(self, account: Account) -> bool:
-        """Whether that connection, which is inside a frame, may take more for it."""
-        if self.exhausted and self._beyond is None:
-            self._beyond = account
-        return not self.exhausted or self._beyond is account
+        """Whether that connection, which is reading a frame, may take more for it."""
+        if self.exhausted and self._exceeding is None:
+            self._exceeding = account
+        return not self.exhausted or self._exceeding is account
 
     def take(self, size: int) -> None:
         self.used_bytes += size
 
     def give_back(self, size: int, account: Account) -> None:
         self.used_bytes -= size
-        if self._beyond is account:
-            self._beyond = None
-        while self._to_go_on and (self._beyond is None or not self.exhausted):
-            self._to_go_on.popleft()()
-        while self._to_begin and not self.exhausted:
-            self._to_begin.popleft()()
+        if self._exceeding is account:
+            self._exceeding = None
+        while self._inside_frame and (self._exceeding is None or not self.exhausted):
+            self._inside_frame.popleft()()
+        while self._before_frame and not self.exhausted:
+            self._before_frame.popleft()()
 
     def wait(self, wake: Callable[[], None], *, inside_frame: bool) -> None:
         """Call `wake` once when there may be room again."""
-        (self._to_go_on if inside_frame else self._to_begin).append(wake)
+        (self._inside_frame if inside_frame else self._before_frame).append(wake)
 
 
 class Account:
-    """What one connection holds of a budget: frames that come in, and requests without reply."""
+    """One connection's part of a budget: frames that arrive, and requests without reply."""
 
     __slots__ = ("budget", "held_bytes")
 
@@ -103,7 +103,7 @@ class Account:
         self.budget.give_back(size, self)
 
     def move_to(self, budget: Budget) -> None:
-        """From now on all of it counts there."""
+        """Count all of it in another budget from now on."""
         held = self.held_bytes
         self.give_back(held)
         self.budget = budget
@@ -111,22 +111,22 @@ class Account:
 
 
 class FrameProgress(NamedTuple):
-    """How far the frame has come that is under way."""
+    """Of the frame that is being received."""
 
     frame: int
-    """Which one of its connection."""
+    """Its number on its connection."""
     came_bytes: int
     held_bytes: int
-    """Its buffer."""
+    """The size of its buffer."""
 
 
 class FrameReader:
     """Cuts a byte stream into frames: int32 length, then that many bytes.
 
-    Every frame is a writable buffer of its own, so whoever gets it may keep it or change it. Small
-    frames are copied out of the scratch buffer, which all connections share (its contents never
-    outlive one call of `received`); a frame that is not there yet is received where it will stay.
-    What is held is what has come in, or at most twice that: a claim alone takes little of the budget.
+    Every frame is a writable buffer of its own, so its receiver may keep it or change it. Small frames
+    are copied out of the scratch buffer, which all connections share (its contents never outlive one
+    call of `received`); a frame that has not arrived yet is received where it will stay. What is held
+    is what has arrived, or at most twice that: a length alone takes little of the budget.
     """
 
     def __init__(
@@ -145,16 +145,16 @@ class FrameReader:
         self._scratch = scratch
         self._account = account
         self._rest = b""
-        """What has come in behind the last frame cut: the part of a length, or more frames."""
+        """Bytes received behind the last frame cut: part of a length, or more frames."""
         self._more = False
         self._frame: bytearray | memoryview | None = None
         self._frame_bytes = 0
         self._filled = 0
         self._begun = 0
         self._is_fed = False
-        """Whether the frame under way has been given room before."""
+        """Whether the current frame has a buffer."""
         self.needs_budget = False
-        """A frame has no room to go on: read on after `resume` said yes."""
+        """The budget has no room for the current frame: read again once `resume` returns True."""
 
     @property
     def progress(self) -> FrameProgress | None:
@@ -184,7 +184,7 @@ class FrameReader:
         return ()
 
     def cut_on(self) -> Sequence[memoryview]:
-        """Frames that had come in with the last ones and were left."""
+        """Frames that had arrived with the last ones and were not cut."""
         if not self._more:
             return ()
         return self._cut(self._take(0))
@@ -200,7 +200,7 @@ class FrameReader:
         return not self.needs_budget
 
     def wait(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once when `resume` may say yes."""
+        """Call `wake` once when `resume` may return True."""
         self._account.budget.wait(wake, inside_frame=self._is_fed)
 
     def close(self) -> None:
@@ -292,11 +292,11 @@ class Slot:
 
 
 class Pipeline:
-    """Requests of one connection on their way: which may start, and which replies may leave.
+    """Requests of one connection: which may start, and which replies may leave.
 
-    `is_exclusive(frame)` tells requests whose replies may be large (Fetch): of those only one runs at
-    a time, and what came behind a waiting one waits too. `is_in_turn(frame)` tells requests that are
-    begun only when everything before them is answered, because their answers age quickly (Metadata).
+    `is_exclusive(frame)` is true for requests whose replies may be large (Fetch): of those only one runs
+    at a time, and requests behind a waiting one wait too. `is_in_turn(frame)` is true for requests that
+    start only when all before them are answered, because their replies age quickly (Metadata).
     """
 
     def __init__(
@@ -308,14 +308,14 @@ class Pipeline:
         *,
         more: Callable[[], Iterable[memoryview]] = tuple,
     ) -> None:
-        """`more`: asked for frames when all are started (`FrameReader.cut_on`)."""
+        """`more`: called for frames when all are started (`FrameReader.cut_on`)."""
         self._more = more
         self._limits = limits
         self._account = account
         self._is_exclusive = is_exclusive
         self._is_in_turn = is_in_turn
         self.queued: deque[memoryview] = deque()
-        """Requests that have come in whole and have not been started."""
+        """Complete requests that have not been started."""
         self._slots: deque[Slot] = deque()
         self._running_bytes = 0
         self._reply_bytes = 0
@@ -324,9 +324,9 @@ class Pipeline:
         self.output_blocked = False
         """Set while the other end does not read what we sent."""
         self.held = False
-        """Set while a request has been started whose place in the order is not yet taken."""
+        """Set while a started request has not yet taken its place in the order."""
         self.muted = False
-        """Set while the other end is not to be heard: it has used up a quota."""
+        """Set while the other end has exceeded a quota: nothing more of it is started."""
 
     @property
     def wants_input(self) -> bool:
@@ -339,7 +339,7 @@ class Pipeline:
         return not self.queued and not self._slots
 
     def enqueue(self, frames: Iterable[memoryview]) -> None:
-        """Frames have come in whole; the account has counted them already."""
+        """Complete frames; the account has counted them already."""
         self.queued.extend(frames)
 
     def next_frame(self) -> tuple[memoryview, Slot] | None:
@@ -369,7 +369,7 @@ class Pipeline:
         self._account.take(size)
 
     def fill(self, slot: Slot, reply: Buffers) -> None:
-        """The request of that slot is done; an empty reply stands for none (acks=0)."""
+        """The request of that slot is done; an empty reply means none (acks=0)."""
         if self._closed:
             return
         slot.reply = reply
@@ -389,7 +389,7 @@ class Pipeline:
         return output
 
     def close(self) -> None:
-        """The connection is gone: give back what it held."""
+        """The connection is closed: give back what it held."""
         self._closed = True
         held = self._running_bytes + sum(map(len, self.queued))
         self.queued.clear()

@@ -1,9 +1,9 @@
-"""How many connections a node has, and who may be added: max.connections, max.connections.per.ip.
+"""How many connections a node may have: max.connections, max.connections.per.ip.
 
-    accepted -> `arrived` -> None, or why it is refused -> ended -> `left`
+    accepted -> `arrived` -> None, or the reason of a refusal -> closed -> `left`
 
-As in Kafka, controllers' listeners count for themselves, and brokers get in to each other where clients have
-a listener of their own: there max.connections holds back the clients alone. TLS handshakes under way count.
+As in Kafka, controllers' listeners are counted separately, and where clients have a listener of their own
+max.connections limits the clients alone, not the brokers. TLS handshakes in progress count.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ListenerKind(Enum):
     """Of a listener."""
 
     SHARED = "shared"
-    """Clients are on it, brokers may be too."""
+    """For clients, and brokers too unless they have one of their own."""
     BROKERS = "brokers"
-    """It counts, and is never full."""
+    """Its connections count, and are never refused for max.connections."""
     CONTROLLERS = "controllers"
-    """It counts for itself."""
+    """Its connections are counted separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,19 @@ class MaxConnections:
     connections: int = _ANY
     of_one_host: int = _ANY
     handles: int = _ANY
-    """The system numbers files and connections from 0 on: a client that gets one as high is refused. The rest
-    are for the node's own files, which must not fail it, and for brokers and controllers."""
+    """The system numbers files and connections from 0: a client's connection with a number so high is
+    refused. The rest is for the node's own files, which must not fail to open, and for brokers and
+    controllers."""
 
 
 def handles_for_clients() -> int:
-    """Of as many as this process may have now."""
+    """The part of this process's file limit that clients may use."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _ANY if soft == resource.RLIM_INFINITY else soft - min(soft // 8, RESERVED_HANDLES)
 
 
 class ConnectionQuotas:
-    """Of the listeners that count together."""
+    """The counts of listeners that are counted together."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -57,7 +58,7 @@ class ConnectionQuotas:
     def arrived(
         self, host: str, handle: int, max_connections: MaxConnections, listener_kind: ListenerKind
     ) -> str | None:
-        """It is counted until it has left, in any case."""
+        """None, or the limit that refuses it. Even a refused connection counts until `left`."""
         self.total += 1
         self._of_host[host] += 1
         if self.total > max_connections.connections and listener_kind is not ListenerKind.BROKERS:

@@ -1,6 +1,6 @@
-"""TLS and SASL, the client's end: whom a connection trusts, and as whom it speaks.
+"""TLS and SASL, the client's end: which certificates a connection trusts, and as which user it logs in.
 
-    client = await dial(loop, address, client_id, Way(tls_context(tls), login), timeout_s=5)
+    client = await dial(loop, address, client_id, ConnectionSecurity(tls_context(tls), login), timeout_s=5)
 
 SCRAM (RFC 5802, RFC 7677) is a plain object that turns the server's messages into ours; PLAIN is one message.
 """
@@ -41,7 +41,7 @@ _AGREEMENT_S: Final = 5.0
 _NONCE_BYTES: Final = 24
 _FEWEST_ITERATIONS: Final = 4096
 _MOST_ITERATIONS: Final = 1 << 24
-"""Half a minute of hashing; a server that asks for more means us harm."""
+"""Half a minute of hashing; a server that requests more is hostile."""
 
 
 class AuthenticationFailed(Exception):
@@ -71,8 +71,9 @@ async def dial(
     timeout_s: float,
     on_lost: OnLost | None = None,
 ) -> PeerClient:
-    """A connection that may be spoken on. Raises `OSError`; a refused login is one, `ConnectionAbortedError`.
-    What has to be agreed on is given `_AGREEMENT_S` instead, where that is longer."""
+    """A connection that is ready for requests. Raises `OSError`; a refused login is one,
+    `ConnectionAbortedError`. The TLS handshake and the login have `_AGREEMENT_S` instead, where that is
+    longer."""
     if security is not PLAINTEXT:
         timeout_s = max(timeout_s, _AGREEMENT_S)
     client = await PeerClient.connect(
@@ -126,7 +127,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
             _path_of(tls.certificate_path, tls.certificate_pem) as certificate,
             _path_of(tls.key_path, tls.key_pem) as key,
         ):
-            # Never asked for on the terminal: an empty password where none is given.
+            # An empty password where none is given: else OpenSSL would prompt for it on the terminal.
             context.load_cert_chain(certificate or "", key, password=tls.key_password or "")
     return context
 

@@ -1,9 +1,9 @@
-"""SASL, the server's end: what a listener accepts, and a login under way.
+"""SASL, the server's end: the mechanisms of a listener, and a login in progress.
 
-    SaslHandshake -> an Exchange -> SaslAuthenticate -> step(message) -> answer, until `user` is set
+    SaslHandshake -> an Exchange -> SaslAuthenticate -> step(message) -> response, until `user` is set
 
-PLAIN is here, SCRAM in scram.py, the client's end in connection_security.py. Whatever is wrong is
-`AuthenticationFailed`, in words that do not tell whether it was the name or the password.
+PLAIN is here, SCRAM in scram.py, the client's end in connection_security.py. Every failure is
+`AuthenticationFailed`, whose text does not show whether the name or the password was wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LoginRules:
 
 
 class Exchange(Protocol):
-    """One login under way."""
+    """One login in progress."""
 
     mechanism: str
     user: str | None

@@ -1,10 +1,10 @@
-"""SCRAM, the server's end (RFC 5802, RFC 7677, without channel binding): two messages in, two answers out.
+"""SCRAM, the server's end (RFC 5802, RFC 7677, without channel binding): two messages in, two responses out.
 
     n,,n=USER,r=NONCE        -> r=NONCE+OURS,s=SALT,i=ITERATIONS
     c=biws,r=NONCE,p=PROOF   -> v=SIGNATURE, and `user` is set
 
-A user whom nobody knows is asked like all others, over a salt made up for the name, and refused only after
-the proof: neither the words nor the time tell which names exist. The client's end is in
+A login under an unknown name gets the same challenge, with a salt derived from the name, and is refused only
+after the proof: neither the response nor its time shows which names exist. The client's end is in
 connection_security.py.
 """
 
@@ -37,12 +37,12 @@ _BY_TOKEN: Final = ",tokenauth=true"
 
 
 class ScramExchange:
-    """One login under way."""
+    """One login in progress."""
 
     def __init__(
         self, mechanism: ScramMechanism, find: FindCredential, nonce: str, decoy: DecoyCredential
     ) -> None:
-        """`nonce`: random, printable, without commas. `decoy`: what a name is shown that nobody has."""
+        """`nonce`: random, printable, without commas. `decoy`: the credential that an unknown name gets."""
         self.mechanism = mechanism.sasl_name
         self._numbered = mechanism
         self._hash = mechanism.hash_name

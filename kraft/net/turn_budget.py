@@ -1,12 +1,12 @@
-"""How much of one turn of the loop goes to requests that came in a row.
+"""How much of one iteration of the event loop is spent on requests that came in one read.
 
-    request, request, request ... -> ServerConnection -> Turns: the first at once, the others while the turn
-                                     has time for them, and what is left in a later turn
+    request, request, request ... -> ServerConnection -> TurnBudget: the first at once, the others while
+                                     the iteration has time for them, the rest in later iterations
 
 A client may send thousands of small requests in one read. Each connection's first one is served when it
-comes, which is all that most ever have; beyond that all connections share a turn's `SHARE_S`, and `SHARE` of
-the requests that are not done with it, and take turns for the rest. Between two of them the loop is everybody
-else's.
+arrives, and most connections never have more; beyond that all connections share `SHARE_S` of an iteration,
+and `SHARE` requests that continue in a task, and alternate for the rest. Between two iterations the loop is
+free for everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 64
-"""Requests that go on in a task: what many of them only begin, all go on with in the turn after."""
+"""Requests that continue in a task: all that start in one iteration continue together in the next."""
 SHARE_S: Final = 0.005
 
 
@@ -27,17 +27,17 @@ class TurnBudget:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float] = time.perf_counter
     ) -> None:
-        """The loop's own time does not go on within a turn."""
+        """`stopwatch`: not the loop's own time, which is constant within an iteration."""
         self._loop = loop
         self._stopwatch = stopwatch
         self._waiting: dict[Callable[[], None], None] = {}
-        """In the order in which they came; each once."""
+        """In the order of arrival; each once."""
         self._is_open = False
         self._left = 0
         self._ends = 0.0
 
     def may_continue(self, resume: Callable[[], None]) -> bool:
-        """Whether this turn has time for one more request; else `resume` is called in a later one."""
+        """Whether this iteration has time for one more request; else `resume` is called in a later one."""
         if not self._is_open:
             self._open()
         elif self._is_over():
@@ -59,7 +59,7 @@ class TurnBudget:
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """A new turn has begun."""
+        """The next iteration has started."""
         self._is_open = False
         if not self._waiting:
             return

@@ -1,10 +1,11 @@
-"""What clients have been answered and have not read: all of it together has a bound.
+"""Replies that clients have not read: all of them together have a bound.
 
-    ServerConnection (replies that the socket does not take) -> here -> room() -> api/fetch: a shorter answer
+    ServerConnection (replies that the socket does not take) -> here -> room() -> api/fetch: a smaller
+    response
 
 A consumer may ask for 55 MB and read nothing, on as many connections as it likes. Kafka sends files from the
-page cache; what we send is in memory. So every fetch is given a part of what is left of the bound, and in the
-end little more than a batch: who reads hardly notices, and who does not soon holds nothing more.
+page cache; what we send is in memory. So every fetch gets a part of what is left of the bound, and in the end
+little more than a batch: a client that reads hardly notices, and one that does not soon holds nothing more.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class Unread:
     """Of one node."""
 
     def __init__(self, max_bytes: int, budgets: Mapping[str, Budget]) -> None:
-        """`budgets`: requests without reply, among them fetches whose answer is just being read."""
+        """`budgets`: requests without reply, among them fetches whose records are being read from disk."""
         self._max_bytes = max_bytes
         self._budgets = budgets
         self.held_bytes = 0
 
     def room(self) -> int:
-        """Bytes of records that one more answer may have."""
+        """Bytes of records that one more response may have."""
         left = self._max_bytes - self.held_bytes
         for budget in self._budgets.values():
             left -= budget.used_bytes
         room = left // SHARE
-        return room if room > LEAST_BYTES else LEAST_BYTES  # asked at every fetch: a call less
+        return room if room > LEAST_BYTES else LEAST_BYTES  # called for every fetch: without max()

@@ -1,4 +1,4 @@
-"""Kafka's API keys, by the names of its `ApiKeys`: the first field of every request says which API it is of.
+"""Kafka's API keys, by the names of its `ApiKeys`: the first field of every request.
 
 Which of them a node answers, and in which versions, is in the API table (kraft/api/table.py).
 """

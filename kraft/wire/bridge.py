@@ -1,11 +1,11 @@
-"""Messages between the handlers and the wire, whatever their version.
+"""Messages between the handlers and the wire, in any version.
 
     frame body --decoding.py--> Message --> handler
     frame body <--encoding.py-- dict <----- handler
 
-A handler knows no versions: it is given a `Message`, which has the fields of all; and of the dict that it
-returns the fields are written which exist in the version asked for, while a name that no version knows is
-a bug and raises. Both directions exist for requests and for responses, for our own client's sake.
+A handler does not depend on versions: it gets a `Message`, which has the fields of all; of the dict that it
+returns, the fields of the response's version are written, while a name that no version has is a bug and
+raises. Both directions exist for requests and for responses, because our own client needs them.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
 
 @cache
 def response_has(api_key: ApiKey, name: str) -> bool:
-    """Whether responses have a field of that name at their top. No version but the newest is looked at: to
-    load the schemas of all takes up to a tenth of a second, and none of these fields has ever gone."""
+    """Whether responses have a field of that name at their top. Only the newest version is checked: to
+    load the schemas of all takes up to 0.1 s, and none of these fields has ever been removed."""
     return name in plan_for(MessageId(api_key, RESPONSE), versions_of(api_key)[-1]).names

@@ -2,14 +2,14 @@
 
     plan_for(message, version) -> reader of that struct -> (Message, next position)
 
-Nothing is reserved on a sender's word. A count is held against the bytes that are left and the least that
-an item takes; a length against the bytes that are left; a string against Kafka's 32,767 bytes; and what
-the message takes in memory once it is decoded is counted by a `Meter` before it is made, because a struct
-of three bytes becomes an object of hundreds.
+No memory is reserved for what a sender merely claims. A count is checked against the bytes that are left and
+the least that an item takes; a length against the bytes that are left; a string against Kafka's 32,767 bytes;
+and the memory of the decoded message is counted by a `Meter` before it is made, because a struct of three
+bytes becomes an object of hundreds.
 
     struct           field* | where the version is flexible: tagged fields
     nullable struct  int8 -1: null, else the struct follows
-    tagged fields    see foundation/primitives.py; a tag that nobody knows is skipped, as Kafka does
+    tagged fields    see foundation/primitives.py; an unknown tag is skipped, as Kafka does
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from metadata_quorum.foundation.primitives import (
 STRUCT_BYTES: Final = 160
 """A struct's own memory: the object and its dict, without the values."""
 VALUE_BYTES: Final = 64
-"""An item of an array of numbers or strings, with its place in the list; a string's characters come on top,
-and are counted with the bytes of the frame."""
+"""An item of an array of numbers or strings, with its place in the list; a string's characters are counted
+with the bytes of the frame."""
 
 UNLIMITED: Final = 2**62
 
@@ -157,7 +157,7 @@ def _nullable(read: Read) -> Read:
 
 
 def _struct_cost(plan: StructPlan) -> int:
-    """Of one struct in memory, without what lies in arrays, which tell the meter themselves."""
+    """Of one struct in memory, without its arrays, which the meter counts by themselves."""
     nested = [field.struct for field in plan.fields if field.struct is not None and not field.is_array]
     return STRUCT_BYTES + VALUE_BYTES * len(plan.fields) + sum(map(_struct_cost, nested))
 
@@ -285,7 +285,7 @@ def _numbers(field: FieldPlan, owner: StructPlan, letter: str) -> Read:
 
 
 ReadLength = Callable[[bytes, int], tuple[int, int]]
-"""-1 stands for null."""
+"""-1 means null."""
 
 
 def _length_reader(owner: StructPlan, classic: struct.Struct) -> ReadLength:

@@ -1,8 +1,8 @@
 """Kafka's messages, written as their schema says: one writer per message and version, made from its plan.
 
-    handler's dict, or a Message that goes on -> writer of that struct -> bytes
+    handler's dict, or a Message that is forwarded -> writer of that struct -> bytes
 
-Of a struct the fields are written that the version has; where nobody gave a value, its default. A tagged
+Of a struct the fields of the version are written, with their default where there is no value. A tagged
 field is left out where its bytes are those of its default. Layouts: see
 decoding.py and foundation/primitives.py.
 """
@@ -20,11 +20,11 @@ from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_
 from metadata_quorum.foundation.primitives import INT16, INT32, MAX_STRING_BYTES, uvarint
 
 Fields = Mapping[str, Any] | Message
-"""What is written: a handler's dict, or a message that came in and goes on."""
+"""What is written: a handler's dict, or a received message that is forwarded."""
 
 
 class UnencodableMessage(ValueError):
-    """Values that the bytes of that API and version have no room for."""
+    """Values that the API's version cannot represent."""
 
 
 Write = Callable[[bytearray, Any], None]
@@ -81,7 +81,7 @@ def _struct_writer(plan: StructPlan) -> Write:
 
 
 def _always(field: FieldPlan, plan: StructPlan) -> tuple[str, Write, bytes]:
-    """How a field is called and written, and its bytes where nobody gave a value."""
+    """A field's name and writer, and its bytes where there is no value."""
     write = _field_writer(field, plan)
     default = bytearray()
     write(default, default_value(field))
@@ -203,7 +203,7 @@ def _text_or_bytes(field: FieldPlan, owner: StructPlan) -> Write:
             out += null
             return
         if is_text:
-            # A name that nobody gave, for one, in a version that has no null.
+            # For example a name without a value, in a version that has no null.
             text = "" if value is None else shortened(value) if for_people else value
             data = text.encode()
             if len(data) > MAX_STRING_BYTES:

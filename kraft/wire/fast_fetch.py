@@ -113,7 +113,7 @@ _LEADER: Final = struct.Struct(
 
 Out = list[bytes | bytearray | memoryview]
 Hints = Mapping[int, LeaderHint]
-"""Leaders to tell the client of, by position in `FetchResponse.partitions`."""
+"""Current leaders for the client, by position in `FetchResponse.partitions`."""
 
 
 # ---- response, leader's side -------------------------------------------------------------------------
@@ -347,8 +347,8 @@ _WANTED_V12: Final = struct.Struct(
 
 
 def read_fetch_request(version: int, body: memoryview, most: int = MAX_PARTITIONS) -> FetchRequest:
-    """From v13 on topics come by id, and their names are left empty. Raises `MalformedMessage`, also for more
-    than `most` topics or partitions, wanted or forgotten."""
+    """From v13 on topics are named by id, and their names are left empty. Raises `MalformedMessage`, also for
+    more than `most` topics or partitions, fetched or forgotten."""
     try:
         return _read_request(version, body, most)
     except (struct.error, IndexError, ValueError) as error:
@@ -434,7 +434,7 @@ def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequ
 
 
 def write_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """For followers and bulk readers, which speak version 12 or newer."""
+    """For followers and bulk readers, which use version 12 or newer."""
     if version < FIRST_FLEXIBLE:
         raise ValueError(f"Fetch requests are written from version {FIRST_FLEXIBLE} on")
     out = bytearray()

@@ -73,7 +73,7 @@ _LEADER: Final = struct.Struct(
 
 
 class ProducePartition(NamedTuple):
-    """The records for one partition. Its topic goes by name or by id, depending on the version."""
+    """The records for one partition. Its topic is named by name or by id, depending on the version."""
 
     topic: str
     topic_id: UUID
@@ -89,7 +89,7 @@ class ProduceRequest(NamedTuple):
 
 
 class LeaderHint(NamedTuple):
-    """Where a client that asked the wrong broker should turn to."""
+    """The current leader, for a client that sent to the wrong broker."""
 
     leader_id: int
     leader_epoch: int

@@ -1,9 +1,9 @@
-"""Request and response headers, by hand: they stand before every message.
+"""Request and response headers, by hand: every message starts with one.
 
 Request   int32 length | int16 api_key | int16 version | int32 correlation_id
           | int16 n, n bytes client_id (n = -1: null) | tagged fields, where the API is flexible
 Response  int32 length | int32 correlation_id | tagged fields, where the API is flexible
-          (but never for ApiVersions: a client that does not know us yet must read it)
+          (but never for ApiVersions: a client must read it before it has our versions)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TAGS: Final = b"\x00"
 
 
 class RequestHeader(NamedTuple):
-    """What a request says about itself; `body` is where its message starts."""
+    """The fields of a request's header; `body` is where its message starts."""
 
     api_key: int
     version: int
@@ -44,8 +44,8 @@ class MalformedHeader(ValueError):
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """The header of a frame (without its length). A version that nobody knows is taken as flexible,
-    as Kafka does: only so can a newer client's ApiVersions request be answered."""
+    """The header of a frame (without its length). An unknown version is taken as flexible, as
+    Kafka does: only so can a newer client's ApiVersions request be answered."""
     try:
         api_key, version, correlation_id, length = REQUEST_FIXED.unpack_from(frame, 0)
     except struct.error:
@@ -85,7 +85,7 @@ def response_body(api_key: int, version: int, frame: memoryview) -> int:
     return _after_tags(frame, 4) if response_is_flexible(api_key, version) else 4
 
 
-@lru_cache(maxsize=1024)  # bounded: strangers choose the keys
+@lru_cache(maxsize=1024)  # bounded: clients choose the keys
 def request_is_flexible(api_key: int, version: int) -> bool:
     known = versions_of(api_key)
     if not known:

@@ -1,7 +1,7 @@
-"""What one message may name or say, beyond what its bytes could.
+"""Limits of one message beyond its length in bytes.
 
-A few bytes name a topic or a partition, and each of them is some work: a count is held against what the
-request names in all before anything is made of it.
+A few bytes name a topic or a partition, and each of them is some work: all that a request names is counted
+before it is processed.
 """
 
 from __future__ import annotations

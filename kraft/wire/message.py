@@ -50,7 +50,7 @@ def message_class(message: MessageId, path: tuple[str, ...]) -> type[Message]:
 
 
 def default_message(plan: StructPlan) -> Message:
-    """A struct that nobody sent."""
+    """A struct that was not sent."""
     result = message_class(plan.message, plan.path)()
     for field in plan.fields:
         vars(result)[field.name] = default_value(field)
@@ -58,7 +58,7 @@ def default_message(plan: StructPlan) -> Message:
 
 
 def default_value(field: FieldPlan) -> Any:
-    """What a field holds that nobody sent."""
+    """The value of a field that was not sent."""
     value = field.default
     if isinstance(value, StructPlan):
         return default_message(value)

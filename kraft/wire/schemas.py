@@ -1,14 +1,14 @@
 """Kafka's message schemas, as the package kio generated them, prepared for reading and writing.
 
-kio has one frozen dataclass per message, struct and version. A `StructPlan` holds, for one of them, how each
-field is called by Kafka, of which type it is, and what it holds when nobody set it, in plain Python (ints,
-strings, UUIDs, lists). Of kio only the schemas are used: decoding.py and encoding.py make readers and writers
-of the plans, and tests hold them against kio's.
+kio has one frozen dataclass per message, struct and version. A `StructPlan` holds, for one of them, each
+field's name in Kafka, its type, and its default in plain Python (ints, strings, UUIDs, lists). Of kio only
+the schemas are used: decoding.py and encoding.py make readers and writers of the plans, and tests compare
+them with kio's.
 
 Differences that the plans level out:
 * kio drops the `_ms` of names and has timedelta and datetime for defaults; here they are ints;
-* kio says None for the zero UUID; here it is `UUID(int=0)`;
-* a field lives in some versions only: `default_in_any_version` finds what it holds elsewhere.
+* kio has None for the zero UUID; here it is `UUID(int=0)`;
+* a field lives in some versions only: `default_in_any_version` finds its default for the others.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class FieldPlan(NamedTuple):
     kafka_type: str
     """Of the value or, in an array, of each; empty for structs."""
     default: Any
-    """What it holds where nobody sets it, in our form."""
+    """Its default, in our form."""
     struct: StructPlan | None
     """The plan of the nested struct, for structs and arrays of structs."""
     is_array: bool
     nullable: bool
-    """Whether null can stand for it on the wire; of an array: for the array."""
+    """Whether it may be null on the wire; of an array: the array."""
     tag: int | None
     """Its number among the struct's tagged fields; None where it is always there."""
 
@@ -100,7 +100,7 @@ def plan_for(message: MessageId, version: int) -> StructPlan:
     return StructPlan(load(message.api_key, version), message, ())
 
 
-@lru_cache(maxsize=1024)  # bounded: strangers ask for APIs that nobody has
+@lru_cache(maxsize=1024)  # bounded: clients may name APIs that do not exist
 def versions_of(api_key: int) -> tuple[int, ...]:
     """All versions that kio can read and write, oldest first; empty for an unknown API."""
     name = api_key_map.get(api_key)
@@ -162,7 +162,7 @@ def _field_plan(field: Field[Any], message: MessageId, path: tuple[str, ...]) ->
 
 
 def _is_nullable(field: Field[Any]) -> bool:
-    # Not `is_optional`: of an array that says whether its items are, which only kio's own UUIDs are.
+    # Not `is_optional`: for an array that is whether its items are, which only kio's own UUIDs are.
     return NoneType in get_args(field.type)
 
 
