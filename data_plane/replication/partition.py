@@ -36,7 +36,7 @@ from data_plane.replication.leader_state import (
     LeaderState,
     PendingIsrChange,
 )
-from data_plane.replication.partition_host import FutureReplica, PartitionHost
+from data_plane.replication.partition_context import FutureReplica, PartitionHost
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode

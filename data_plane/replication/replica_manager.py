@@ -42,7 +42,7 @@ from data_plane.replication.directory_assignments import (
 )
 from data_plane.replication.isr_requests import AlterPartitionManager, IsrChannel
 from data_plane.replication.leader_state import AlterPartitionItem
-from data_plane.replication.log_cleaner import LogCleaner
+from data_plane.log_manager.log_cleaner import LogCleaner
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_moves import ReplicaMoves
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
