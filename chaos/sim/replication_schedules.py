@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 
-from chaos.sim.replication_world import LAG_TIME_MAX, ReplicationWorld
+from chaos.sim.replication_broker import LAG_TIME_MAX
+from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules
 
@@ -60,10 +61,10 @@ def run_seed(
 
 
 def _move(world: ReplicationWorld, rng: random.Random) -> None:
-    if rng.random() < 0.3 and world.registration.reassigning:
-        world.call_off()
+    if rng.random() < 0.3 and world.controller.registration.reassigning:
+        world.controller.call_off()
     else:
-        world.reassign(rng.sample(list(world.brokers), rng.randint(1, 3)))
+        world.controller.reassign(rng.sample(list(world.brokers), rng.randint(1, 3)))
 
 
 def random_step(world: ReplicationWorld, rng: random.Random) -> None:
@@ -92,7 +93,7 @@ def random_step(world: ReplicationWorld, rng: random.Random) -> None:
     elif roll < 0.93:
         world.checkpoint(broker_id)
     elif roll < 0.96:
-        if broker_id not in world.active:
+        if broker_id not in world.controller.active:
             world.unfence(broker_id)
     elif roll < 0.97:
         world.delete_records(broker_id)

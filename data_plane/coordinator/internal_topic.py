@@ -81,8 +81,7 @@ class InternalTopic:
             cached = piece.read_cached()
             return bytes(cached if cached is not None else await self._blocking(piece.read))
         except OSError as error:
-            self._partitions.storage_failed(found, error)
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{found.tp}: {error}") from error
+            found.storage_failed(error)
 
     def _get(self, partition: int) -> Partition:
         return self._partitions.get(self._topic, partition)

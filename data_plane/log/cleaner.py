@@ -20,7 +20,7 @@ came after it. Once `log.replace` has begun there is no way back: the old ones g
 
 A batch that cannot be opened ends the pass with UncleanableError; the log stays as it was.
 
-Way of the data: replication/log_cleaner.py chooses the log -> here -> log -> recovery.py after a crash.
+Way of the data: log_manager/log_cleaner.py chooses the log -> here -> log -> recovery.py after a crash.
 """
 
 from __future__ import annotations

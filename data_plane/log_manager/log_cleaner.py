@@ -10,54 +10,53 @@ Beside the data's way: replica_manager's timer -> here -> log/cleaner.py -> log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from data_plane.log.cleaner import CleanWork, LogToClean, UncleanableError
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.effects import Deletion
-from data_plane.replication.partition import Partition
-from metadata_quorum.foundation.blocking import Blocking
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.checkpoint_writer import CheckpointWriter
+from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
+from data_plane.log_manager.log_dirs import LogDir
+from data_plane.log_manager.log_executor import LogExecutor
+from data_plane.log_manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
 
-class CleanerHost(Protocol):
-    """What the cleaner needs of the partitions (replica_manager.py)."""
-
-    def compacted(self) -> Iterable[Partition]:
-        """Those of topics with cleanup.policy=compact that are online."""
-
-    def delete_files(self, partition: Partition, deletions: Sequence[Deletion]) -> None: ...
-
-    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None: ...
-
-    def fault(self, work: str, error: Exception) -> None: ...
-
-    def give_up(self, partition: Partition, work: str, error: Exception) -> None: ...
-
-    async def checkpoint(self) -> None: ...
-
-
 class LogCleaner:
-    """See the module."""
+    """The cleaner of one broker."""
 
     def __init__(
-        self, host: CleanerHost, blocking: Blocking, now_ms: Callable[[], int], max_map_bytes: int
+        self,
+        logs: LogManager,
+        executor: LogExecutor,
+        checkpoints: CheckpointWriter,
+        background: BackgroundWork,
+        failures: ReplicaFailures,
+        now_ms: Callable[[], int],
+        max_map_bytes: int,
     ) -> None:
         """`max_map_bytes`: memory for the keys of one pass (log.cleaner.dedupe.buffer.size)."""
-        self._host = host
-        self._blocking = blocking
+        self._logs = logs
+        self._executor = executor
+        self._checkpoints = checkpoints
+        self._background = background
+        self._failures = failures
         self._now_ms = now_ms
         self.max_map_bytes = max_map_bytes
         self._running = False
-        self._uncleanable: dict[Partition, str] = {}  # and why
+        self._uncleanable: dict[LocalReplica, str] = {}  # and why
 
     @property
-    def uncleanable(self) -> Mapping[Partition, str]:
+    def uncleanable(self) -> Mapping[LocalReplica, str]:
         """What is not compacted until the next start, and why (uncleanable-partitions-count)."""
         return {p: why for p, why in self._uncleanable.items() if not p.removed}
+
+    def uncleanable_in(self, directory: LogDir) -> int:
+        """How many logs there are not compacted any more (uncleanable-partitions-count)."""
+        return sum(self._logs.replicas.get(replica) is directory for replica in self.uncleanable)
 
     async def sweep(self) -> None:
         """Clean until nothing is due. A call while another one runs does nothing."""
@@ -66,80 +65,92 @@ class LogCleaner:
         self._running = True
         try:
             self._uncleanable = dict(self.uncleanable)
-            cleaned: set[Partition] = set()
+            cleaned: set[LocalReplica] = set()
             while (chosen := self._dirtiest(cleaned)) is not None:
-                partition, to_clean = chosen
-                cleaned.add(partition)
-                await self._clean(partition, to_clean)
+                replica, to_clean = chosen
+                cleaned.add(replica)
+                await self._clean(replica, to_clean)
         finally:
             self._running = False
 
-    def _dirtiest(self, cleaned: set[Partition]) -> tuple[Partition, LogToClean] | None:
+    def _compacted(self) -> list[LocalReplica]:
+        """Replicas with cleanup.policy=compact that are online. Not while one is copied to another directory:
+        the cleaner would overtake the copy."""
+        return [
+            replica
+            for replica, directory in self._logs.replicas.items()
+            if replica.log.config.compact
+            and not replica.offline
+            and replica.move is None
+            and directory.online
+        ]
+
+    def _dirtiest(self, cleaned: set[LocalReplica]) -> tuple[LocalReplica, LogToClean] | None:
         now_ms = self._now_ms()
-        due: list[tuple[float, Partition, LogToClean]] = []
-        for partition in self._host.compacted():
-            if partition in cleaned or partition in self._uncleanable:
+        due: list[tuple[float, LocalReplica, LogToClean]] = []
+        for replica in self._compacted():
+            if replica in cleaned or replica in self._uncleanable:
                 continue
             try:
-                to_clean = partition.log.to_clean(partition.last_stable_offset, now_ms)
+                to_clean = replica.log.to_clean(replica.last_stable_offset, now_ms)
             except OSError as error:
-                self._host.storage_failed(partition, error)
+                self._failures.storage_failed(replica, error)
                 continue
             except Exception as error:  # noqa: BLE001
-                self._give_up(partition, error)
+                self._give_up(replica, error)
                 continue
-            if to_clean.is_due(partition.log.config):
-                due.append((to_clean.ratio, partition, to_clean))
+            if to_clean.is_due(replica.log.config):
+                due.append((to_clean.ratio, replica, to_clean))
         return max(due, key=lambda d: d[0])[1:] if due else None
 
-    async def _clean(self, partition: Partition, to_clean: LogToClean) -> None:
-        log = partition.log
+    async def _clean(self, replica: LocalReplica, to_clean: LogToClean) -> None:
+        log = replica.log
         now_ms = self._now_ms()
         work = log.plan_cleaning(to_clean, now_ms, self.max_map_bytes)
         try:
-            await self._blocking(work.run)
-            gone = partition.removed or partition.offline or partition.log is not log
+            await self._background.blocking(work.run)
+            gone = replica.removed or replica.offline or replica.log is not log
             if gone or not log.replace(work, now_ms):
-                await self._blocking(work.discard)
+                await self._background.blocking(work.discard)
                 return
-            await self._blocking(partial(log.disk.sync_dir, log.directory))
-            if not partition.removed and partition.log is log:
+            await self._background.blocking(partial(log.disk.sync_dir, log.directory))
+            if not replica.removed and replica.log is log:
                 log.finish_replacing(work)
-                self._host.delete_files(partition, log.take_deletions())
-                await self._host.checkpoint()
+                self._executor.delete_files(replica, log.take_deletions())
+                await self._checkpoints.write()
         except OSError as error:
-            here = not partition.removed and partition.log is log and not work.cancelled
+            here = not replica.removed and replica.log is log and not work.cancelled
             if here:  # else its files went away meanwhile
                 log.inconsistent |= work.replacing
-                self._host.storage_failed(partition, error)
+                self._failures.storage_failed(replica, error)
             await self._discard(work)
         except InconsistentLogError as error:
-            self._host.storage_failed(partition, error)
+            self._failures.storage_failed(replica, error)
         except Exception as error:  # noqa: BLE001 - a batch that it cannot take, or a bug
             if work.replacing:
-                self._host.give_up(partition, "the cleaning", error)
+                self._failures.give_up(replica, "the cleaning", error)
             else:
-                self._give_up(partition, error)
+                self._give_up(replica, error)
                 await self._discard(work)
         else:
-            logger.info("%s", _summary(partition, work))
+            logger.info("%s", _summary(replica, work))
 
-    def _give_up(self, partition: Partition, error: Exception) -> None:
+    def _give_up(self, replica: LocalReplica, error: Exception) -> None:
         """Leave that log as it is until the next start; the others are compacted all the same."""
-        self._uncleanable[partition] = str(error)
+        self._uncleanable[replica] = str(error)
         if isinstance(error, UncleanableError):
-            logger.error("%s is not compacted any more: %s", partition.tp, error)
+            logger.error("%s is not compacted any more: %s", replica.tp, error)
         else:
-            self._host.fault(f"the cleaning of {partition.tp}, which is not compacted any more,", error)
+            self._failures.fault(f"the cleaning of {replica.tp}, which is not compacted any more,", error)
 
     async def _discard(self, work: CleanWork) -> None:
         try:
-            await self._blocking(work.discard)
+            await self._background.blocking(work.discard)
         except OSError as error:
             logger.warning("what the cleaner had begun in %s is left: %s", work.directory, error)
 
 
-def _summary(partition: Partition, work: CleanWork) -> str:
+def _summary(replica: LocalReplica, work: CleanWork) -> str:
     before = sum(segment.size for r in work.replacements for segment in r.old)
     after = sum(r.new.size for r in work.replacements)
-    return f"Compacted {partition.tp} up to offset {work.cleaned_to}: {before} bytes are now {after}"
+    return f"Compacted {replica.tp} up to offset {work.cleaned_to}: {before} bytes are now {after}"

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
-from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import report_fault, supervised
 
 FIRST_RETRY_SECONDS: Final = 0.02
@@ -32,18 +32,36 @@ class IsrChannel(Protocol):
         controller cannot be reached, is not active, or refuses the request as a whole."""
 
 
+class IsrRequester(Protocol):
+    """A partition that has a change of its ISR in flight (partition.py)."""
+
+    tp: TopicPartition
+    removed: bool
+
+    def awaits(self, item: AlterPartitionItem) -> bool:
+        """Whether `item` is still the change in flight."""
+
+    def handle_alter_partition_response(
+        self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float
+    ) -> IsrOutcome:
+        """Take the controller's answer to `item`. `now` in seconds of the loop."""
+
+    def maybe_expand_isr(self, now: float) -> None:
+        """Ask again for a follower that may join the ISR."""
+
+
 class AlterPartitionManager:
     """The queue in front of the channel."""
 
     def __init__(self, channel: IsrChannel, loop: asyncio.AbstractEventLoop) -> None:
         self._channel = channel
         self._loop = loop
-        self._queue: dict[Partition, AlterPartitionItem] = {}
+        self._queue: dict[IsrRequester, AlterPartitionItem] = {}
         self._task: asyncio.Task[None] | None = None
         self._retry_after = FIRST_RETRY_SECONDS
         self._closed = False
 
-    def submit(self, partition: Partition, item: AlterPartitionItem) -> None:
+    def submit(self, partition: IsrRequester, item: AlterPartitionItem) -> None:
         self._queue[partition] = item
         if self._task is None and not self._closed:
             # The task starts in the loop's next round and finds what this round has asked for.
@@ -68,11 +86,11 @@ class AlterPartitionManager:
         finally:
             self._task = None
 
-    def _reconsider(self, partition: Partition) -> None:
+    def _reconsider(self, partition: IsrRequester) -> None:
         if not self._closed and not partition.removed:
             partition.maybe_expand_isr(self._loop.time())
 
-    async def _send(self, batch: dict[Partition, AlterPartitionItem]) -> bool:
+    async def _send(self, batch: dict[IsrRequester, AlterPartitionItem]) -> bool:
         """True where some of it must be asked again (and is back in the queue)."""
         items = list(batch.values())
         try:

@@ -14,9 +14,7 @@ Ways through here:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NoReturn
 from uuid import UUID
 
@@ -25,8 +23,8 @@ from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
 from data_plane.log.log import AppendInfo, UnifiedLog
 from data_plane.log.segment import LogSlice
-from data_plane.log.timestamps import TimeSearch, TimestampedOffset
 from data_plane.log.validation import AppendOrigin, ValidatedRecords
+from data_plane.log_manager.local_replica import FutureReplica
 from data_plane.purgatory.purgatory import ThresholdPurgatory, Watchers
 from data_plane.replication.leader_state import (
     AlterPartitionItem,
@@ -36,9 +34,8 @@ from data_plane.replication.leader_state import (
     LeaderState,
     PendingIsrChange,
 )
-from data_plane.replication.partition_context import FutureReplica, PartitionHost
+from data_plane.replication.partition_context import PartitionContext
 from metadata_quorum.foundation.batch import CorruptBatchError
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import invariant
 from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
@@ -47,58 +44,13 @@ ALL_REPLICAS: Final = -1  # acks=all
 UNDEFINED_OFFSET: Final = -1
 NEVER_FLUSH: Final = LogConfig().flush_messages
 
-# Timestamps with a meaning of their own in ListOffsets.
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-
-_CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
-    """An answer of ListOffsets; all -1 where no record fits."""
-
-    offset: int = UNDEFINED_OFFSET
-    timestamp: int = -1
-    leader_epoch: int = NO_EPOCH
-
-
-class OffsetSearch:
-    """One search by time: `run` outside the loop, then `answer` on it."""
-
-    __slots__ = ("_committed_only", "_found", "_partition", "_replica", "_search")
-
-    def __init__(
-        self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
-    ) -> None:
-        self._partition = partition
-        self._search = search
-        self._replica = replica
-        self._committed_only = committed_only
-        self._found: TimestampedOffset | Exception | None = None
-
-    def run(self, may_block: MayBlock) -> None:
-        try:
-            self._found = self._search.run(may_block)
-        except Exception as error:  # noqa: BLE001 - judged by `answer`
-            self._found = error
-
-    def answer(self) -> TimestampOffset:
-        """Raises BrokerError."""
-        return self._partition.offset_found(
-            self._found, replica=self._replica, committed_only=self._committed_only
-        )
-
 
 class Partition:
     """One replica of a partition on this broker."""
 
     __slots__ = (
+        "_context",
         "_flush_purgatory",
-        "_host",
         "high_watermark",
         "high_watermark_purgatory",
         "leader",
@@ -121,31 +73,29 @@ class Partition:
         tp: TopicPartition,
         topic_id: UUID,
         log: UnifiedLog,
-        host: PartitionHost,
+        context: PartitionContext,
         high_watermark: int = 0,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
         self.log = log
-        self._host = host
+        self._context = context
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.leader: LeaderState | None = None
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
-        fault = host.fault
-        self.high_watermark_purgatory = ThresholdPurgatory(
-            fault
-        )  # for the high watermark: acks=all, coordinators
-        self.low_watermark_purgatory = ThresholdPurgatory(
-            fault
-        )  # for the least log start of all replicas: DeleteRecords
+        fault = context.failures.fault
+        # Produces with acks=all and coordinators wait for the high watermark, DeleteRecords for the low one,
+        # and with flush.messages=1 a coordinator's append for the recovery point.
+        self.high_watermark_purgatory = ThresholdPurgatory(fault)
+        self.low_watermark_purgatory = ThresholdPurgatory(fault)
+        self._flush_purgatory = ThresholdPurgatory(fault)
         self.watchers = Watchers()  # fetch sessions
-        self.move: FutureReplica | None = None  # to another log directory
-        self.on_stopped: Callable[[Partition], None] | None = None  # whoever fetches for it (fetch/)
+        self.move: FutureReplica | None = None  # a copy in another log directory
+        self.on_stopped: Callable[[Partition], None] | None = None  # set by who fetches for it (fetch/)
         self.offline = False
         self.removed = False
-        self._flush_purgatory = ThresholdPurgatory(fault)  # for the recovery point: flush.messages=1
 
     def __repr__(self) -> str:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
@@ -168,19 +118,20 @@ class Partition:
         # Opened even before the first append: followers must be able to learn where it begins.
         self.log.assign_epoch(registration.leader_epoch)
         self.leader = LeaderState(
-            self._host.broker_id,
+            self._context.broker_id,
             registration,
             epoch_start_offset=epoch_start,
-            eligible=self._host.eligible,
-            online=self._host.has_online_dir,
+            eligible=self._context.brokers.epochs,
+            online=self._context.brokers.has_online_dir,
             min_insync=self.log.config.min_insync_replicas,
-            lag_time_max=self._host.lag_time_max,
+            lag_time_max=self._context.lag_time_max,
             now=now,
         )
         self._took_role(registration)
         self._isr_committed(self.leader, now)
         if self.flushes_each_append and self.log.unflushed_records:
-            self._host.flush(self)  # what an earlier process has written counts once it is synced anew
+            # What an earlier process wrote counts once it is flushed.
+            self._context.log_work.flush(self)
         return True
 
     def become_follower(self, registration: PartitionRegistration) -> bool:
@@ -200,8 +151,8 @@ class Partition:
         return news
 
     def stop(self, error: ErrorCode) -> None:
-        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer, and
-        nobody fetches for it: to fetch is to tell the leader that it keeps what it has."""
+        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer. And
+        nobody fetches for it: a fetch tells the leader that the replica has what it fetched before."""
         self.leader = None
         self.leader_id = NO_LEADER
         self.high_watermark_purgatory.fail_all(error)
@@ -253,7 +204,7 @@ class Partition:
                 records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
             )
         except (OSError, InconsistentLogError) as e:
-            self._storage_failed(e)
+            self.storage_failed(e)
         if log.log_end_offset != end_before:  # a duplicate appends nothing
             leader.appended(end_before, now)
             if info.rolled or log.config.flush_messages != NEVER_FLUSH:
@@ -277,11 +228,11 @@ class Partition:
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call once everything present is durable."""
         self._flush_purgatory.add(self.log.log_end_offset, callback)
-        self._host.flush(self)
+        self._context.log_work.flush(self)
 
     def _flush_if_due(self, info: AppendInfo) -> None:
         if info.rolled or self.log.unflushed_records >= self.log.config.flush_messages:
-            self._host.flush(self)
+            self._context.log_work.flush(self)
 
     def replication_outcome(self) -> ErrorCode:
         """For a produce whose offset the high watermark has reached: are enough replicas left?"""
@@ -366,7 +317,7 @@ class Partition:
     def _ask_for(self, change: PendingIsrChange | None) -> None:
         leader = self.leader
         if change is not None and leader is not None:
-            self._host.submit_alter_partition(
+            self._context.isr_requests.submit(
                 self,
                 AlterPartitionItem(
                     self.topic_id, self.tp.topic, self.tp.partition, change, leader.isr_with_epochs(change)
@@ -391,15 +342,15 @@ class Partition:
     def append_as_follower(
         self, records: memoryview | None, leader_hw: int, leader_start: int, now_ms: int
     ) -> int:
-        """Append the leader's run of batches and take its high watermark. Returns the log's end. Raises
-        BrokerError where the log refuses them, or is not to be used any longer."""
+        """Append the leader's run of batches and take its high watermark. Returns the log's end offset.
+        Raises BrokerError where the log refuses them, or the replica is offline or removed."""
         self._check_usable()
         log = self.log
         if records:
             try:
                 info = log.append_as_follower(records, now_ms=now_ms)
             except (OSError, InconsistentLogError) as e:
-                self._storage_failed(e)
+                self.storage_failed(e)
             if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
                 self._flush_if_due(info)
         end = log.log_end_offset
@@ -421,7 +372,7 @@ class Partition:
         try:
             work = log.prepare_cut(offset)
         except InconsistentLogError as e:
-            self._host.storage_failed(self, e)
+            self._context.failures.storage_failed(self, e)
             done(False)
             return
         if work is None:
@@ -430,7 +381,7 @@ class Partition:
             done(True)
             return
         epoch = self.leader_epoch
-        self._host.carry_out(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
+        self._context.log_work.truncate(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
 
     def _cut(self, log: UnifiedLog, work: CutWork, leader_epoch: int, ready: bool) -> bool:
         """Whether it was still to be done, and is."""
@@ -444,7 +395,7 @@ class Partition:
             if not log.truncate_to(work):
                 return False
         except InconsistentLogError as e:
-            self._host.storage_failed(self, e)
+            self._context.failures.storage_failed(self, e)
             return False
         if self.move is not None:
             self.move.cut(work.end)
@@ -460,7 +411,7 @@ class Partition:
         try:
             self.log.truncate_fully_and_start_at(offset)
         except InconsistentLogError as e:
-            self._storage_failed(e)
+            self.storage_failed(e)
         self._delete_cut_files()
         self.high_watermark = offset
         self.watchers.role_changed()
@@ -468,7 +419,7 @@ class Partition:
     def _delete_cut_files(self) -> None:
         deletions = self.log.take_deletions()
         if deletions:
-            self._host.delete_files(self, deletions)
+            self._context.log_work.delete_files(self, deletions)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -509,9 +460,9 @@ class Partition:
         try:
             piece = self.log.read(offset, max_bytes, upper_offset=end, at_least_one_batch=at_least_one_batch)
         except OSError as e:
-            self._storage_failed(e)
+            self.storage_failed(e)
         except CorruptBatchError as e:
-            self._refuse_as_corrupt(e)
+            self.refuse_as_corrupt(e)
         return piece if piece.length > 0 else None
 
     @property
@@ -526,55 +477,6 @@ class Partition:
         if epoch == self.leader_epoch and self.leader is not None:
             return epoch, self.log.log_end_offset
         return self.log.offset_for_epoch(epoch)
-
-    def list_offset(
-        self, timestamp: int, *, replica: bool, committed_only: bool
-    ) -> TimestampOffset | OffsetSearch:
-        """ListOffsets for one partition; `replica` asks as a follower, which sees up to the end. By time it
-        has to be searched for, outside the loop."""
-        log = self.log
-        if timestamp == LATEST_TIMESTAMP:
-            if not self._end_is_known(replica):
-                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return TimestampOffset(self._visible_end(replica, committed_only), -1, self.leader_epoch)
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start = log.log_start_offset
-            return TimestampOffset(start, -1, log.epochs.epoch_at(start))
-        if timestamp == LATEST_TIERED_TIMESTAMP:
-            return TimestampOffset()
-        search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
-        return OffsetSearch(self, search, replica=replica, committed_only=committed_only)
-
-    def offset_found(
-        self, found: TimestampedOffset | Exception | None, *, replica: bool, committed_only: bool
-    ) -> TimestampOffset:
-        """What a search has found, or has met, as its asker may see it now."""
-        if isinstance(found, OSError) and found.errno in _CLOSED:  # cut or deleted while it was searched
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.tp} has changed meanwhile")
-        if isinstance(found, OSError):
-            self._storage_failed(found)
-        if isinstance(found, CorruptBatchError):
-            self._refuse_as_corrupt(found)
-        if isinstance(found, BrokerError):
-            raise found
-        if isinstance(found, Exception):
-            self._host.fault(f"the search by time in {self.tp}", found)
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.tp}: {found}") from found
-        if found is not None and found.offset < self._visible_end(replica, committed_only):
-            return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
-        if not self._end_is_known(replica):
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return TimestampOffset()
-
-    def _visible_end(self, replica: bool, committed_only: bool) -> int:
-        if replica:
-            return self.log.log_end_offset
-        return self.last_stable_offset if committed_only else self.high_watermark
-
-    def _end_is_known(self, replica: bool) -> bool:
-        """Until the high watermark has come into this epoch it may lie below what was exposed before."""
-        leader = self.leader
-        return replica or leader is None or self.high_watermark >= leader.epoch_start_offset
 
     # --- the log's beginning ------------------------------------------------------------------
 
@@ -596,7 +498,7 @@ class Partition:
         leader = self.leader
         if leader is not None:
             for follower in leader.followers.values():
-                if follower.broker_id in self._host.eligible:
+                if follower.broker_id in self._context.brokers.epochs:
                     low = min(low, follower.log_start_offset)
         return low
 
@@ -606,7 +508,7 @@ class Partition:
         try:
             self.log.advance_log_start(offset)
         except InconsistentLogError as e:
-            self._storage_failed(e)
+            self.storage_failed(e)
         self.log_start_moved()
 
     def log_start_moved(self) -> None:
@@ -640,11 +542,15 @@ class Partition:
             f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
         )
 
-    def _refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
+    def refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
         """What is there already stays: another replica may be whole, and what lies beside it is."""
-        self._host.fault(f"reading {self.tp}", error)
+        self.fault(f"reading {self.tp}", error)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
-    def _storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:
-        self._host.storage_failed(self, error)
+    def fault(self, work: str, error: Exception) -> None:
+        """Report a bug that `work` has met; it ends nothing else."""
+        self._context.failures.fault(work, error)
+
+    def storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:
+        self._context.failures.storage_failed(self, error)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

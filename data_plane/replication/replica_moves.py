@@ -18,14 +18,18 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.local_replica import ReplicaFailures
+from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
+from data_plane.log_manager.log_manager import LogManager
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
@@ -45,22 +49,6 @@ MAX_PAUSE_S: Final = 0.5
 """The limit may be lifted while a copy waits for it."""
 
 
-class MovesHost(Protocol):
-    """What the moves need of the partitions (replica_manager.py)."""
-
-    def log_dir_of(self, partition: Partition) -> LogDir: ...
-
-    def dir_error(self, directory: LogDir, error: OSError | InconsistentLogError) -> bool:
-        """Whether the directory has failed."""
-
-    def storage_failed(self, partition: Partition, error: OSError) -> None: ...
-
-    def fault(self, work: str, error: Exception) -> None: ...
-
-    def arrived(self, partition: Partition, log: UnifiedLog, directory: LogDir) -> None:
-        """`log`, equal to the replica's own and under its name already, takes that one's place."""
-
-
 class _SliceRead:
     """A slice read in the executor."""
 
@@ -75,7 +63,8 @@ class _SliceRead:
 class ReplicaMove:
     """One replica, and its copy in another directory."""
 
-    def __init__(self, partition: Partition, directory: LogDir, log: UnifiedLog) -> None:
+    def __init__(self, moves: ReplicaMoves, partition: Partition, directory: LogDir, log: UnifiedLog) -> None:
+        self._moves = moves
         self.partition = partition
         self.directory = directory
         self.log = log
@@ -90,6 +79,10 @@ class ReplicaMove:
     def cut(self, offset: int) -> None:
         """The replica's log has been cut there; the copy follows before anything else is done to it."""
         self._cut = offset if self._cut is None else min(offset, self._cut)
+
+    def cancel(self) -> None:
+        """Forget the copy; its files are removed."""
+        self._moves.cancel(self.partition)
 
     @property
     def was_cut(self) -> bool:
@@ -112,20 +105,29 @@ class ReplicaMoves:
 
     def __init__(
         self,
-        host: MovesHost,
-        blocking: Blocking,
-        loop: asyncio.AbstractEventLoop,
+        logs: LogManager,
+        log_dir_failures: LogDirFailures,
+        failures: ReplicaFailures,
+        background: BackgroundWork,
         now_ms: Callable[[], int],
         rng: Random,
         quota: ReplicationQuota,
+        *,
+        on_complete: Callable[[Partition, UnifiedLog, LogDir], None],
     ) -> None:
-        self._host = host
-        self._blocking = blocking
-        self._loop = loop
+        """`on_complete` puts a copy, complete and under the replica's name, in the place of the replica's
+        log."""
+        self._logs = logs
+        self._log_dir_failures = log_dir_failures
+        self._failures = failures
+        self._background = background
+        self._loop = background.loop
         self._now_ms = now_ms
         self._rng = rng
         self._quota = quota
+        self._on_complete = on_complete
         self._moves: dict[Partition, ReplicaMove] = {}
+        log_dir_failures.subscribe(self._log_dir_failed)
 
     def of(self, partition: Partition) -> ReplicaMove | None:
         return self._moves.get(partition)
@@ -136,13 +138,13 @@ class ReplicaMoves:
         if known is not None and known.directory is directory:
             return
         self.cancel(partition)
-        if self._host.log_dir_of(partition) is directory:
+        if self._logs.dir_of(partition) is directory:
             return
         tag = UUID(int=self._rng.getrandbits(128))
         log = self._open(partition, directory, tag)
         if log is None:
             return
-        move = ReplicaMove(partition, directory, log)
+        move = ReplicaMove(self, partition, directory, log)
         self._moves[partition] = partition.move = move
         name = f"move of {partition.tp} to {directory.path}"
         move.task = supervised(self._loop, self._run(move), name)
@@ -155,23 +157,29 @@ class ReplicaMoves:
             )
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
         except (OSError, InconsistentLogError) as e:
-            self._host.dir_error(directory, e)
+            self._log_dir_failures.report(directory, e)
             return None
         return log
 
+    def resume(self, partition: Partition) -> None:
+        """Begin again the copy that the last run had begun, if it had."""
+        for directory in self._logs.dirs:
+            if directory.online and partition.tp in directory.unfinished:
+                self.begin(partition, directory)
+
     def cancel(self, partition: Partition) -> None:
-        """Forget the copy, if there is one; its files go."""
+        """Forget the copy, if there is one; its files are removed."""
         move = self._forget(partition)
         if move is not None:
             logger.info("Move of %s to %s is called off", partition.tp, move.directory.path)
             supervised(self._loop, self._remove(move.log, move.directory), "removal of a copy")
 
-    def directory_failed(self, directory: LogDir) -> None:
-        """Copies there, and of what lay there, are of no use any more."""
+    def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
+        """Copies in it, and of replicas in it, are of no use any more."""
         for partition, move in list(self._moves.items()):
             if move.directory is directory:
                 self._forget(partition)
-            elif self._host.log_dir_of(partition) is directory:
+            elif self._logs.dir_of(partition) is directory:
                 self.cancel(partition)
 
     async def close(self) -> None:
@@ -190,33 +198,33 @@ class ReplicaMoves:
 
     async def _remove(self, log: UnifiedLog, directory: LogDir) -> None:
         try:
-            await self._blocking(partial(directory.disk.remove_tree, log.directory))
+            await self._background.blocking(partial(directory.disk.remove_tree, log.directory))
         except OSError as e:
-            self._host.dir_error(directory, e)
+            self._log_dir_failures.report(directory, e)
 
     async def _run(self, move: ReplicaMove) -> None:
         partition = move.partition
         try:
-            await self._blocking(move.log.identify)
+            await self._background.blocking(move.log.identify)
             while not await self._step(move):
                 pass
         except (OSError, InconsistentLogError) as e:
-            if self._host.dir_error(move.directory, e):
+            if self._log_dir_failures.report(move.directory, e):
                 self._forget(partition)
             else:
                 self.cancel(partition)
         except Exception as e:  # noqa: BLE001
             if not isinstance(e, BrokerError | CorruptBatchError):
-                self._host.fault(f"the move of {partition.tp} to {move.directory.path}", e)
+                self._failures.fault(f"the move of {partition.tp} to {move.directory.path}", e)
             logger.error("%s cannot be moved to %s: %s", partition.tp, move.directory.path, e)
             self.cancel(partition)
 
     async def _step(self, move: ReplicaMove) -> bool:
         """Copy a piece; True once the replica has moved. Raises OSError of the new directory, BrokerError
         where it cannot go on: each step gets farther or lets others have their turn."""
-        await move.align(self._blocking)
+        await move.align(self._background.blocking)
         for deletion in move.log.take_deletions():
-            await self._blocking(deletion.run)
+            await self._background.blocking(deletion.run)
         if move.was_cut:
             return False
         pause = self._quota.pause_s(self._loop.time())
@@ -233,11 +241,11 @@ class ReplicaMoves:
         offset = move.log.log_end_offset
         try:
             piece = _SliceRead(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
-            await self._blocking(piece.run)
+            await self._background.blocking(piece.run)
         except OSError as e:
             if move.was_cut:  # its files were closed meanwhile
                 return
-            self._host.storage_failed(move.partition, e)
+            self._failures.storage_failed(move.partition, e)
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: {e}") from e
         if move.was_cut or move.partition.log is not current or move.log.log_end_offset != offset:
             return
@@ -249,7 +257,7 @@ class ReplicaMoves:
         """The copy is whole, but for what comes meanwhile: make it durable, then put it in place."""
         work = move.log.prepare_flush()
         if work is not None:
-            await self._blocking(work.run)
+            await self._background.blocking(work.run)
             move.log.flush_done(work)
         if move.was_cut or not self._has_rest(move):
             return False
@@ -261,7 +269,7 @@ class ReplicaMoves:
         move.directory.disk.sync_dir(move.directory.path, MOVE)
         self._moves.pop(partition, None)
         partition.move = None
-        self._host.arrived(partition, log, move.directory)
+        self._on_complete(partition, log, move.directory)
         logger.info("%s has moved to %s", partition.tp, move.directory.path)
         return True
 
@@ -272,7 +280,7 @@ class ReplicaMoves:
             try:
                 piece = move.partition.log.read(offset, CHUNK_BYTES, at_least_one_batch=True).read_cached()
             except OSError as e:
-                self._host.storage_failed(move.partition, e)
+                self._failures.storage_failed(move.partition, e)
                 return False
             if piece is None:
                 return False

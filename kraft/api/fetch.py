@@ -174,7 +174,7 @@ class _Fetch:
         except BrokerError:
             return  # it has gone meanwhile
         if partitions is not None:
-            partitions.storage_failed(partition, error)
+            partitions.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
         if response.session_id != NO_SESSION:

@@ -28,14 +28,14 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in partitions.log_dirs}
+    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in partitions.logs.dirs}
     async for partition in in_slices(list(partitions), PARTITIONS_PER_SLICE):
         if partition.removed or partition.offline:
             continue
         if wanted is None or tuple(partition.tp) in wanted:
             lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
             found = _ReplicaInfo(partition.tp, partition.log.size, lag, is_future=False)
-            kept[partitions.log_dir_of(partition)].append(found)
+            kept[partitions.logs.dir_of(partition)].append(found)
             move = partitions.moves.of(partition)
             if move is not None:
                 kept[move.directory].append(

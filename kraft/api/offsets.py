@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from data_plane.replication.delayed_produce import await_deletion
-from data_plane.replication.partition import (
+from data_plane.replication.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
     OffsetSearch,
-    Partition,
     TimestampOffset,
+    list_offset,
 )
+from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -54,8 +55,11 @@ async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: M
         partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition_index)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
-        found = partition.list_offset(
-            wanted.timestamp, replica=request.replica_id >= 0, committed_only=request.isolation_level == 1
+        found = list_offset(
+            partition,
+            wanted.timestamp,
+            replica=request.replica_id >= 0,
+            committed_only=request.isolation_level == 1,
         )
         return {_SEARCH: found} if isinstance(found, OffsetSearch) else _offset_fields(found)
 

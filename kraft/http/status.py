@@ -54,9 +54,9 @@ def _broker(node: NodeContext) -> dict[str, Any]:
             {
                 "path": each.path,
                 "online": each.online,
-                "uncleanable_partitions": partitions.uncleanable_in(each),
+                "uncleanable_partitions": partitions.cleaner.uncleanable_in(each),
             }
-            for each in partitions.log_dirs
+            for each in partitions.logs.dirs
         ],
         "partitions": [_partition(each) for each in partitions],
     }

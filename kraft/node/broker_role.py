@@ -89,7 +89,7 @@ class BrokerRole:
             node.node_id,
             node.loop,
             node.metadata_cache,
-            self.replica_manager,
+            self.replica_manager.applier,
             self.fetcher_manager,
             self.group_coordinator,
             self.transaction_coordinator,
@@ -217,18 +217,18 @@ class BrokerRole:
 
     def load(self, may_block: MayBlock) -> None:
         """Open the logs on disk; blocks."""
-        self.replica_manager.load(may_block)
+        self.replica_manager.logs.load(may_block)
 
     def start(self) -> None:
         self.replica_manager.start()
         self.lifecycle.start(
             lambda: self.publisher.published_offset,
-            lambda: self.replica_manager.whole_epoch,
+            lambda: self.replica_manager.logs.whole_epoch,
             self._registered,
         )
 
     def _registered(self, broker_epoch: int) -> None:
-        self.replica_manager.registered(broker_epoch)
+        self.replica_manager.logs.mark_running(broker_epoch)
         self.publisher.begin()
 
     async def leave(self) -> None:

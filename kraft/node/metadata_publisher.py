@@ -3,7 +3,7 @@
     state_machine or metadata_follower -> publish(delta, image)
         -> executor               make the logs of many new partitions; what is published waits for it
         -> metadata_cache         what handlers answer from
-        -> replica_manager        become leader, become follower, create, delete, configure
+        -> delta_applier          become leader, become follower, create, delete, configure
         -> fetcher_manager        follow, unfollow
         -> groups, transactions   load a coordinator's partition, or let go of it
         -> failover_metadata      who has died, for those who ask for metadata
@@ -33,8 +33,9 @@ from uuid import UUID
 
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
+from data_plane.log_manager.log_creation import CreatedLogs
+from data_plane.replication.delta_applier import DeltaApplier
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import CreatedLogs, ReplicaManager
 from fetch.fetcher_manager import ReplicaFetcherManager
 from kraft.broker.failover_metadata import FailoverMetadata
 from metadata_quorum.foundation.blocking import Blocking
@@ -72,7 +73,7 @@ class BrokerMetadataPublisher:
         node_id: int,
         loop: asyncio.AbstractEventLoop,
         metadata_cache: MetadataCache,
-        replica_manager: ReplicaManager,
+        applier: DeltaApplier,
         fetcher_manager: ReplicaFetcherManager,
         group_coordinator: GroupCoordinator,
         transaction_coordinator: TransactionCoordinator,
@@ -87,7 +88,7 @@ class BrokerMetadataPublisher:
         self._node_id = node_id
         self._loop = loop
         self._metadata_cache = metadata_cache
-        self._replica_manager = replica_manager
+        self._applier = applier
         self._fetcher_manager = fetcher_manager
         self._group_coordinator = group_coordinator
         self._coordinators: dict[str, GroupCoordinator | TransactionCoordinator] = {
@@ -172,7 +173,7 @@ class BrokerMetadataPublisher:
 
     def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
         try:
-            return self._replica_manager.logs_to_create(delta, image)
+            return self._applier.logs_to_create(delta, image)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
             report_fault(self._loop, "the judgement of what is to be made", error)
             return None
@@ -180,7 +181,7 @@ class BrokerMetadataPublisher:
     async def _make(self, made: CreatedLogs) -> None:
         try:
             await self._blocking(made.run)
-            self._replica_manager.add_created(made)
+            self._applier.add_created(made)
         except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
             report_fault(self._loop, "making logs", error)
         self._making = None
@@ -199,8 +200,8 @@ class BrokerMetadataPublisher:
         if step.first:
             self._metadata_cache.image = image
             bounded(loop, "the groups' view", self._group_coordinator.view.take, whole, image)
-        changes = self._replica_manager.apply(step.delta, image)
-        changes.removed.extend(self._replica_manager.remove(step.gone))
+        changes = self._applier.apply(step.delta, image)
+        changes.removed.extend(self._applier.remove(step.gone))
         if step.first:
             self._take_coordinated(whole, image)
         for partition in changes.removed:
@@ -213,7 +214,7 @@ class BrokerMetadataPublisher:
             return
         bounded(loop, "failover metadata", self._failover_metadata.take, whole, image)
         if self.published_offset < 0:
-            bounded(loop, "strays", self._replica_manager.remove_stray_replicas, image)
+            bounded(loop, "strays", self._applier.remove_stray_replicas, image)
         self._make_again_later()
         self.published_offset = image.offset
         self.started.set()
@@ -232,7 +233,7 @@ class BrokerMetadataPublisher:
 
     def _make_again_later(self) -> None:
         """What the process had no file for: files are closed, too."""
-        if not self._replica_manager.to_make_again:
+        if not self._applier.to_make_again:
             self._again_s = AGAIN_S
         elif self._again is None and not self._closed:
             self._again = self._loop.call_later(self._again_s, self._make_again)
@@ -242,7 +243,7 @@ class BrokerMetadataPublisher:
         self._again = None
         image = self._newest
         try:
-            self._apply(self._replica_manager.make_again(image), image)
+            self._apply(self._applier.make_again(image), image)
         except Exception as error:  # noqa: BLE001
             report_fault(self._loop, "the making of partitions that could have no files", error)
 

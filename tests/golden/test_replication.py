@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.sim.replication_checks import values_of
 from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 from tests.golden.scenario_runner import run_commands, scenarios
@@ -28,7 +29,7 @@ def ids(brokers: tuple[int, ...]) -> str:
 
 
 def show(world: ReplicationWorld) -> Iterator[str]:
-    reg = world.registration
+    reg = world.controller.registration
     yield f"controller: leader {reg.leader} epoch {reg.leader_epoch} isr {ids(reg.isr)}"
     for broker_id, broker in world.brokers.items():
         p = broker.partition
@@ -36,7 +37,7 @@ def show(world: ReplicationWorld) -> Iterator[str]:
             yield f"{broker_id}: dead"
             continue
         role = f"follows {p.leader_id}" if p.leader is None else "leads"
-        values = [v.decode() for v in world.values(p).values()]
+        values = [v.decode() for v in values_of(p).values()]
         line = f"{broker_id}: {role} epoch {p.leader_epoch}"
         line += f" log {p.log.log_start_offset} {values} hw {p.high_watermark}"
         if p.leader is not None:

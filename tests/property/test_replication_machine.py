@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from chaos.sim.replication_world import LAG_TIME_MAX, ReplicationWorld
+from chaos.sim.replication_broker import LAG_TIME_MAX
+from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.partition import ALL_REPLICAS
 from tests.support.suite.examples import examples
 
@@ -50,16 +51,16 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @rule(broker=BROKERS, behind=st.integers(0, 2))
     def publish(self, broker: int, behind: int) -> None:
-        self.world.publish(broker, max(len(self.world.history) - 1 - behind, 0))
+        self.world.publish(broker, max(len(self.world.controller.history) - 1 - behind, 0))
 
     @rule(broker=BROKERS)
     def fence(self, broker: int) -> None:
         self.world.fence(broker)
 
     @rule(broker=BROKERS)
-    @precondition(lambda self: len(self.world.active) < 3)
+    @precondition(lambda self: len(self.world.controller.active) < 3)
     def unfence(self, broker: int) -> None:
-        if broker not in self.world.active and self.world.brokers[broker].partition is not None:
+        if broker not in self.world.controller.active and self.world.brokers[broker].partition is not None:
             self.world.unfence(broker)
 
     @rule(broker=BROKERS, and_is_fenced=st.booleans())

@@ -40,19 +40,9 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         "tests/unit/log/test_half_way.py": frozenset({"_Index"}),
         "tests/unit/log/test_timestamps.py": frozenset({"_active", "_batch_ends", "_offset_ends"}),
         "tests/unit/node/test_metadata_publisher.py": frozenset(
-            {"_blocking", "_fetcher_manager", "_loop", "_replica_manager"}
+            {"_applier", "_blocking", "_fetcher_manager", "_loop"}
         ),
-        "tests/unit/replication/test_cuts.py": frozenset({"_blocking"}),
-        "tests/unit/replication/test_faults.py": frozenset(
-            {"_assignments", "_background", "_blocking", "_cleaner", "_flushing", "_take", "_unclaimed"}
-        ),
-        "tests/unit/replication/test_fetch_sessions.py": frozenset({"_sessions", "_slots"}),
-        "tests/unit/replication/test_following.py": frozenset({"_slots"}),
-        "tests/unit/replication/test_incarnations.py": frozenset(
-            {"_blocking", "_cleaner", "_lock", "_spawn"}
-        ),
-        "tests/unit/replication/test_leader_state.py": frozenset({"_eligible"}),
-        "tests/unit/replication/test_power_loss.py": frozenset({"_background"}),
+        "tests/unit/replication/test_incarnations.py": frozenset({"_lock"}),
     },
 }
 

@@ -12,12 +12,10 @@ FUNCTION_LINES: Final = 70
 
 LONG_FILES: Final[frozenset[str]] = frozenset(
     {
-        "chaos/sim/replication_world.py",
         "data_plane/coordinator/groups/classic/group.py",
         "data_plane/log/log.py",
         "data_plane/log/recovery.py",
         "data_plane/replication/partition.py",
-        "data_plane/replication/replica_manager.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
         "tests/unit/replication/test_faults.py",

@@ -30,6 +30,9 @@ PROVEN: Final = {
     "data_plane/coordinator/groups/service.py": "each shard's share of a sweep is bounded for itself",
     "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
     "data_plane/coordinator/transactions/service.py": "set anew before the work",
+    "data_plane/log_manager/checkpoint_writer.py": "rings once",
+    "data_plane/log_manager/log_executor.py": "rings once",
+    "data_plane/log_manager/log_manager.py": "rings once",
     "data_plane/replication/isr_requests.py": "rings once",
     "data_plane/replication/replica_manager.py": "set anew before the work",
     "data_plane/purgatory/purgatory.py": "rings once",
@@ -58,7 +61,7 @@ MAY_WAIT: Final = {
     "metadata_quorum/foundation/blocking.py": "Raft's fsync; whoever does not serve yet",
     "kraft/api/context.py": "the executor",
     "data_plane/log/log.py": "a cut log's producers are known before anything else happens to it",
-    "data_plane/replication/replica_manager.py": "a new log is empty",
+    "data_plane/log_manager/log_manager.py": "a new log is empty",
     "data_plane/replication/replica_moves.py": "a new copy is empty; a whole one named before the old goes",
 }
 """Who makes a `MayBlock`."""

@@ -10,27 +10,16 @@ from typing import Any
 
 import pytest
 
-from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.timestamps import TimeSearch
-from data_plane.replication.partition import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, Partition
+from data_plane.replication.offset_lookup import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.offsets import handle_list_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from tests.support.contexts import node_context
 from tests.support.logs import NOW_MS, lead, open_log
-
-
-class _Host(SimpleNamespace):
-    broker_id = 1
-    eligible: Any = {}
-    lag_time_max = 30.0
-
-    def fault(self, work: str, error: Exception) -> None:
-        raise error
-
-    def storage_failed(self, partition: Partition, error: OSError | InconsistentLogError) -> None:
-        raise error
+from tests.support.partitions import RaisedFailures, lone_context
 
 
 @pytest.fixture
@@ -38,7 +27,7 @@ def partition(tmp_path: Path) -> Partition:
     log = open_log(tmp_path / "t-0")
     for number in range(3):
         lead(log, b"v", timestamp=NOW_MS + number)
-    made = Partition(TopicPartition("t", 0), ZERO_UUID, log, _Host(), 3)
+    made = Partition(TopicPartition("t", 0), ZERO_UUID, log, lone_context(), 3)
     made.leader_epoch = 0
     return made
 
@@ -95,7 +84,7 @@ def test_an_unexpected_fault_in_a_search_is_that_partitions_answer(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ):
     faults: list[Exception] = []
-    monkeypatch.setattr(_Host, "fault", lambda self, work, error: faults.append(error))
+    monkeypatch.setattr(RaisedFailures, "fault", lambda self, work, error: faults.append(error))
     monkeypatch.setattr(TimeSearch, "run", lambda *_: [][1])
     answer = _asked(partition, NOW_MS, monkeypatch)
     assert answer["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR

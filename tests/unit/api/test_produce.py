@@ -25,6 +25,7 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
 from tests.support.logs import NOW_MS, open_log, read_all
+from tests.support.partitions import lone_context
 
 LONG = [b"long", b"longer"] * (INLINE_STEPS // 2 + 1)  # of one size, they would take less
 MANY = len(LONG)
@@ -44,16 +45,9 @@ class Broker:
         self.executor = ThreadPoolExecutor(2)
         self.go = threading.Event()
         self.jobs = 0
-        host: Any = SimpleNamespace(
-            broker_id=1,
-            eligible={1: 1},
-            lag_time_max=30.0,
-            has_online_dir=lambda *_: True,
-            flush=lambda _: None,
-            submit_alter_partition=lambda *_: None,
-            fault=lambda *_: None,
+        self.partition = Partition(
+            TopicPartition("t", 0), ZERO_UUID, open_log(directory, config), lone_context()
         )
-        self.partition = Partition(TopicPartition("t", 0), ZERO_UUID, open_log(directory, config), host)
         self.partition.become_leader(LEADER, 0.0)
         self.node: Any = SimpleNamespace(
             authorizer=None,

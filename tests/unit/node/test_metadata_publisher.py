@@ -159,7 +159,7 @@ def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, ma
     async def main() -> None:
         broker = _Broker()
         broker.epoch = 5
-        partitions = broker.publisher._replica_manager
+        partitions = broker.publisher._applier
         broker.publisher._loop = loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: broker.faults.append(context["exception"]))
 

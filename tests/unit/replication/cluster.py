@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
@@ -13,6 +13,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuotas
+from data_plane.replication.directory_assignments import DirectoryChannel
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_manager import ReplicaManager, ReplicaManagerConfig
@@ -23,7 +24,7 @@ from fetch.follower_session import FetchLimits
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from fetch.sessions import SessionCache
 from metadata_quorum.foundation.batch import Record, encode_batch
-from metadata_quorum.foundation.blocking import MayBlock, Result
+from metadata_quorum.foundation.blocking import Blocking, MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -98,7 +99,15 @@ class MemoryLeader:
         self.break_off()
 
 
+async def run_in_next_turn(work: Callable[[MayBlock], Result], /) -> Result:
+    """An executor that takes one turn of the loop for anything."""
+    await asyncio.sleep(0)
+    return work(MAY_BLOCK)
+
+
 class Broker:
+    """`executor` runs its blocking work; a test may put another in its place."""
+
     def __init__(self, cluster: Cluster, broker_id: int, disk: SimDisk) -> None:
         self.cluster, self.broker_id, self.disk = cluster, broker_id, disk
         loop = cluster.loop
@@ -108,6 +117,7 @@ class Broker:
             for number, path in enumerate(cluster.directories)
         ]
         self.endpoints: list[MemoryLeader] = []
+        self.executor: Blocking = run_in_next_turn
         self.quotas = ReplicationQuotas(broker_id)
         self.partitions = ReplicaManager(
             ReplicaManagerConfig(
@@ -120,9 +130,10 @@ class Broker:
             rng=random.Random(broker_id),
             now_ms=lambda: cluster.now_ms,
             blocking=self.blocking,
+            directory_channel=cluster.directory_channel,
             moves_quota=self.quotas.moves,
         )
-        self.sessions = SessionCache(100, random.Random(broker_id))
+        self.sessions = SessionCache(cluster.session_slots, random.Random(broker_id))
         self.fetches = FetchService(
             self.partitions, self.sessions, self.timer, loop, quota=self.quotas.leader
         )
@@ -141,9 +152,8 @@ class Broker:
             self.connect,
         )
 
-    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
-        await asyncio.sleep(0)
-        return work(MAY_BLOCK)
+    def blocking(self, work: Callable[[MayBlock], Result], /) -> Awaitable[Result]:
+        return self.executor(work)
 
     def connect(self, leader_id: int, fetcher_id: int) -> MemoryLeader:
         endpoint = MemoryLeader(self.cluster, self.broker_id, leader_id)
@@ -156,7 +166,7 @@ class Broker:
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.quotas.take(delta, image)
-        changes = self.partitions.apply(delta, image)
+        changes = self.partitions.applier.apply(delta, image)
         for partition in changes.leading + changes.removed:
             self.fetchers.unfollow(partition)
         for partition in changes.following:
@@ -180,12 +190,16 @@ class Cluster:
         log_defaults: LogConfig | None = None,
         directories: Sequence[str] = ("/data",),
         disk: Callable[[], SimDisk] = SimDisk,
+        directory_channel: DirectoryChannel | None = None,
+        session_slots: int = 100,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.lag_time_max = lag_time_max
         self.limits = limits or FetchLimits()
         self.log_defaults = log_defaults or LogConfig()
         self.directories = directories
+        self.directory_channel = directory_channel
+        self.session_slots = session_slots
         self.now_ms = NOW_MS
         self.boot_id = "first boot"
         self.image = EMPTY_IMAGE
@@ -210,7 +224,7 @@ class Cluster:
         """A new incarnation: it leaves every ISR, is told everything, and is unfenced."""
         self.fence(broker_id)
         self.brokers[broker_id] = broker = Broker(self, broker_id, self.disks[broker_id])
-        broker.partitions.load(MAY_BLOCK)
+        broker.partitions.logs.load(MAY_BLOCK)
         epoch = self.image.offset + 100
         self.commit(
             RegisterBrokerRecord(broker_id=broker_id, incarnation_id=UUID(int=epoch), broker_epoch=epoch)

@@ -29,7 +29,7 @@ async def test_a_clean_stop_ends_wherever_a_cut_has_got_to(steps):
     follower = await follower_with_three_durable_records(cluster)
     broker = cluster.brokers[2]
     executor = Executor()
-    broker.partitions._blocking = executor
+    broker.executor = executor
     follower.truncate_to(2, lambda done: None)
     for _ in range(steps):
         await executor.run_next()
@@ -62,7 +62,7 @@ async def test_what_lies_in_a_failed_directory_is_followed_no_longer(operation, 
         cluster.produce(b"y")
         if operation == "sync":
             await until(lambda: followers[0].log.log_end_offset == 2)
-            cluster.brokers[2].partitions.flush(followers[0])
+            cluster.brokers[2].partitions.executor.flush(followers[0])
         await until(lambda: followers[0].offline and followers[1].offline)
         assert len(cluster.brokers[2].fetchers) == 0
         ends = [f.log.log_end_offset for f in followers]
@@ -82,7 +82,7 @@ async def test_a_replica_that_is_offline_takes_nothing_from_its_leader():
         boundary_of(cluster)
         follower = await follower_with_three_durable_records(cluster)
         broker = cluster.brokers[2]
-        broker.partitions.fail_log_dir(broker.dirs[0], OSError(errno.EIO, "broken"))
+        broker.partitions.log_dir_failures.fail(broker.dirs[0], OSError(errno.EIO, "broken"))
         outcomes: list[bool] = []
         follower.truncate_to(1, outcomes.append)
         assert outcomes == [False]

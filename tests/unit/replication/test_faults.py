@@ -15,9 +15,10 @@ from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.log.effects import FlushWork
-from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment
+from data_plane.replication.delta_applier import LocalReplicaChanges
+from data_plane.replication.directory_assignments import ReplicaAssignment
 from data_plane.replication.partition import Partition
-from data_plane.replication.replica_manager import LocalReplicaChanges
+from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation
@@ -28,7 +29,7 @@ from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import cut, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, until
+from tests.unit.replication.cluster import NOW_MS, Cluster, until
 from tests.unit.replication.test_following import in_loop
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=300)
@@ -95,7 +96,7 @@ async def test_a_partition_that_cannot_be_made_is_offline_and_others_are_made(bu
         with pytest.raises(BrokerError) as refused:
             cluster.replica(1, "bad")
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert cluster.brokers[1].partitions.log_dirs[0].online
+        assert cluster.brokers[1].partitions.logs.dirs[0].online
         assert boundary.faults
 
 
@@ -146,24 +147,12 @@ async def test_a_fetcher_that_dies_is_begun_anew(bugs):
         cluster.create_topic("t", [[1, 2]])
         cluster.produce(b"x")
         await until(lambda: cluster.leader().high_watermark == 1)
-        (fetcher,) = _fetchers(cluster.brokers[2])
-        kept, failed = fetcher._take, []
-
-        def take(*args: Any) -> None:
-            if not failed:
-                failed.append(1)
-                raise KeyError("a bug")
-            kept(*args)
-
-        fetcher._take = take
+        left = [True]
+        bugs(FollowerFetchSession, "answered", lambda _: bool(left) and left.pop())
         cluster.produce(b"y")
         await until(lambda: cluster.leader().high_watermark == 2)
-        assert failed
+        assert not left
         assert sum(boundary.faults.values()) == 1
-
-
-def _fetchers(broker: Broker) -> list[Any]:
-    return list(broker.fetchers._fetchers.values())
 
 
 # ---- periodic work
@@ -179,7 +168,7 @@ async def test_retention_goes_on_with_the_next_partition(bugs):
         log = type(cluster.leader("bad").log)
         bugs(log, "delete_old_segments", lambda log: "/bad-" in log.directory)
         cluster.now_ms = NOW_MS + 10_000
-        cluster.brokers[1].partitions.sweep_retention()
+        cluster.brokers[1].partitions.sweeps.apply_retention()
         assert sum(boundary.faults.values()) == 1
         assert cluster.leader("good").log.log_start_offset == 1
         assert not cluster.leader("bad").offline
@@ -199,15 +188,15 @@ async def test_a_log_that_the_cleaner_cannot_take_is_left_and_the_others_are_cle
                 )
         bugs(CleanWork, "_rewrite", lambda work: "/bad-" in work.directory)
         before = cluster.leader("bad").log.size
-        await partitions._cleaner.sweep()
+        await partitions.cleaner.sweep()
         assert cluster.leader("good").log.size < before
         assert cluster.leader("bad").log.size == before
-        assert partitions.uncleanable_in(partitions.log_dirs[0]) == 1
+        assert partitions.cleaner.uncleanable_in(partitions.logs.dirs[0]) == 1
         assert sum(boundary.faults.values()) == 1
-        await partitions._cleaner.sweep()
+        await partitions.cleaner.sweep()
         assert sum(boundary.faults.values()) == 1  # not tried again
         cluster.delete_topic(cluster.image.topics_by_name["bad"].id)
-        assert partitions.uncleanable_in(partitions.log_dirs[0]) == 0
+        assert partitions.cleaner.uncleanable_in(partitions.logs.dirs[0]) == 0
 
 
 @in_loop
@@ -228,8 +217,8 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
             run(work)
 
         monkeypatch.setattr(CleanWork, "run", meanwhile)
-        await partitions._cleaner.sweep()
-        assert partitions.log_dirs[0].online
+        await partitions.cleaner.sweep()
+        assert partitions.logs.dirs[0].online
         assert not partition.offline
         names = cluster.disks[1].list("/data/t-0", MAY_BLOCK)
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
@@ -250,7 +239,7 @@ async def test_a_cleaning_that_fails_while_it_takes_the_logs_place_loses_nothing
             partition.append_as_leader(bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
         before = read_all(partition.log)
         cluster.disks[1].fail(operation, code, path_part="/t-0", after=after)
-        await partitions._cleaner.sweep()
+        await partitions.cleaner.sweep()
         await cluster.crash(1)
         cluster.disks[1].heal()
         assert read_all(open_log("/data/t-0", SMALL_SEGMENTS, disk=cluster.disks[1])) == before, after
@@ -270,7 +259,7 @@ async def test_a_file_that_cannot_be_opened_refuses_one_produce_and_no_directory
         with pytest.raises(BrokerError) as refused:
             cluster.produce(b"y" * 150)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert cluster.brokers[1].partitions.log_dirs[0].online
+        assert cluster.brokers[1].partitions.logs.dirs[0].online
         assert cluster.produce(b"y" * 150) == 2
         assert boundary.faults
 
@@ -285,7 +274,7 @@ async def test_a_follower_without_files_comes_again():
         cluster.disks[2].fail("open", errno.EMFILE, path_part="/t-0/")
         cluster.produce(b"y" * 150)
         await until(lambda: cluster.leader().high_watermark == 2)
-        assert cluster.brokers[2].partitions.log_dirs[0].online
+        assert cluster.brokers[2].partitions.logs.dirs[0].online
 
 
 @in_loop
@@ -299,7 +288,7 @@ async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
         with pytest.raises(BrokerError):
             cluster.leader("bad").restart_at(100)
         assert cluster.replica(1, "bad").offline
-        assert cluster.brokers[1].partitions.log_dirs[0].online
+        assert cluster.brokers[1].partitions.logs.dirs[0].online
         cluster.produce(b"x", topic="good")
 
 
@@ -334,7 +323,7 @@ async def test_making_and_removing_partitions_never_waits_for_the_device_on_the_
             work(MAY_BLOCK)
             inside[0] = False
 
-        cluster.brokers[1].partitions._blocking = blocking
+        cluster.brokers[1].executor = blocking
         for name in ("sync_dir", "write_atomic"):
             kept = getattr(disk, name)
 
@@ -347,7 +336,7 @@ async def test_making_and_removing_partitions_never_waits_for_the_device_on_the_
         topic_id = cluster.create_topic("t", [[1]] * 20)
         await until(lambda: disk.exists("/data/t-19/partition.metadata"))
         cluster.delete_topic(topic_id)
-        await until(lambda: not cluster.brokers[1].partitions._background)
+        await until(lambda: cluster.brokers[1].partitions.background.idle)
         assert waited == []
         assert not disk.durable_clone().exists("/data/t-0")
 
@@ -357,17 +346,17 @@ async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
     async with Cluster(1) as cluster:
         partitions = cluster.brokers[1].partitions
         seen: list[int] = []
-        kept = partitions.apply
+        kept = partitions.applier.apply
 
         def ahead(delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
-            made = partitions.logs_to_create(delta, image)
+            made = partitions.applier.logs_to_create(delta, image)
             if made is not None:
                 made.run(MAY_BLOCK)
                 seen.append(len(made.logs))
-                partitions.add_created(made)
+                partitions.applier.add_created(made)
             return kept(delta, image)
 
-        partitions.apply = ahead  # type: ignore[method-assign]
+        partitions.applier.apply = ahead  # type: ignore[method-assign]
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-7/")  # that one is made by `apply`
         cluster.create_topic("t", [[1]] * 20)
         cluster.create_topic("few", [[1]])
@@ -408,7 +397,7 @@ async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
         topic_id = cluster.create_topic("t", [[1]])
         begun, closed = asyncio.Event(), asyncio.Event()
         partitions = cluster.brokers[1].partitions
-        others = partitions._blocking
+        partition, others = cluster.leader(), cluster.brokers[1].executor
 
         async def blocking(work: Any) -> Any:
             if not isinstance(getattr(work, "__self__", None), FlushWork):
@@ -417,12 +406,12 @@ async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
             await closed.wait()
             raise ValueError("file descriptor cannot be a negative integer (-1)")
 
-        monkeypatch.setattr(partitions, "_blocking", blocking)
+        monkeypatch.setattr(cluster.brokers[1], "executor", blocking)
         cluster.produce(b"x")
         await begun.wait()
         cluster.delete_topic(topic_id)
         closed.set()
-        await until(lambda: not partitions._flushing)
+        await until(lambda: not partitions.executor.is_flushing(partition))
         monkeypatch.undo()
         assert not boundary.faults
 
@@ -459,14 +448,13 @@ class Told:
 @in_loop
 async def test_the_controller_hears_of_a_replica_that_was_given_up():
     """Else it would stay the leader that serves nobody."""
-    async with Cluster(1) as cluster:
+    told = Told()
+    async with Cluster(1, directory_channel=told) as cluster:
         boundary_of(cluster)
         partitions = cluster.brokers[1].partitions
-        told = Told()
         cluster.create_topic("bad", [[1]])
-        partitions._assignments = AssignmentsManager(told, cluster.loop)
         replica = cluster.replica(1, "bad")
-        partitions.give_up(replica, "the log", KeyError("a bug"))
+        partitions.failures.give_up(replica, "the log", KeyError("a bug"))
         await until(lambda: bool(told.places))
         cluster.commit(ConfigRecord(resource_type=2, resource_name="bad", name="retention.ms", value="7"))
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/other-0/")
@@ -499,10 +487,10 @@ async def test_a_partition_for_which_there_was_no_file_is_made_again():
         partitions = cluster.brokers[1].partitions
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
         cluster.create_topic("t", [[1], [1]])
-        assert partitions.to_make_again
-        delta = partitions.make_again(cluster.image)
-        assert not partitions.to_make_again
-        changes = partitions.apply(delta, cluster.image)
+        assert partitions.applier.to_make_again
+        delta = partitions.applier.make_again(cluster.image)
+        assert not partitions.applier.to_make_again
+        changes = partitions.applier.apply(delta, cluster.image)
         assert [str(partition.tp) for partition in changes.leading] == ["t-0"]
         cluster.produce(b"x")
 
@@ -515,5 +503,5 @@ async def test_what_could_not_be_made_is_of_one_topic_and_not_of_its_name():
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
         topic_id = cluster.create_topic("t", [[1]])
         tp = TopicPartition("t", 0)
-        assert partitions._unclaimed.is_offline(tp, topic_id)
-        assert not partitions._unclaimed.is_offline(tp, UUID(int=77))
+        assert partitions.logs.unclaimed.is_offline(tp, topic_id)
+        assert not partitions.logs.unclaimed.is_offline(tp, UUID(int=77))

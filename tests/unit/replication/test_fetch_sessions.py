@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.replication.partition import OffsetSearch
+from data_plane.replication.offset_lookup import OffsetSearch, list_offset
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
@@ -283,11 +283,10 @@ async def test_consumers_see_diverging_epochs_and_offsets_out_of_range():
 
 
 @in_loop
-async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions():
-    async with Cluster(1) as cluster:
+async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions(monkeypatch):
+    async with Cluster(1, session_slots=2) as cluster:
         topic_id = cluster.create_topic("t", [[1]] * 3)
         sessions = cluster.brokers[1].sessions
-        sessions._slots = 2
         small, large = Consumer(cluster), Consumer(cluster)
         await small.fetch(want(topic_id))
         await large.fetch(want(topic_id), want(topic_id, 1))
@@ -299,8 +298,7 @@ async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions():
         assert (await cluster.fetch(1, follower)).session_id != 0
         assert (await small.fetch()).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert (await large.fetch()).error == ErrorCode.NONE
-        for session in sessions._sessions.values():
-            session.last_used -= 1000
+        monkeypatch.setattr("fetch.sessions.MIN_EVICTION_SECONDS", 0.0)
         third = Consumer(cluster)
         assert (await third.fetch(want(topic_id))).session_id != 0
         assert len(sessions) == 2
@@ -322,7 +320,7 @@ async def test_a_batch_that_is_none_is_told_of_its_partition_alone():
         assert [part.error for part in response.partitions] == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
         assert records_of(response.partitions[1]) == [b"c"]
         segment.file.write_at(61, b"\xff")  # the first batch's first record
-        search = cluster.leader("t", 0).list_offset(0, replica=False, committed_only=False)
+        search = list_offset(cluster.leader("t", 0), 0, replica=False, committed_only=False)
         assert isinstance(search, OffsetSearch)
         search.run(MAY_BLOCK)
         with pytest.raises(BrokerError) as caught:

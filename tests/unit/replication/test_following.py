@@ -13,7 +13,7 @@ import pytest
 from data_plane.log.config import LogConfig
 from data_plane.log.log import AppendInfo
 from data_plane.replication.delayed_produce import await_deletion, await_replication
-from data_plane.replication.partition import LATEST_TIMESTAMP
+from data_plane.replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from fetch.follower_session import FetchLimits
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -218,11 +218,11 @@ async def test_a_new_leader_does_not_tell_its_end_before_the_high_watermark_is_i
         assert leader.leader_id == 2
         if before == 0:  # it had not heard of the high watermark yet
             with pytest.raises(BrokerError) as refused:
-                leader.list_offset(LATEST_TIMESTAMP, replica=False, committed_only=False)
+                list_offset(leader, LATEST_TIMESTAMP, replica=False, committed_only=False)
             assert refused.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
         cluster.cuts.clear()
         await until(lambda: leader.high_watermark == 1)
-        assert leader.list_offset(LATEST_TIMESTAMP, replica=False, committed_only=False).offset == 1
+        assert list_offset(leader, LATEST_TIMESTAMP, replica=False, committed_only=False).offset == 1
 
 
 @pytest.mark.row("R6")
@@ -393,7 +393,7 @@ async def test_a_failing_disk_takes_its_log_directory_offline():
         with pytest.raises(BrokerError) as refused:
             cluster.produce(b"b")
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert not cluster.brokers[1].partitions.log_dirs[0].online
+        assert not cluster.brokers[1].partitions.logs.dirs[0].online
         with pytest.raises(BrokerError) as refused:
             cluster.replica(1).check_epoch(-1, leader_only=True)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -407,7 +407,7 @@ async def test_a_replica_starts_from_its_checkpoints_after_a_crash():
         for _ in range(4):
             await produce_outcome(cluster, b"a")
         cluster.leader().delete_records(2)
-        await cluster.brokers[1].partitions.checkpoint(everything=True)
+        await cluster.brokers[1].partitions.checkpoints.write(everything=True)
         text = cluster.disks[1].read_bytes("/data/replication-offset-checkpoint", MAY_BLOCK).decode()
         assert text.splitlines() == ["0", "1", "t 0 4"]
         assert (
@@ -504,9 +504,7 @@ async def test_a_repeated_batch_keeps_its_offset_on_a_new_leader():
 @in_loop
 async def test_a_follower_without_a_session_waits_at_its_leader_all_the_same():
     """The leader's cache is full, or it keeps none (max.incremental.fetch.session.cache.slots=0)."""
-    async with Cluster(2) as cluster:
-        for broker in cluster.brokers.values():
-            broker.sessions._slots = 0
+    async with Cluster(2, session_slots=0) as cluster:
         cluster.create_topic("t", [[1, 2]])
         assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
         await until(lambda: cluster.brokers[1].fetches.parked == 1)

@@ -130,14 +130,14 @@ async def flushing(cluster: Cluster, partitions: ReplicaManager, executor: Execu
         cluster.elect("t", 0, 1)
         keyed(cluster)
     cluster.replica(1).log.roll(cluster.now_ms)
-    partitions.flush(cluster.replica(1))
+    partitions.executor.flush(cluster.replica(1))
 
 
 async def cleaning(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     await flushing(cluster, partitions, executor)
     while await executor.run_next():
         pass
-    partitions._spawn(partitions._cleaner.sweep())
+    partitions.background.spawn(partitions.cleaner.sweep())
 
 
 async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
@@ -145,20 +145,20 @@ async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: 
     while await executor.run_next():
         pass
     cluster.replica(1).delete_records(3)
-    partitions._spawn(partitions.checkpoint(everything=True))
+    partitions.background.spawn(partitions.checkpoints.write(everything=True))
     while await executor.run_next():
         pass
     keyed(cluster)
     cluster.replica(1).delete_records(4)
-    partitions._spawn(partitions.checkpoint(everything=True))
+    partitions.background.spawn(partitions.checkpoints.write(everything=True))
 
 
 async def moving(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
     while await executor.run_next():
         pass
     keyed(cluster)
-    there = partitions.log_dir_of(cluster.replica(1)).path
-    other = next(d.path for d in partitions.log_dirs if d.path != there)
+    there = partitions.logs.dir_of(cluster.replica(1)).path
+    other = next(d.path for d in partitions.logs.dirs if d.path != there)
     partitions.move(TopicPartition("t", 0), other)
 
 
@@ -203,8 +203,7 @@ async def history(
     executor = Executor()
     async with Cluster(1, log_defaults=defaults, directories=("/a", "/b"), disk=lambda: disk) as cluster:
         partitions = cluster.brokers[1].partitions
-        partitions._blocking = executor
-        partitions.moves._blocking = partitions._cleaner._blocking = executor
+        cluster.brokers[1].executor = executor
         try:
             cluster.create_topic("t", [[1]], **CONFIG)
             await late(cluster, partitions, executor)

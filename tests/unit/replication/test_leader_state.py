@@ -232,10 +232,11 @@ def test_an_older_answer_or_metadata_is_no_news():
 
 
 def test_a_follower_proposed_after_its_fetch_must_be_alive():
-    state = leader((1, 2), eligible={1: 11, 2: 12})
+    eligible = {1: 11, 2: 12}
+    state = leader((1, 2), eligible=eligible)
     fetched(state, 3, 10, 10)
     assert state.expand_any(10, 100.0) is None  # still fenced
-    state._eligible[3] = 13  # type: ignore[index]
+    eligible[3] = 13
     assert state.expand_any(10, 100.0 + LAG + 1) is None  # it has not fetched for long
     change = state.expand_any(10, 101.0)
     assert change is not None

@@ -24,16 +24,16 @@ async def written(cluster: Cluster, synced: int, *, boot_id_kept: bool = True) -
     cluster.create_topic("t", [[1]])
     partitions = cluster.brokers[1].partitions
     if boot_id_kept:
-        partitions.registered(7)
+        partitions.logs.mark_running(7)
     partition = cluster.replica(1)
     for _ in range(synced):
         cluster.produce(b"x" * 1300, acks=1)
     synced_bytes = partition.log.size
     if synced:
-        partitions.flush(partition)
+        partitions.executor.flush(partition)
         await until(lambda: partition.log.recovery_point == synced)
-    await partitions.checkpoint(everything=True)
-    await until(lambda: not partitions._background)
+    await partitions.checkpoints.write(everything=True)
+    await until(lambda: partitions.background.idle)
     for _ in range(BATCHES - synced):
         cluster.produce(b"y" * 1300, acks=1)
     return synced_bytes
@@ -60,7 +60,7 @@ async def test_a_page_that_a_loss_of_power_took_cuts_the_log_there(caplog, kept_
                     survived = BATCHES  # it held nothing that was not synced
                 assert cluster.replica(1).log.log_end_offset in (survived, survived + 1), (page, synced)
                 assert cluster.replica(1).log.log_end_offset >= synced
-                assert broker.partitions.whole_epoch == -1
+                assert broker.partitions.logs.whole_epoch == -1
                 if page < 3 and survived < BATCHES:
                     assert f"(offset {survived}), " in caplog.text
                     assert f"nothing from offset {synced} on had been synced" in caplog.text
@@ -94,13 +94,13 @@ async def test_after_a_failure_of_the_disk_pages_that_were_not_synced_may_be_gon
     async with Cluster(1) as cluster:
         await written(cluster, 2)
         broker = cluster.brokers[1]
-        broker.partitions.fail_log_dir(broker.dirs[0], OSError(errno.EIO, "a failed fsync"))
+        broker.partitions.log_dir_failures.fail(broker.dirs[0], OSError(errno.EIO, "a failed fsync"))
         cluster.disks[1].lose_page(LOG, 1)
         await cluster.crash(1)
         cluster.boot_id = boot_id
         broker = cluster.start(1)
         assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
-        assert broker.partitions.whole_epoch == -1
+        assert broker.partitions.logs.whole_epoch == -1
 
 
 @pytest.mark.row("L7")

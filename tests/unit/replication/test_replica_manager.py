@@ -52,7 +52,7 @@ async def test_what_metadata_does_not_place_here_is_set_aside_not_deleted():
         await cluster.crash(1)
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
-        broker.partitions.remove_stray_replicas(cluster.image)
+        broker.partitions.applier.remove_stray_replicas(cluster.image)
         (name,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("t-0")]
         assert name.endswith("-stray")
 
@@ -72,7 +72,7 @@ async def test_a_name_as_long_as_the_limit_is_set_aside_and_deleted():
         cluster.image = EMPTY_IMAGE
         broker = cluster.start(1)
         assert not [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("nnn")]
-        broker.partitions.remove_stray_replicas(cluster.image)
+        broker.partitions.applier.remove_stray_replicas(cluster.image)
         assert broker.dirs[0].online
         (stray,) = [n for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("stray")]
         assert stray.endswith("-stray")
@@ -100,9 +100,9 @@ async def follower_with_three_durable_records(cluster: Cluster) -> Partition:
     for _ in range(3):
         await produce_outcome(cluster, b"x")
     broker, follower = cluster.brokers[2], cluster.replica(2)
-    broker.partitions.flush(follower)
+    broker.partitions.executor.flush(follower)
     await until(lambda: follower.log.recovery_point == 3)
-    await broker.partitions.checkpoint(everything=True)
+    await broker.partitions.checkpoints.write(everything=True)
     assert checkpointed(cluster) == "t 0 3"
     return follower
 
@@ -144,7 +144,7 @@ async def test_whoever_leads_meanwhile_cuts_nothing():
         await until(lambda: outcomes == [False])
         assert follower.leader is not None
         assert follower.log.log_end_offset == 3
-        cluster.brokers[2].partitions.flush(follower)
+        cluster.brokers[2].partitions.executor.flush(follower)
         await until(lambda: follower.log.recovery_point == 3)
 
 
@@ -249,7 +249,7 @@ async def test_the_sweep_removes_old_segments_and_tells_readers():
             await produce_outcome(cluster, b"x" * 600_000)
         partition = cluster.replica(1)
         cluster.now_ms += 5000
-        cluster.brokers[1].partitions.sweep_retention()
+        cluster.brokers[1].partitions.sweeps.apply_retention()
         assert partition.log.log_start_offset == 3
         await until(lambda: not [n for n in cluster.disks[1].list("/data/t-0", MAY_BLOCK) if "deleted" in n])
 
@@ -303,7 +303,7 @@ async def test_the_same_metadata_twice_changes_nothing():
         cluster.create_topic("t", [[1, 2, 3]])
         await produce_outcome(cluster, b"x")
         for broker in cluster.brokers.values():
-            changes = broker.partitions.apply(
+            changes = broker.partitions.applier.apply(
                 MetadataDelta.between(EMPTY_IMAGE, cluster.image), cluster.image
             )
             assert (changes.leading, changes.following, changes.removed) == ([], [], [])
@@ -332,7 +332,7 @@ async def test_checkpoints_are_written_one_after_another():
         cluster.create_topic("t", [[1]])
         partitions = cluster.brokers[1].partitions
         await until(lambda: most == 1 and running == 0, "the new directory is settled")
-        await asyncio.gather(partitions.checkpoint(), partitions.checkpoint(everything=True))
+        await asyncio.gather(partitions.checkpoints.write(), partitions.checkpoints.write(everything=True))
         assert most == 1
 
 
@@ -345,7 +345,7 @@ async def test_a_deleted_topics_offsets_do_not_outlive_it_in_the_checkpoints():
             await produce_outcome(cluster, b"x")
         partitions = cluster.brokers[1].partitions
         cluster.replica(1).delete_records(5)
-        await partitions.checkpoint(everything=True)
+        await partitions.checkpoints.write(everything=True)
         assert b"t 0 5" in cluster.disks[1].read_bytes("/data/log-start-offset-checkpoint", MAY_BLOCK)
         cluster.commit(RemoveTopicRecord(topic_id=topic_id))
         cluster.create_topic("t", [[1]])
@@ -369,7 +369,7 @@ async def test_silent_producers_are_forgotten():
             bytearray(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)),
             acks=1, now=0.0, now_ms=cluster.now_ms,
         )  # fmt: skip
-        sweep = cluster.brokers[1].partitions.sweep_producers
+        sweep = cluster.brokers[1].partitions.expire_producers
         cluster.now_ms += 86_399_000
         sweep()
         assert list(cluster.replica(1).log.producers.states) == [7]
@@ -382,34 +382,34 @@ async def test_silent_producers_are_forgotten():
 async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]])
-        assert cluster.brokers[1].partitions.whole_epoch == -1
+        assert cluster.brokers[1].partitions.logs.whole_epoch == -1
         await cluster.brokers.pop(1).partitions.close(broker_epoch=42)
-        assert cluster.start(1).partitions.whole_epoch == 42
+        assert cluster.start(1).partitions.logs.whole_epoch == 42
         await cluster.crash(1)
-        assert cluster.start(1).partitions.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.whole_epoch == -1
 
 
 @pytest.mark.row("R8")
 @in_loop
 async def test_a_killed_process_has_lost_nothing_as_long_as_the_machine_runs():
     async with Cluster(1) as cluster:
-        cluster.brokers[1].partitions.registered(7)
+        cluster.brokers[1].partitions.logs.mark_running(7)
         await cluster.crash(1)
-        assert cluster.start(1).partitions.whole_epoch == 7
-        cluster.brokers[1].partitions.registered(9)
+        assert cluster.start(1).partitions.logs.whole_epoch == 7
+        cluster.brokers[1].partitions.logs.mark_running(9)
         await cluster.crash(1)
         cluster.boot_id = "second boot"
-        assert cluster.start(1).partitions.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.whole_epoch == -1
 
 
 @in_loop
 async def test_a_process_whose_disk_failed_may_have_lost_something():
     async with Cluster(1) as cluster:
         partitions = cluster.brokers[1].partitions
-        partitions.registered(7)
-        partitions.fail_log_dir(cluster.brokers[1].dirs[0], OSError(errno.EIO, "a failed fsync"))
+        partitions.logs.mark_running(7)
+        partitions.log_dir_failures.fail(cluster.brokers[1].dirs[0], OSError(errno.EIO, "a failed fsync"))
         await cluster.crash(1)
-        assert cluster.start(1).partitions.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.whole_epoch == -1
 
 
 @pytest.mark.row("U2")
@@ -442,10 +442,10 @@ async def test_what_is_written_where_a_cleaned_log_was_cut_counts_as_dirty_after
             cluster.produce(b"%d" % number)
         log.cleaned_to = 3  # as a pass leaves it
         partitions = cluster.brokers[1].partitions
-        await partitions.checkpoint()
+        await partitions.checkpoints.write()
         work = log.prepare_cut(1)
         assert work is not None
-        await partitions.checkpoint()  # without which it is not cut
+        await partitions.checkpoints.write()  # without which it is not cut
         await cluster.crash(1)
         cluster.start(1)
         assert cluster.replica(1).log.cleaned_to == 1

@@ -60,7 +60,7 @@ def _cluster(brokers: int, disk: type[SimDisk] = SimDisk) -> Cluster:
 
 def _lies_in(cluster: Cluster, broker: int = 1) -> str:
     partitions = cluster.brokers[broker].partitions
-    return partitions.log_dir_of(partitions.get(*TP)).path
+    return partitions.logs.dir_of(partitions.get(*TP)).path
 
 
 def _other(path: str) -> str:
@@ -241,8 +241,8 @@ def test_a_directory_fails_in_the_middle(fails: str) -> None:
                 assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
             partitions, here = cluster.brokers[1].partitions, _lies_in(cluster)
             partitions.move(TP, _other(here))
-            directory = next(each for each in partitions.log_dirs if each.path == fails)
-            partitions.fail_log_dir(directory, OSError(errno.EIO, "gone"))
+            directory = next(each for each in partitions.logs.dirs if each.path == fails)
+            partitions.log_dir_failures.fail(directory, OSError(errno.EIO, "gone"))
             await asyncio.sleep(5)
             assert partitions.moves.of(partitions.get(*TP)) is None
             assert _lies_in(cluster) == here

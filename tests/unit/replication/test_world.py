@@ -41,7 +41,7 @@ def test_a_partition_that_moves_about_loses_nothing(block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
         world = run_seed(seed, spare=2)
         assert world.lost() == [], seed
-        moved += set(world.registration.replicas) != {1, 2, 3}
+        moved += set(world.controller.registration.replicas) != {1, 2, 3}
     assert moved > 15
 
 

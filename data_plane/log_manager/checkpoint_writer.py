@@ -1,0 +1,198 @@
+"""Checkpoint files and directory entries are made durable in the executor.
+
+Periodically: high watermarks and log start offsets every replica.high.watermark.checkpoint.interval.ms,
+recovery points every log.flush.offset.checkpoint.interval.ms. Soon (`sync_soon`): after a log was created,
+renamed or deleted, since a new topic may take the name of a deleted one and must not start with that one's
+offsets. And before a log is truncated: no checkpoint may claim more of it than is left.
+
+    LogManager (unsynced, checkpoints_stale) -> here -> LogDir.checkpoint, sync_dir, partition.metadata
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from data_plane.log.log import UnifiedLog
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.log_dir_failures import LogDirFailures
+from data_plane.log_manager.log_dirs import LogDir
+from data_plane.log_manager.log_manager import LogManager
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Pause before a directory is synced again after an error that was not the disk's."""
+
+
+class CheckpointWriter:
+    """The checkpoints of all log directories of one broker."""
+
+    def __init__(self, logs: LogManager, background: BackgroundWork, failures: LogDirFailures) -> None:
+        self._logs = logs
+        self._background = background
+        self._failures = failures
+        self._writing = asyncio.Lock()
+        self._syncing = asyncio.Lock()
+        self._before_cuts: list[asyncio.Future[bool]] = []  # wait for checkpoints that are yet to begin
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    async def write(self, *, everything: bool = False) -> bool:
+        """Write high watermarks and log start offsets, with `everything` the recovery points too. Whether
+        that is done in every directory that has not failed."""
+        written = True
+        # One at a time: two would rename each other's temporary files.
+        async with self._writing:
+            for directory in self._logs.dirs:
+                if not directory.online:
+                    continue
+                logs, hws = self._logs.logs_in(directory)
+                # Log starts also move by DeleteRecords, which must survive the next crash.
+                points, starts, cleaned_to = _offsets_of(logs)
+                write = partial(
+                    _checkpoint_in, directory, hws, points if everything else None, starts, cleaned_to
+                )
+                try:
+                    await self._background.blocking(write)
+                except OSError as e:
+                    if not self._failures.report(directory, e):
+                        self._logs.checkpoints_stale, written = True, False
+        return written
+
+    def write_soon(self) -> None:
+        """Periodic: high watermarks and log start offsets."""
+        self._background.spawn(self._write())
+
+    async def _write(self) -> None:
+        await self.write()
+
+    def write_all_soon(self) -> None:
+        """Periodic: everything."""
+        self._logs.checkpoints_stale = True
+        self.sync_soon()
+
+    async def written_after_now(self) -> bool:
+        """Wait for checkpoints with the recovery points of now, or later ones; whether they were written.
+        Many callers wait for the same ones. False once the broker closes: no more are begun then."""
+        if self._background.closed:
+            return False
+        waiter: asyncio.Future[bool] = self._background.loop.create_future()
+        self._before_cuts.append(waiter)
+        self._logs.checkpoints_stale = True
+        if len(self._before_cuts) == 1:
+            self._background.loop.call_soon(self.sync_soon)
+        return await waiter
+
+    # --- directory entries --------------------------------------------------------------------
+
+    def sync_soon(self) -> None:
+        """Make durable what was created or renamed, with checkpoints that agree."""
+        if self._background.closed:
+            return
+        if self._logs.unsynced or self._logs.checkpoints_stale:
+            self._background.spawn(self._sync())
+
+    async def _sync(self) -> None:
+        # One after another, and the checkpoints first: a log that is marked as known to them must not find
+        # there what was written for an older log of its name.
+        logs = self._logs
+        async with self._syncing:
+            if logs.checkpoints_stale:
+                logs.checkpoints_stale = False
+                await self._write_before_cuts()
+            if logs.checkpoints_stale:  # again: whoever made them stale syncs the rest
+                return
+            unsynced, logs.unsynced = logs.unsynced, {}
+            for directory, created in unsynced.items():
+                if not directory.online:
+                    continue
+                failed: Mapping[UnifiedLog, OSError]
+                try:
+                    failed = await self._background.blocking(partial(_sync_in, directory, created))
+                except OSError as e:
+                    failed = dict.fromkeys(created, e)
+                    if not created:
+                        logs.unsynced.setdefault(directory, [])
+                        self._failures.report(directory, e)
+                for log, error in failed.items():
+                    if not self._failures.report(directory, error):
+                        logs.unsynced.setdefault(directory, []).append(log)
+            if logs.unsynced:
+                self._background.timer.call_later(RETRY_S, self.sync_soon)
+
+    async def _write_before_cuts(self) -> None:
+        waiters, self._before_cuts = self._before_cuts, []
+        written = False
+        try:
+            written = await self.write(everything=True)
+        finally:
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(written)
+
+    # --- shutdown -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing is truncated any more."""
+        for waiter in self._before_cuts:
+            waiter.cancel()
+
+    async def write_clean_shutdown(self, broker_epoch: int) -> None:
+        """Flush, checkpoint and close every log, and mark its directory as cleanly shut down."""
+        for directory in self._logs.dirs:
+            if directory.online:
+                await self._background.blocking(partial(self._close_dir, directory, broker_epoch))
+
+    def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
+        logs, hws = self._logs.logs_in(directory)
+        try:
+            consistent = [log for log in logs.values() if not log.inconsistent]
+            for log in consistent:
+                log.close_clean(may_block)
+            directory.checkpoint(may_block, hws, *_offsets_of(logs))
+            if len(consistent) == len(logs):  # else the next start has to recover
+                directory.mark_clean(broker_epoch, may_block)
+        except OSError as e:
+            logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
+
+
+def _checkpoint_in(
+    directory: LogDir,
+    high_watermarks: Mapping[TopicPartition, int],
+    recovery_points: Mapping[TopicPartition, int] | None,
+    log_starts: Mapping[TopicPartition, int],
+    cleaned_to: Mapping[TopicPartition, int],
+    may_block: MayBlock,
+) -> None:
+    directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts, cleaned_to)
+
+
+def _sync_in(
+    directory: LogDir, created: Sequence[UnifiedLog], may_block: MayBlock
+) -> Mapping[UnifiedLog, OSError]:
+    """Sync the directory, then write each log's partition.metadata: a log that has one has a durable name.
+    Returns the logs for which that failed."""
+    directory.disk.sync_dir(directory.path, may_block)
+    failed: dict[UnifiedLog, OSError] = {}
+    for log in created:
+        try:
+            log.identify(may_block)
+        except OSError as error:
+            failed[log] = error
+    return failed
+
+
+def _offsets_of(
+    logs: Mapping[TopicPartition, UnifiedLog],
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Recovery points, log start offsets, and how far the logs are compacted."""
+    points = {tp: log.recovery_point for tp, log in logs.items()}
+    starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > 0}
+    cleaned_to = {tp: log.cleaned_to for tp, log in logs.items() if log.cleaned_to > 0}
+    return points, starts, cleaned_to

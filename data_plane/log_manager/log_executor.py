@@ -1,0 +1,145 @@
+"""Flushes, truncations and deletions: work on a replica's log that waits for the disk, off the loop.
+
+Partition.append -> flush -> FlushWork (executor) -> log.flush_done -> Partition.flushed
+Partition.truncate_to -> truncate -> CutWork (executor) -> checkpoints -> cut (loop) -> flush -> done
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from data_plane.log.cut import CutWork
+from data_plane.log.effects import Deletion
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.checkpoint_writer import CheckpointWriter
+from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
+from data_plane.log_manager.log_manager import LogManager
+from metadata_quorum.foundation.disk import is_of_disk
+
+RETRY_S: Final = 1.0
+"""Pause before a flush is tried again that failed, but not because of the disk."""
+
+
+class LogExecutor:
+    """For all logs of one broker."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        checkpoints: CheckpointWriter,
+        background: BackgroundWork,
+        failures: ReplicaFailures,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._logs = logs
+        self._checkpoints = checkpoints
+        self._background = background
+        self._failures = failures
+        self._now_ms = now_ms
+        self._flushing: dict[LocalReplica, asyncio.Task[None]] = {}
+
+    # --- flush --------------------------------------------------------------------------------
+
+    def flush(self, replica: LocalReplica) -> None:
+        """Make the replica's log durable soon; `flushed` is called then."""
+        if replica not in self._flushing and not self._background.closed:
+            self._flushing[replica] = self._background.spawn(self._flush(replica))
+
+    def is_flushing(self, replica: LocalReplica) -> bool:
+        return replica in self._flushing
+
+    async def _flush(self, replica: LocalReplica) -> None:
+        """Flush until nothing is due: appends continue during a flush."""
+        try:
+            while not replica.offline and not replica.removed:
+                log = replica.log
+                work = log.prepare_flush()
+                if work is not None:
+                    try:
+                        await self._background.blocking(work.run)
+                    except (OSError, ValueError) as e:  # ValueError: closed under the flush
+                        if replica.log is not log and isinstance(e, FileNotFoundError | ValueError):
+                            continue  # it has moved to another directory meanwhile
+                        if isinstance(e, OSError):
+                            log.flush_failed(work)
+                        raise
+                    log.flush_done(work)
+                replica.flushed(self._background.loop.time())
+                if (
+                    replica.log.unflushed_records < replica.log.config.flush_messages
+                    or replica.log.is_to_be_cut
+                ):
+                    return
+        except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait forever
+            if not replica.removed:  # else its files were closed meanwhile
+                self._flush_failed(replica, e)
+        finally:
+            self._flushing.pop(replica, None)
+
+    def _flush_failed(self, replica: LocalReplica, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            self._failures.give_up(replica, "the flush", error)
+        elif is_of_disk(error):
+            self._failures.storage_failed(replica, error)
+        else:  # the recovery point stays: only time is lost
+            self._failures.fault(f"the flush of {replica.tp}, which is tried again,", error)
+            self._background.timer.call_later(RETRY_S, partial(self._flush_again, replica))
+
+    def _flush_again(self, replica: LocalReplica) -> None:
+        if not replica.offline and not replica.removed:
+            self.flush(replica)
+
+    # --- truncation ---------------------------------------------------------------------------
+
+    def truncate(
+        self,
+        replica: LocalReplica,
+        work: CutWork,
+        cut: Callable[[bool], bool],
+        done: Callable[[bool], None],
+    ) -> None:
+        """Run `work` in the executor and write checkpoints with the log's present recovery point; call `cut`
+        with whether both succeeded; flush the log if `cut` returns True; call `done` with what it returned.
+        Neither is called if the broker stops meanwhile."""
+        if not self._background.closed:
+            self._background.spawn(self._truncate(replica, work, cut, done))
+
+    async def _truncate(
+        self,
+        replica: LocalReplica,
+        work: CutWork,
+        cut: Callable[[bool], bool],
+        done: Callable[[bool], None],
+    ) -> None:
+        ready = False
+        try:
+            await self._background.blocking(work.run)
+            ready = work.ready and await self._checkpoints.written_after_now()
+        except OSError as e:
+            self._failures.storage_failed(replica, e)
+        except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
+            self._failures.give_up(replica, "a cut", e)
+        was_cut = cut(ready)
+        if was_cut:
+            for _ in range(2):  # one that runs already has begun before the cut
+                self.flush(replica)
+                if replica in self._flushing:
+                    await asyncio.wait([self._flushing[replica]])
+        done(was_cut)
+
+    # --- deletion -----------------------------------------------------------------------------
+
+    def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
+        """Remove files of the replica's log when they are due."""
+        directory = self._logs.replicas.get(replica)
+        if directory is None:
+            return
+        now_ms = self._now_ms()
+        for deletion in deletions:
+            self._background.timer.call_later(
+                max(deletion.due_ms - now_ms, 0) / 1000,
+                partial(self._background.run_in, directory, deletion.run),
+            )

@@ -1,0 +1,243 @@
+"""Which logs a broker has, and in which of its log directories (Kafka's LogManager).
+
+    start       load -> UnclaimedLogs, until metadata claims each
+    metadata    DeltaApplier -> get_or_create, add; remove, set_aside
+    copies      ReplicaMoves -> replace
+
+A replica's log is created in the directory chosen for it (AlterReplicaLogDirs), or else in the online one
+with the fewest logs. A log that goes is renamed at once, and its files are removed after
+file.delete.delay.ms. What this leaves undone is noted in `unsynced` and `checkpoints_stale`;
+checkpoint_writer.py makes it durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log.log import UnifiedLog
+from data_plane.log.recovery import LogCorruptError
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.found_logs import UnclaimedLog, UnclaimedLogs
+from data_plane.log_manager.local_replica import LocalReplica
+from data_plane.log_manager.log_configs import LogConfigs
+from data_plane.log_manager.log_creation import CreatedLogs, NewLog
+from data_plane.log_manager.log_dir_failures import LogDirFailures
+from data_plane.log_manager.log_dirs import LogDir
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import is_of_disk
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
+from metadata_quorum.metadata.image import MetadataImage
+
+logger = logging.getLogger(__name__)
+
+NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
+
+DELETED: Final = "delete"
+STRAY: Final = "stray"
+
+
+class PlacedLog(NamedTuple):
+    """The log of a replica, the directory it lies in, and the replica's last known high watermark."""
+
+    log: UnifiedLog
+    directory: LogDir
+    high_watermark: int
+
+
+class LogManager:
+    """All logs of one broker."""
+
+    def __init__(
+        self,
+        dirs: Sequence[LogDir],
+        configs: LogConfigs,
+        failures: LogDirFailures,
+        background: BackgroundWork,
+        rng: random.Random,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.dirs = list(dirs)
+        self.configs = configs
+        self.unclaimed = UnclaimedLogs(rng, failures.fail)
+        self.unsynced: dict[LogDir, list[UnifiedLog]] = {}
+        """Directories in which a log was created or renamed since they were synced; the created logs."""
+        self.checkpoints_stale = False
+        """The checkpoint files name logs that are gone, or offsets that no longer hold."""
+        self._failures = failures
+        self._background = background
+        self._rng = rng
+        self._now_ms = now_ms
+        self._preferred: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
+        self._dir_of: dict[LocalReplica, LogDir] = {}
+
+    # --- start --------------------------------------------------------------------------------
+
+    def load(self, may_block: MayBlock, image: MetadataImage | None = None) -> None:
+        """Open the logs on disk (blocks; before the node serves). `image`: the metadata known already."""
+        configs: dict[str, LogConfig] = {}
+        if image is not None:
+            self.configs.take_defaults(image)
+            configs = {topic: self.configs.of(image, topic) for topic in image.topics_by_name}
+        self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
+
+    @property
+    def whole_epoch(self) -> int:
+        """The broker epoch of the last run, if everything stored then is here; else -1."""
+        epochs = {directory.whole_epoch for directory in self.dirs if directory.online}
+        whole = len(epochs) == 1 and self.unclaimed.whole and all(d.online for d in self.dirs)
+        return epochs.pop() if whole else -1
+
+    def mark_running(self, broker_epoch: int) -> None:
+        """The broker is registered in that epoch now."""
+        for directory in self.dirs:
+            if directory.online:
+                try:
+                    directory.mark_running(broker_epoch)
+                except OSError as e:
+                    self._failures.report(directory, e)
+
+    # --- which replica lies where -------------------------------------------------------------
+
+    @property
+    def replicas(self) -> Mapping[LocalReplica, LogDir]:
+        return self._dir_of
+
+    def dir_of(self, replica: LocalReplica) -> LogDir:
+        """Raises KeyError where the replica is not here (any longer)."""
+        return self._dir_of[replica]
+
+    def dir_at(self, path: str) -> LogDir | None:
+        return next((each for each in self.dirs if each.path == path.rstrip("/")), None)
+
+    def prefer_dir(self, tp: TopicPartition, directory: LogDir) -> None:
+        """Where the replica's log is to be created."""
+        self._preferred[tp] = directory
+
+    def add(self, replica: LocalReplica, directory: LogDir) -> None:
+        self._dir_of[replica] = directory
+        self._preferred.pop(replica.tp, None)
+
+    def remove(self, replica: LocalReplica) -> LogDir:
+        """Its log's files stay; `set_aside` takes them away."""
+        return self._dir_of.pop(replica)
+
+    def replace(self, replica: LocalReplica, log: UnifiedLog, directory: LogDir) -> None:
+        """`log`, a copy under the replica's name in `directory`, takes the place of its log."""
+        old, old_log = self._dir_of[replica], replica.log
+        replica.log = log
+        self._dir_of[replica] = directory
+        # Not closed: a fetch may still read the slice that it has found there.
+        self._rename(replica.tp, old_log, old, DELETED)
+
+    def logs_in(
+        self, directory: LogDir
+    ) -> tuple[dict[TopicPartition, UnifiedLog], dict[TopicPartition, int]]:
+        """The logs there and their high watermarks. With the unclaimed ones: the checkpoints must not lose
+        their offsets meanwhile."""
+        logs = self.unclaimed.in_dir(directory)
+        hws = {tp: hw for tp, hw in directory.high_watermarks.items() if tp in logs}
+        for replica, its_dir in self._dir_of.items():
+            if its_dir is directory:
+                logs[replica.tp] = replica.log
+                hws[replica.tp] = replica.high_watermark
+        return logs, hws
+
+    # --- logs that come -----------------------------------------------------------------------
+
+    def get_or_create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
+        """The log of a replica that is new here: found at the start, or created. None where there cannot be
+        one now. Raises OSError that is not the disk's (no file descriptor left)."""
+        found = self.unclaimed.take(tp)
+        if found is not None and not found.belongs_to(topic_id):
+            self.set_aside(tp, found.log, found.directory, DELETED)
+            found = None
+        if found is not None:
+            found.log.config = config
+            placed = PlacedLog(found.log, found.directory, found.directory.high_watermarks.get(tp, 0))
+        elif self.unclaimed.is_offline(tp, topic_id):
+            return None
+        else:
+            created = self._create(tp, topic_id, config)
+            if created is None:
+                return None
+            placed = created
+        log = placed.log
+        if log.topic_id is None:
+            log.topic_id, log.unidentified = topic_id, True
+        if log.unidentified:
+            self.unsynced.setdefault(placed.directory, []).append(log)
+        return placed
+
+    def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
+        while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
+            try:
+                log = directory.open_log(tp, topic_id, config, self._now_ms(), NEW_LOG)
+            except OSError as e:
+                if not is_of_disk(e):
+                    raise
+                self._failures.fail(directory, e)
+            except (BrokerError, LogCorruptError) as e:
+                logger.error("%s cannot be opened: %s", tp, e)
+                return None
+            else:
+                return PlacedLog(log, directory, 0)
+        return None
+
+    def _directory_for(self, tp: TopicPartition, held: Mapping[LogDir, int]) -> LogDir | None:
+        """The directory for a new log, given how many logs each one holds."""
+        preferred = self._preferred.get(tp)
+        if preferred is not None and preferred.online:
+            return preferred
+        online = [each for each in self.dirs if each.online]
+        return min(online, key=lambda each: held.get(each, 0), default=None)
+
+    def place(
+        self, new: Sequence[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]]
+    ) -> Iterator[NewLog]:
+        """Where `get_or_create` would create the logs of these partitions, which are new here."""
+        held = Counter(self._dir_of.values())
+        for tp, topic_id, registration, config in new:
+            self.unclaimed.suspect(tp, registration)
+            directory = self._directory_for(tp, held)
+            if directory is not None and not self.unclaimed.is_offline(tp, topic_id):
+                held[directory] += 1
+                yield NewLog(tp, topic_id, config, directory)
+
+    def add_created(self, created: CreatedLogs) -> None:
+        """Let `get_or_create` find these logs."""
+        for new, log in created.logs:
+            if new.directory.online:
+                self.unclaimed.put(new.tp, UnclaimedLog(log, new.topic_id, new.directory))
+                self.unsynced.setdefault(new.directory, []).append(log)
+
+    # --- logs that go -------------------------------------------------------------------------
+
+    def set_aside(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
+        """Close and rename a log; `suffix`: DELETED removes its files later, STRAY keeps them."""
+        try:
+            log.close()
+        except OSError as e:
+            if self._failures.report(directory, e):
+                return
+        self._rename(tp, log, directory, suffix)
+
+    def _rename(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
+        try:
+            path = directory.set_aside(tp, log, UUID(int=self._rng.getrandbits(128)), suffix)
+        except OSError as e:
+            self._failures.report(directory, e)
+            return
+        self.checkpoints_stale = True
+        self.unsynced.setdefault(directory, [])
+        if suffix == DELETED:
+            remove = partial(directory.disk.remove_tree, path)
+            delay = log.config.file_delete_delay_ms / 1000
+            self._background.timer.call_later(delay, partial(self._background.run_in, directory, remove))

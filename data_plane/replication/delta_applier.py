@@ -1,0 +1,262 @@
+"""Committed metadata is applied to the replicas of this broker (Kafka's ReplicaManager.applyDelta).
+
+For each changed partition: become leader, become follower, be created, be deleted; then configurations, and
+the brokers that may join an ISR. The controller is told where a new replica lies (KIP-858). A partition that
+cannot be served is left offline, and the others are applied all the same.
+
+    metadata_publisher -> apply(delta, image) -> LocalReplicaChanges -> fetchers, coordinators
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from data_plane.log.config import LogConfig
+from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.checkpoint_writer import CheckpointWriter
+from data_plane.log_manager.log_creation import CreatedLogs
+from data_plane.log_manager.log_manager import DELETED, STRAY, LogManager
+from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment
+from data_plane.replication.partition import Partition
+from data_plane.replication.partition_context import PartitionContext
+from data_plane.replication.partition_registry import PartitionRegistry
+from data_plane.replication.replica_moves import ReplicaMoves
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import LOST_DIR, PartitionRegistration, TopicPartition
+from metadata_quorum.foundation.supervision import bounded, report_fault
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
+
+logger = logging.getLogger(__name__)
+
+CREATED_ON_LOOP: Final = 8
+"""Up to so many new logs are created on the loop; more are created in the executor before."""
+
+
+@dataclass(slots=True)
+class LocalReplicaChanges:
+    """What `apply` did, for the fetchers and the coordinators."""
+
+    leading: list[Partition] = field(default_factory=list)
+    following: list[Partition] = field(default_factory=list)
+    removed: list[Partition] = field(default_factory=list)
+
+
+class DeltaApplier:
+    """The only one that adds and removes partitions."""
+
+    def __init__(
+        self,
+        registry: PartitionRegistry,
+        logs: LogManager,
+        checkpoints: CheckpointWriter,
+        background: BackgroundWork,
+        context: PartitionContext,
+        moves: ReplicaMoves,
+        assignments: AssignmentsManager | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._registry = registry
+        self._logs = logs
+        self._unclaimed = logs.unclaimed
+        self._checkpoints = checkpoints
+        self._background = background
+        self._loop = background.loop
+        self._context = context
+        self._brokers = context.brokers
+        self._moves = moves
+        self._assignments = assignments
+        self._now_ms = now_ms
+
+    # --- every change -------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
+        """Apply committed metadata. Never raises for a partition that cannot be served here."""
+        changes = LocalReplicaChanges()
+        if delta.changed_configs:
+            bounded(self._loop, "the change of configurations", self._configure, delta, image)
+        self._brokers.take_registrations(image.brokers)
+        bounded(self._loop, "the change of brokers", self._brokers.take_changes, delta)
+        for topic_id in delta.deleted_topics:
+            self._unclaimed.forget(topic_id)
+            topic = delta.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                changes.removed += self.remove([(topic_id, number) for number in topic.partitions])
+        for topic_id, partitions in delta.changed_partitions.items():
+            name = image.topics_by_id[topic_id].name
+            for number, registration in partitions.items():
+                tp = TopicPartition(name, number)
+                try:
+                    self._apply_partition(tp, topic_id, registration, image, changes)
+                except Exception as error:  # noqa: BLE001
+                    self._give_up_change(tp, topic_id, error)
+        if delta.changed_brokers:
+            now = self._loop.time()
+            for partition in self._registry:
+                bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_expand_isr, now)
+        self._checkpoints.sync_soon()
+        return changes
+
+    def _configure(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        configs = self._logs.configs
+        topics = configs.changed_by(delta, image)
+        for partition in self._registry:
+            if topics is None or partition.tp.topic in topics:
+                config = configs.of(image, partition.tp.topic)
+                bounded(self._loop, f"the configuration of {partition.tp}", partition.configure, config)
+
+    def _apply_partition(
+        self,
+        tp: TopicPartition,
+        topic_id: UUID,
+        registration: PartitionRegistration,
+        image: MetadataImage,
+        changes: LocalReplicaChanges,
+    ) -> None:
+        partition = self._registry.find(tp)
+        if partition is not None and partition.topic_id != topic_id:
+            self._remove(partition, changes)
+            partition = None
+        if self._context.broker_id not in registration.replicas:
+            if partition is not None:
+                self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if partition is None:
+            self._unclaimed.suspect(tp, registration)
+            partition = self._create(tp, topic_id, self._logs.configs.of(image, tp.topic))
+        if partition is not None:
+            self._report_directory(partition, registration)
+        if partition is None or partition.offline:
+            return
+        if registration.leader == self._context.broker_id:
+            try:
+                if partition.become_leader(registration, self._loop.time()):
+                    changes.leading.append(partition)
+            except BrokerError as e:
+                logger.error("%s cannot lead: %s", tp, e)
+        elif partition.become_follower(registration):
+            changes.following.append(partition)
+
+    def _give_up_change(self, tp: TopicPartition, topic_id: UUID, error: Exception) -> None:
+        """A partition's change could not be applied."""
+        partition = self._registry.find(tp)
+        if partition is not None:
+            self._context.failures.give_up(partition, "the change", error)
+            return
+        report_fault(self._loop, f"the creation of {tp}, which is offline,", error)
+        again = isinstance(error, OSError)  # not the disk's: that ends with the directory
+        self._unclaimed.give_up(tp, topic_id, f"{tp} could not be made: {error}", again=again)
+        if self._assignments is not None:
+            self._assignments.assign(ReplicaAssignment(topic_id, tp.partition, LOST_DIR))
+
+    # --- creation and removal -----------------------------------------------------------------
+
+    def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition | None:
+        placed = self._logs.get_or_create(tp, topic_id, config)
+        if placed is None:
+            return None
+        partition = Partition(tp, topic_id, placed.log, self._context, placed.high_watermark)
+        self._registry.add(partition)
+        self._logs.add(partition, placed.directory)
+        self._moves.resume(partition)
+        return partition
+
+    def _report_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Tell the controller in which directory the replica lies, where the metadata says otherwise."""
+        if self._assignments is None:
+            return
+        # A replica that was given up serves nobody until the next start: another is to lead.
+        directory = LOST_DIR if partition.log.inconsistent else self._logs.dir_of(partition).directory_id
+        number = partition.tp.partition
+        if registration.directory(self._context.broker_id) == directory:
+            self._assignments.cancel_assignment(partition.topic_id, number)
+        else:
+            self._assignments.assign(ReplicaAssignment(partition.topic_id, number, directory))
+
+    def remove(self, gone: Iterable[tuple[UUID, int]]) -> list[Partition]:
+        """Remove partitions of deleted topics; returns those that were here."""
+        changes = LocalReplicaChanges()
+        for topic_id, number in gone:
+            partition = self._registry.find_by_id(topic_id, number)
+            if partition is not None:
+                bounded(self._loop, f"the removal of {partition.tp}", self._remove, partition, changes)
+        return changes.removed
+
+    def _remove(
+        self,
+        partition: Partition,
+        changes: LocalReplicaChanges,
+        error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ) -> None:
+        """Remove the replica and its files; requests that wait at it get `error`."""
+        partition.removed = True
+        self._moves.cancel(partition)
+        partition.stop(error)
+        self._registry.remove(partition)
+        directory = self._logs.remove(partition)
+        if self._assignments is not None:
+            self._assignments.cancel_assignment(partition.topic_id, partition.tp.partition)
+        changes.removed.append(partition)
+        if directory.online:
+            self._logs.set_aside(partition.tp, partition.log, directory, DELETED)
+
+    # --- logs created before the change is applied --------------------------------------------
+
+    def logs_to_create(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
+        """Logs of new partitions, to be created in the executor and handed to `add_created`; None where
+        `apply` can create them without holding up the loop."""
+        new: list[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]] = []
+        for topic_id, partitions in delta.changed_partitions.items():
+            topic = image.topics_by_id[topic_id].name
+            config = self._logs.configs.of(image, topic)
+            for number, registration in partitions.items():
+                tp = TopicPartition(topic, number)
+                here = self._context.broker_id in registration.replicas
+                if here and tp not in self._registry and tp not in self._unclaimed:
+                    new.append((tp, topic_id, registration, config))
+        placed = list(self._logs.place(new))
+        return CreatedLogs(placed, self._now_ms()) if len(placed) > CREATED_ON_LOOP else None
+
+    def add_created(self, created: CreatedLogs) -> None:
+        """`apply` finds these logs."""
+        self._logs.add_created(created)
+
+    # --- partitions for which there was no file descriptor ------------------------------------
+
+    @property
+    def to_make_again(self) -> bool:
+        """Whether there are partitions whose creation failed for a reason that passes."""
+        return self._unclaimed.to_make_again
+
+    def make_again(self, image: MetadataImage) -> MetadataDelta:
+        """A delta that creates them."""
+        delta = MetadataDelta(image)
+        for topic_id, number in self._unclaimed.make_again():
+            topic = image.topics_by_id.get(topic_id)
+            if topic is not None and number in topic.partitions:
+                delta.changed_partitions.setdefault(topic_id, {})[number] = topic.partitions[number]
+        return delta
+
+    # --- strays -------------------------------------------------------------------------------
+
+    def remove_stray_replicas(self, image: MetadataImage) -> None:
+        """Set aside logs found on disk that the metadata, complete now, does not place here."""
+        for tp in self._unclaimed:
+            stray = None if self._placed_here(tp, image) else self._unclaimed.take(tp)
+            if stray is not None:
+                logger.warning("%s is no replica of this broker any longer; set aside", tp)
+                self._logs.set_aside(tp, stray.log, stray.directory, STRAY)
+        for directory in self._logs.dirs:
+            for tp in [tp for tp in directory.unfinished if tp not in self._registry]:
+                remove = partial(directory.disk.remove_tree, directory.unfinished.pop(tp))
+                self._background.run_in(directory, remove)
+        self._checkpoints.sync_soon()
+
+    def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:
+        registration = image.partition(tp)
+        return registration is not None and self._context.broker_id in registration.replicas

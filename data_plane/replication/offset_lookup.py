@@ -1,0 +1,112 @@
+"""ListOffsets for one partition: its ends are known at once, an offset by time is searched for off the loop.
+
+    api/offsets -> list_offset -> TimestampOffset, or OffsetSearch.run (executor) -> answer (loop)
+
+A consumer sees offsets up to the high watermark or the last stable offset, a follower up to the log's end.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from data_plane.log.timestamps import TimeSearch, TimestampedOffset
+from data_plane.replication.partition import UNDEFINED_OFFSET, Partition
+from metadata_quorum.foundation.batch import CorruptBatchError
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
+
+# Timestamps with a meaning of their own in ListOffsets.
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+
+_CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """An answer of ListOffsets; all -1 where no record fits."""
+
+    offset: int = UNDEFINED_OFFSET
+    timestamp: int = -1
+    leader_epoch: int = NO_EPOCH
+
+
+class OffsetSearch:
+    """One search by time: `run` in the executor, then `answer` on the loop."""
+
+    __slots__ = ("_committed_only", "_found", "_partition", "_replica", "_search")
+
+    def __init__(
+        self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
+    ) -> None:
+        self._partition = partition
+        self._search = search
+        self._replica = replica
+        self._committed_only = committed_only
+        self._found: TimestampedOffset | Exception | None = None
+
+    def run(self, may_block: MayBlock) -> None:
+        try:
+            self._found = self._search.run(may_block)
+        except Exception as error:  # noqa: BLE001 - `answer` decides what it means
+            self._found = error
+
+    def answer(self) -> TimestampOffset:
+        """What was found, as far as the client may see it now. Raises BrokerError: OFFSET_NOT_AVAILABLE,
+        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR."""
+        found, partition = self._found, self._partition
+        if isinstance(found, Exception):
+            self._refuse(found)
+        if found is not None and found.offset < _visible_end(partition, self._replica, self._committed_only):
+            return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
+        if not _end_is_known(partition, self._replica):
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return TimestampOffset()
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        partition = self._partition
+        if isinstance(error, OSError) and error.errno in _CLOSED:  # truncated or deleted during the search
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.tp} has changed meanwhile")
+        if isinstance(error, OSError):
+            partition.storage_failed(error)
+        if isinstance(error, CorruptBatchError):
+            partition.refuse_as_corrupt(error)
+        if isinstance(error, BrokerError):
+            raise error
+        partition.fault(f"the search by time in {partition.tp}", error)
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition.tp}: {error}") from error
+
+
+def list_offset(
+    partition: Partition, timestamp: int, *, replica: bool, committed_only: bool
+) -> TimestampOffset | OffsetSearch:
+    """The offset for `timestamp` in milliseconds, or for one of the constants above. `replica`: a follower
+    asks. Raises BrokerError: OFFSET_NOT_AVAILABLE."""
+    log = partition.log
+    if timestamp == LATEST_TIMESTAMP:
+        if not _end_is_known(partition, replica):
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return TimestampOffset(_visible_end(partition, replica, committed_only), -1, partition.leader_epoch)
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        start = log.log_start_offset
+        return TimestampOffset(start, -1, log.epochs.epoch_at(start))
+    if timestamp == LATEST_TIERED_TIMESTAMP:
+        return TimestampOffset()
+    search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+    return OffsetSearch(partition, search, replica=replica, committed_only=committed_only)
+
+
+def _visible_end(partition: Partition, replica: bool, committed_only: bool) -> int:
+    return partition.read_limit(for_follower=replica, committed_only=committed_only)
+
+
+def _end_is_known(partition: Partition, replica: bool) -> bool:
+    """Until the high watermark has reached this epoch it may lie below what was exposed before."""
+    leader = partition.leader
+    return replica or leader is None or partition.high_watermark >= leader.epoch_start_offset
