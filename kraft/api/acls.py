@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -142,21 +143,28 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.DESCRIBE_ACLS, 1, 3, EVERYWHERE, handle_describe, on_error=describe_error),
+    ApiRow(
+        ApiKey.DESCRIBE_ACLS,
+        (1, 3),
+        EVERYWHERE,
+        (DESCRIBE_CLUSTER,),
+        handle_describe,
+        on_error=describe_error,
+    ),
     ApiRow(
         ApiKey.CREATE_ACLS,
-        1,
-        3,
+        (1, 3),
         EVERYWHERE,
+        (ALTER_CLUSTER,),
         handle_create,
         on_error=create_error,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.DELETE_ACLS,
-        1,
-        3,
+        (1, 3),
         EVERYWHERE,
+        (ALTER_CLUSTER,),
         handle_delete,
         on_error=delete_error,
         forwarded=True,

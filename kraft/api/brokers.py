@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
+from kraft.api.authz.checks import ALTER_CLUSTER, CLUSTER_ACTION
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
@@ -173,35 +174,37 @@ def error_alone(request: Message, code: ErrorCode, message: str) -> Response:
 ROWS: Final = (
     ApiRow(
         ApiKey.ALTER_PARTITION,
-        2,
-        3,
+        (2, 3),
         CONTROLLER,
+        (CLUSTER_ACTION,),
         handle_alter_partition,
         on_error=error_alone,
     ),
     ApiRow(
         ApiKey.BROKER_REGISTRATION,
-        0,
-        4,
+        (0, 4),
         CONTROLLER,
+        (CLUSTER_ACTION,),
         handle_registration,
         on_error=error_alone,
     ),
-    ApiRow(ApiKey.BROKER_HEARTBEAT, 0, 1, CONTROLLER, handle_heartbeat, on_error=error_alone),
-    ApiRow(ApiKey.UNREGISTER_BROKER, 0, 0, EVERYWHERE, handle_unregister, forwarded=True),
+    ApiRow(
+        ApiKey.BROKER_HEARTBEAT, (0, 1), CONTROLLER, (CLUSTER_ACTION,), handle_heartbeat, on_error=error_alone
+    ),
+    ApiRow(ApiKey.UNREGISTER_BROKER, (0, 0), EVERYWHERE, (ALTER_CLUSTER,), handle_unregister, forwarded=True),
     ApiRow(
         ApiKey.ALLOCATE_PRODUCER_IDS,
-        0,
-        0,
+        (0, 0),
         CONTROLLER,
+        (CLUSTER_ACTION,),
         handle_allocate_producer_ids,
         on_error=error_alone,
     ),
     ApiRow(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        0,
-        0,
+        (0, 0),
         CONTROLLER,
+        (CLUSTER_ACTION,),
         handle_assign_replicas,
         on_error=error_alone,
     ),

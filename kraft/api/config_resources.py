@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.api.authz.checks import DESCRIBE_CONFIGS_OF_CLUSTER
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
@@ -49,4 +50,4 @@ def _names(image: MetadataImage, listener: str, kind: ResourceType) -> Iterator[
             yield from sorted(name for configured, name in image.configs if configured == kind)
 
 
-ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, BROKER, handle),)
+ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), BROKER, (DESCRIBE_CONFIGS_OF_CLUSTER,), handle),)

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kraft.api import broker_loggers
+from kraft.api.authz.topic_checks import authorize_configs
 from kraft.api.broker_loggers import LevelChange
 from kraft.api.brokers import controller_of
 from kraft.api.config_validation import outcomes
@@ -48,6 +49,7 @@ from metadata_quorum.protocol.commands import (
     ConfigReplacement,
 )
 from metadata_quorum.protocol.replies import ConfigResult
+from metadata_quorum.security.acls import AclOperation
 
 RESOURCES_PER_SLICE: Final = 3
 """Between two turns of the loop: a broker has two hundred keys."""
@@ -396,21 +398,28 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.DESCRIBE_CONFIGS, 1, 4, EVERYWHERE, handle_describe, on_error=describe_error),
+    ApiRow(
+        ApiKey.DESCRIBE_CONFIGS,
+        (1, 4),
+        EVERYWHERE,
+        (authorize_configs(AclOperation.DESCRIBE_CONFIGS, "results", describe_error),),
+        handle_describe,
+        on_error=describe_error,
+    ),
     ApiRow(
         ApiKey.ALTER_CONFIGS,
-        0,
-        2,
+        (0, 2),
         EVERYWHERE,
+        (authorize_configs(AclOperation.ALTER_CONFIGS, "responses", alter_error),),
         handle_alter,
         on_error=alter_error,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        0,
-        1,
+        (0, 1),
         EVERYWHERE,
+        (authorize_configs(AclOperation.ALTER_CONFIGS, "responses", alter_error),),
         handle_incremental_alter,
         on_error=alter_error,
         forwarded=True,

@@ -17,7 +17,9 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerMember,
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
-from kraft.api.authz.checks import RequestPrincipal
+from kraft.api.authz.authorization import RequestPrincipal
+from kraft.api.authz.checks import READ_GROUP, authorize_names
+from kraft.api.authz.group_checks import group_operations, hide_members, subscribed
 from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
 from kraft.api.request_context import RequestContext
@@ -212,12 +214,18 @@ def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, BROKER, handle_heartbeat),
+    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), BROKER, (READ_GROUP, subscribed), handle_heartbeat),
     ApiRow(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
-        0,
-        1,
+        (0, 1),
         BROKER,
+        (
+            authorize_names(
+                AclOperation.DESCRIBE, AclResourceType.GROUP, "group_ids", "groups", describe_error
+            ),
+            group_operations,
+            hide_members(describe_error),
+        ),
         handle_describe,
         on_error=describe_error,
     ),

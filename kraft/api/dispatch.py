@@ -19,17 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kraft.api.authz.table import authorize, is_cluster_action_authorized
+from kraft.api.authz.authorization import AuthorizedRequest, ResponseCompletion, authorize
 from kraft.api.context import NodeContext
-from kraft.api.forwarding import decode_address, decode_principal, forward, must_forward, stays
+from kraft.api.forwarding import decode_address, decode_principal, forward, must_forward
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
-from kraft.api.row import ApiRow, Response
+from kraft.api.row import ApiRow, RawHandler, Response
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
 from kraft.api.throttling import throttled
+from kraft.api.versions import advertised
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.server import Peer, Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
@@ -48,6 +49,17 @@ LONG_BODY_BYTES: Final = 2 * 1024
 """A longer one may name thousands of things, at a byte or two each."""
 
 
+class _Call(NamedTuple):
+    """A decoded request, on its way to its handler and back."""
+
+    ctx: RequestContext
+    row: ApiRow
+    request: Message
+    """What authorization has left of it."""
+    complete: ResponseCompletion | None = None
+    """What authorization does with the handler's response."""
+
+
 class Dispatcher:
     """Serves the frames of all listeners of one node."""
 
@@ -58,6 +70,7 @@ class Dispatcher:
             name: {key: row for key, row in rows.items() if role in row.listeners}
             for name, role in roles.items()
         }
+        self._advertised = {name: advertised(served.values()) for name, served in self._rows.items()}
         self._roles = dict(roles)
         self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
         self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
@@ -80,99 +93,117 @@ class Dispatcher:
             header = read_request_header(frame)
         except MalformedHeader as error:
             raise ProtocolError(str(error)) from None
-        ctx, refusal = self._context(peer, header)
+        ctx, row, refusal = self._context(peer, header)
         if refusal is not None:
             return refusal
         if self._node.quotas is None:
-            return self._run(ctx, frame[header.body :])
+            return self._run(ctx, row, frame[header.body :])
         ctx.work = RequestCost(self._node.stopwatch, len(frame))
         with ctx.work:
-            return self._run(ctx, frame[header.body :])
+            return self._run(ctx, row, frame[header.body :])
 
-    def _run(self, ctx: RequestContext, body: memoryview) -> Reply:
-        if ctx.row.raw is not None:
-            return self._serve_raw(ctx, body)
+    def _run(self, ctx: RequestContext, row: ApiRow, body: memoryview) -> Reply:
+        if row.raw is not None:
+            return self._serve_raw(ctx, row.raw, body)
         started = ctx.connection.started()
         if len(body) > LONG_BODY_BYTES:
             ctx.is_long = True
             started.pause_others()
-            return self._start(self._run_long(ctx, body, started), ctx)
+            return self._start(self._run_long(ctx, row, body, started), ctx)
         request, size = _decoded(ctx.api_key, ctx.version, body)
         _charge(started, size)
-        if self._is_for_controller(ctx, request):
-            return self._start(self._forward(ctx, request, body), ctx)
+        call = _Call(ctx, row, request)
+        if self._is_for_controller(call):
+            return self._start(self._forward(call, body), ctx)
         if ctx.api_key != _ENVELOPE:
-            return self._answer(ctx, request)
+            return self._answer(call)
         try:
-            inner, frame, header = self._unwrapped(ctx, request)
-            request, size = _decoded(inner.api_key, inner.version, frame[header.body :])
+            inner, inner_row, frame = self._unwrapped(call)
+            request, size = _decoded(inner.api_key, inner.version, frame)
         except (ProtocolError, BrokerError) as error:
             return _not_unwrapped(ctx, error)
         _charge(started, size)
-        reply = self._answer(inner, request)
+        reply = self._answer(_Call(inner, inner_row, request))
         if isinstance(reply, asyncio.Future):
             return self._start(_wrap_later(ctx, inner, reply), ctx)
         return _wrap(ctx, inner, reply)
 
-    async def _run_long(self, ctx: RequestContext, body: memoryview, started: StartedRequest) -> Buffers:
-        """Decoded and judged in another thread, in its turn: what comes behind it on its connection waits,
-        and is never begun where this one ends the connection."""
+    async def _run_long(
+        self, ctx: RequestContext, row: ApiRow, body: memoryview, started: StartedRequest
+    ) -> Buffers:
+        """Decoded and authorized in another thread, in its turn: what comes behind it on its connection
+        waits, and is never begun where this one ends the connection."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
         request, size = await run(_decoded, ctx.api_key, ctx.version, body)
         _charge(started, size)
-        if self._is_for_controller(ctx, request):
-            forwarded = self._start(self._forward(ctx, request, body), ctx)
+        call = _Call(ctx, row, request)
+        if self._is_for_controller(call):
+            forwarded = self._start(self._forward(call, body), ctx)
             started.resume_others()
             return await forwarded
-        inner = ctx
         if ctx.api_key == _ENVELOPE:
             try:
-                inner, frame, header = self._unwrapped(ctx, request)
-                request, size = await run(_decoded, inner.api_key, inner.version, frame[header.body :])
+                inner, inner_row, frame = self._unwrapped(call)
+                request, size = await run(_decoded, inner.api_key, inner.version, frame)
             except (ProtocolError, BrokerError) as error:
                 started.resume_others()
                 return _not_unwrapped(ctx, error)
             _charge(started, size)
+            call = _Call(inner, inner_row, request)
         try:
-            authorized = await run(authorize, self._node, inner, request)
+            authorized = await run(self._authorized, call)
         except Exception as error:  # noqa: BLE001
             started.resume_others()
-            reply: Reply = await self._refuse_long(inner, request, error)
+            reply: Reply = await self._refuse_long(call, error)
         else:
             with ctx.work or nullcontext():
-                reply = self._answer_authorized(inner, request, authorized)
+                reply = self._answer_authorized(call, authorized)
             started.resume_others()
         answer = await reply if isinstance(reply, asyncio.Future) else reply
-        return answer if inner is ctx else _wrap(ctx, inner, answer)
+        return answer if call.ctx is ctx else _wrap(ctx, call.ctx, answer)
 
-    def _is_for_controller(self, ctx: RequestContext, request: Message) -> bool:
-        is_for_controller = ctx.row.forwarded and ctx.role is Role.BROKER and must_forward(self._node)
-        return is_for_controller and not stays(ctx.row, request)
+    def _is_for_controller(self, call: _Call) -> bool:
+        row = call.row
+        is_for_controller = row.forwarded and call.ctx.role is Role.BROKER and must_forward(self._node)
+        return is_for_controller and not (row.stays is not None and row.stays(call.request))
 
-    def _answer(self, ctx: RequestContext, request: Message) -> Reply:
+    def _answer(self, call: _Call) -> Reply:
         try:
-            authorized = authorize(self._node, ctx, request)
+            authorized = self._authorized(call)
         except Exception as error:  # noqa: BLE001
-            return self._refuse(ctx, request, error)
-        return self._answer_authorized(ctx, request, authorized)
+            return self._refuse(call, error)
+        return self._answer_authorized(call, authorized)
 
-    def _answer_authorized(self, ctx: RequestContext, request: Message, authorized: Response | None) -> Reply:
+    def _authorized(self, call: _Call) -> _Call | Response:
+        """What is left of it for its handler; a response where that is nothing. Raises `BrokerError`."""
+        authorizer = self._node.authorizer
+        if authorizer is None:
+            return call
+        result = authorize(call.row.authorization, authorizer, self._node, call.ctx, call.request)
+        if isinstance(result, AuthorizedRequest):
+            return call._replace(request=result.request, complete=result.complete)
+        return result
+
+    def _answer_authorized(self, call: _Call, authorized: _Call | Response) -> Reply:
         """Run the handler of a decoded request (also one that came in an envelope)."""
-        assert ctx.row.handler is not None
-        result: Response | Awaitable[Response | None] | None = authorized
-        try:
-            if result is None:
-                result = ctx.row.handler(self._node, ctx, request)
-        except Exception as error:  # noqa: BLE001
-            if not ctx.is_long:
-                return self._refuse(ctx, request, error)
-            result = _failed(error)
+        result: Response | Awaitable[Response | None] | None
+        if isinstance(authorized, _Call):
+            call = authorized
+            assert call.row.handler is not None
+            try:
+                result = call.row.handler(self._node, call.ctx, call.request)
+            except Exception as error:  # noqa: BLE001
+                if not call.ctx.is_long:
+                    return self._refuse(call, error)
+                result = _failed(error)
+        else:
+            result = authorized
         if result is None or isinstance(result, Mapping):
-            if result is None or not self._takes_long(ctx, result):
-                return self._reply(ctx, request, result)
+            if result is None or not _takes_long(call, result):
+                return self._reply(call, result)
             result = _completed(result)
-        task = self._start(self._finish(ctx, request, result), ctx)
+        task = self._start(self._finish(call, result), call.ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
         return task
@@ -186,60 +217,55 @@ class Dispatcher:
         self._decoder.shutdown(wait=False, cancel_futures=True)
         self._large_decoder.shutdown(wait=False, cancel_futures=True)
 
-    async def _finish(
-        self, ctx: RequestContext, request: Message, result: Awaitable[Response | None]
-    ) -> Buffers:
-        if ctx.work is not None and isinstance(result, Coroutine):
-            result = ctx.work.watching(result)
+    async def _finish(self, call: _Call, result: Awaitable[Response | None]) -> Buffers:
+        if call.ctx.work is not None and isinstance(result, Coroutine):
+            result = call.ctx.work.watching(result)
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
-            return await self._refuse_long(ctx, request, error)
-        if response is None or not self._takes_long(ctx, response):
-            return self._reply(ctx, request, response)
+            return await self._refuse_long(call, error)
+        if response is None or not _takes_long(call, response):
+            return self._reply(call, response)
         try:
-            return await self._reply_beside(ctx, response)
+            return await self._reply_beside(call, response)
         except Exception as error:  # noqa: BLE001
-            return await self._refuse_long(ctx, request, error)
+            return await self._refuse_long(call, error)
 
-    def _takes_long(self, ctx: RequestContext, response: Response) -> bool:
-        """Whether it is to be put into bytes beside the loop."""
-        return (ctx.is_long and ctx.amend is not None) or is_long(response)
-
-    async def _reply_beside(self, ctx: RequestContext, response: Response) -> Buffers:
+    async def _reply_beside(self, call: _Call, response: Response) -> Buffers:
         """Put into bytes in another thread: that of ten thousand topics takes a fifth of a second."""
+        ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
-        if ctx.amend is not None:
-            response = await run(ctx.amend, response)
-        fields = self._throttled(ctx, response)
+        if call.complete is not None:
+            response = await run(call.complete, response)
+        fields = self._throttled(call, response)
         return ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),))
 
-    async def _refuse_long(self, ctx: RequestContext, request: Message, error: Exception) -> Buffers:
+    async def _refuse_long(self, call: _Call, error: Exception) -> Buffers:
         """`_refuse`, where each of very many items may be refused."""
-        if not ctx.is_long:
-            return self._refuse(ctx, request, error)
-        code, message = self._code_of(ctx, error)
+        if not call.ctx.is_long:
+            return self._refuse(call, error)
+        code, message = self._code_of(call.ctx, error)
         try:
-            refusal = await self._node.loop.run_in_executor(None, _refusal, ctx.row, request, code, message)
-            return await self._reply_beside(ctx, refusal)
+            refusal = await self._node.loop.run_in_executor(None, _refusal, call, code, message)
+            return await self._reply_beside(call, refusal)
         except Exception as again:
-            self._log_error(ctx, again)
-            raise ProtocolError(f"{ctx.row.name} failed") from again
+            self._log_error(call.ctx, again)
+            raise ProtocolError(f"{call.row.name} failed") from again
 
-    def _reply(self, ctx: RequestContext, request: Message, response: Response | None) -> Buffers:
+    def _reply(self, call: _Call, response: Response | None) -> Buffers:
         try:
-            return self._complete(ctx, response)
+            return self._complete(call, response)
         except Exception as error:  # noqa: BLE001 - what the handler gave does not fit into its schema
-            return self._refuse(ctx, request, error)
+            return self._refuse(call, error)
 
-    def _refuse(self, ctx: RequestContext, request: Message, error: Exception) -> Buffers:
+    def _refuse(self, call: _Call, error: Exception) -> Buffers:
         """The API's own error response. Raises `ProtocolError` where not even that can be given."""
-        code, message = self._code_of(ctx, error)
+        code, message = self._code_of(call.ctx, error)
         try:
-            return self._complete(ctx, _refusal(ctx.row, request, code, message))
+            return self._complete(call, _refusal(call, code, message))
         except Exception as again:
-            self._log_error(ctx, again)
-            raise ProtocolError(f"{ctx.row.name} failed") from again
+            self._log_error(call.ctx, again)
+            raise ProtocolError(f"{call.row.name} failed") from again
 
     def _code_of(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
         if isinstance(error, BrokerError):
@@ -248,19 +274,21 @@ class Dispatcher:
         self._log_error(ctx, error)
         return ErrorCode.UNKNOWN_SERVER_ERROR, ""
 
-    def _complete(self, ctx: RequestContext, response: Response | None) -> Buffers:
+    def _complete(self, call: _Call, response: Response | None) -> Buffers:
         if response is not None:
-            response = self._throttled(ctx, response if ctx.amend is None else ctx.amend(response))
-        return _reply(ctx, response)
+            response = self._throttled(call, response if call.complete is None else call.complete(response))
+        return _reply(call.ctx, response)
 
-    def _throttled(self, ctx: RequestContext, response: Response) -> Response:
-        return response if ctx.work is None else throttled(self._node, ctx, response)
+    def _throttled(self, call: _Call, response: Response) -> Response:
+        if call.ctx.work is None or not call.row.is_throttled:
+            return response
+        return throttled(self._node, call.ctx, response)
 
     def _log_error(self, ctx: RequestContext, error: Exception) -> None:
-        report_fault(self._node.loop, f"{ctx.row.name} v{ctx.version} from {ctx.client_host}", error)
+        report_fault(self._node.loop, f"{ctx.api_key.api_name} v{ctx.version} from {ctx.client_host}", error)
 
     def _start(self, work: Coroutine[Any, Any, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
-        task = awaited(self._node.loop, work, ctx.row.name)
+        task = awaited(self._node.loop, work, ctx.api_key.api_name)
         self._watch(task)
         return task
 
@@ -271,24 +299,22 @@ class Dispatcher:
     def _done(self, task: asyncio.Task[Buffers]) -> None:
         self._tasks.pop(task, None)
 
-    async def _forward(self, ctx: RequestContext, request: Message, body: memoryview) -> Buffers:
+    async def _forward(self, call: _Call, body: memoryview) -> Buffers:
         try:
-            return await forward(self._node, ctx, body)
+            return await forward(self._node, call.ctx, body)
         except Exception as error:  # noqa: BLE001
-            return self._refuse(ctx, request, error)
+            return self._refuse(call, error)
 
-    def _unwrapped(
-        self, ctx: RequestContext, envelope: Message
-    ) -> tuple[RequestContext, memoryview, RequestHeader]:
-        """The context of the request inside an envelope, its frame and header. Raises `BrokerError`."""
+    def _unwrapped(self, call: _Call) -> tuple[RequestContext, ApiRow, memoryview]:
+        """Context, row and bytes of the message inside an envelope. Raises `BrokerError`."""
+        ctx, envelope = call.ctx, call.request
         try:
             frame = memoryview(envelope.request_data)
             header = read_request_header(frame)
-            row = ctx.apis.get(header.api_key)
+            row = self._rows[ctx.listener].get(header.api_key)
             if row is None or not row.forwarded or not row.answers(header.version):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-            if not is_cluster_action_authorized(self._node, ctx):
-                raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            self._authorized(call)
             if must_forward(self._node):
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
             inner = replace(
@@ -299,16 +325,14 @@ class Dispatcher:
                 client_id=header.client_id,
                 principal=decode_principal(envelope.request_principal or b""),
                 forwarded_for=decode_address(envelope.client_host_address),
-                row=row,
             )
         except (MalformedHeader, MalformedMessage) as error:
             raise BrokerError(ErrorCode.INVALID_REQUEST) from error
-        return inner, frame, header
+        return inner, row, frame[header.body :]
 
-    def _serve_raw(self, ctx: RequestContext, body: memoryview) -> Reply:
-        assert ctx.row.raw is not None
+    def _serve_raw(self, ctx: RequestContext, handler: RawHandler, body: memoryview) -> Reply:
         try:
-            reply = ctx.row.raw(self._node, ctx, body)
+            reply = handler(self._node, ctx, body)
             if isinstance(reply, asyncio.Task):
                 self._watch(reply)
             return reply
@@ -318,10 +342,10 @@ class Dispatcher:
             raise ProtocolError(str(error)) from None
         except Exception as error:
             self._log_error(ctx, error)
-            raise ProtocolError(f"{ctx.row.name} failed") from error
+            raise ProtocolError(f"{ctx.api_key.api_name} failed") from error
 
-    def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, Buffers | None]:
-        """The request's context; and the answer, where it is refused but the connection may go on."""
+    def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, ApiRow, Buffers | None]:
+        """The request's context and row; and the answer, where it is refused but the connection may go on."""
         rows = self._rows[peer.listener]
         row = rows.get(header.api_key)
         if row is None:
@@ -336,17 +360,16 @@ class Dispatcher:
             self._roles[peer.listener],
             peer,
             peer.principal,
-            row,
-            rows,
+            self._advertised[peer.listener],
         )
         if row.answers(header.version):
-            return ctx, None
+            return ctx, row, None
         if header.api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{row.name} has no version {header.version} here (UNSUPPORTED_VERSION)")
         ctx.version = 0
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
         response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
-        return ctx, _reply(ctx, response)
+        return ctx, row, _reply(ctx, response)
 
 
 async def _completed(response: Response) -> Response:
@@ -376,11 +399,16 @@ def _decoded(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, 
         raise ProtocolError(str(error)) from None
 
 
-def _refusal(row: ApiRow, request: Message, code: ErrorCode, message: str) -> Response:
-    if row.on_error is not None:
-        return row.on_error(request, code, message)
+def _takes_long(call: _Call, response: Response) -> bool:
+    """Whether it is to be put into bytes beside the loop."""
+    return (call.ctx.is_long and call.complete is not None) or is_long(response)
+
+
+def _refusal(call: _Call, code: ErrorCode, message: str) -> Response:
+    if call.row.on_error is not None:
+        return call.row.on_error(call.request, code, message)
     fields: dict[str, Any] = {"error_code": int(code)}
-    if response_has(row.key, "error_message"):
+    if response_has(call.row.key, "error_message"):
         fields["error_message"] = message or None
     return fields
 

@@ -13,14 +13,15 @@ Written by `make docs` from the API table in `kraft/api/table.py`; do not edit.
 
 The ranges of versions are those of Apache Kafka 4.1. What is not listed here is not answered: a request
 for it ends the connection, as Kafka's broker does with APIs that it does not know.
-*Forwarded*: a broker hands the request on to the active controller.
+*Authorization*: the operations and resources that a principal must be allowed, where the node has an
+authorizer. *Forwarded*: a broker hands the request on to the active controller.
 """
 
 
 def lines() -> Iterator[str]:
     yield HEAD
-    yield "| key | API | versions | listeners | forwarded |"
-    yield "|-|-|-|-|-|"
+    yield "| key | API | versions | listeners | authorization | forwarded |"
+    yield "|-|-|-|-|-|-|"
     for row in ROWS.values():
         yield _line(row)
 
@@ -31,7 +32,9 @@ def _line(row: ApiRow) -> str:
     if not row.named:
         name += " (not named in ApiVersions)"
     forwarded = "yes" if row.forwarded else ""
-    return f"| {row.key} | {name} | {row.min_version}-{row.max_version} | {listeners} | {forwarded} |"
+    authorization = "; ".join(each.required for each in row.authorization if each.required) or "none"
+    versions = f"{row.min_version}-{row.max_version}"
+    return f"| {row.key} | {name} | {versions} | {listeners} | {authorization} | {forwarded} |"
 
 
 if __name__ == "__main__":

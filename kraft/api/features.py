@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.api.authz.checks import ALTER_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -37,4 +38,4 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
     }
 
 
-ROWS: Final = (ApiRow(ApiKey.UPDATE_FEATURES, 0, 2, EVERYWHERE, handle, forwarded=True),)
+ROWS: Final = (ApiRow(ApiKey.UPDATE_FEATURES, (0, 2), EVERYWHERE, (ALTER_CLUSTER,), handle, forwarded=True),)

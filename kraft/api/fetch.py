@@ -16,7 +16,8 @@ from typing import Final
 from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
 from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
-from kraft.api.authz.table import read_authorization
+from kraft.api.authz.checks import InHandler
+from kraft.api.authz.raw_requests import read_authorization
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import EVERYWHERE, ApiRow
@@ -235,4 +236,13 @@ def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints
     )
 
 
-ROWS: Final = (ApiRow(ApiKey.FETCH, 4, 18, EVERYWHERE, raw=handle, exclusive=True),)
+ROWS: Final = (
+    ApiRow(
+        ApiKey.FETCH,
+        (4, 18),
+        EVERYWHERE,
+        (InHandler("Read on each Topic; of followers ClusterAction on Cluster"),),
+        raw=handle,
+        exclusive=True,
+    ),
+)

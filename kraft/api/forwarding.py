@@ -13,6 +13,7 @@ import ipaddress
 import struct
 from typing import Final
 
+from kraft.api.authz.checks import CLUSTER_ACTION
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow, Response
@@ -32,11 +33,6 @@ _PRINCIPAL_VERSION: Final = struct.pack(">h", 0)
 def must_forward(node: NodeContext) -> bool:
     """Whether the active controller is another node (or nobody knows who)."""
     return node.controller is None or not node.controller.is_active
-
-
-def stays(row: ApiRow, request: Message) -> bool:
-    """Whether it concerns the node that it reached, of whatever API it is."""
-    return row.stays is not None and row.stays(request)
 
 
 async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
@@ -99,5 +95,5 @@ def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "response_data": None}
 
 
-ROWS: Final = (ApiRow(ApiKey.ENVELOPE, 0, 0, CONTROLLER, on_error=envelope_error),)
+ROWS: Final = (ApiRow(ApiKey.ENVELOPE, (0, 0), CONTROLLER, (CLUSTER_ACTION,), on_error=envelope_error),)
 """Without a handler: the dispatcher opens envelopes."""

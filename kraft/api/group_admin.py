@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import DescribedGroup
+from kraft.api.authz.checks import FilterByAuthorized, authorize_names
+from kraft.api.authz.group_checks import group_operations
 from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
 from kraft.api.request_context import RequestContext
@@ -14,6 +16,7 @@ from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 _OPERATIONS_NOT_ASKED: Final = -(2**31)
 _GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
@@ -104,7 +107,43 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.DESCRIBE_GROUPS, 0, 6, BROKER, handle_describe, on_error=describe_error),
-    ApiRow(ApiKey.LIST_GROUPS, 0, 5, BROKER, handle_list, on_error=list_error),
-    ApiRow(ApiKey.DELETE_GROUPS, 0, 2, BROKER, handle_delete, on_error=delete_error),
+    ApiRow(
+        ApiKey.DESCRIBE_GROUPS,
+        (0, 6),
+        BROKER,
+        (
+            authorize_names(AclOperation.DESCRIBE, AclResourceType.GROUP, "groups", "groups", describe_error),
+            group_operations,
+        ),
+        handle_describe,
+        on_error=describe_error,
+    ),
+    ApiRow(
+        ApiKey.LIST_GROUPS,
+        (0, 5),
+        BROKER,
+        (
+            FilterByAuthorized(
+                "groups",
+                "group_id",
+                AclOperation.DESCRIBE,
+                AclResourceType.GROUP,
+                unless=AclOperation.DESCRIBE,
+            ),
+        ),
+        handle_list,
+        on_error=list_error,
+    ),
+    ApiRow(
+        ApiKey.DELETE_GROUPS,
+        (0, 2),
+        BROKER,
+        (
+            authorize_names(
+                AclOperation.DELETE, AclResourceType.GROUP, "groups_names", "results", delete_error
+            ),
+        ),
+        handle_delete,
+        on_error=delete_error,
+    ),
 )

@@ -19,6 +19,14 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
+from kraft.api.authz.checks import (
+    READ_GROUP,
+    WRITE_TRANSACTIONAL_ID,
+    AuthorizeRequest,
+    authorize_topics,
+    authorize_topics_or_ids,
+)
+from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator
 from kraft.api.request_context import RequestContext
@@ -30,6 +38,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 _FIRST_WITH_TOPIC_IDS: Final = 10
 _FIRST_WITH_EPOCHS: Final = 9
@@ -357,16 +366,50 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "topics": []}
 
 
+def _refused_deletions(request: Message, code: ErrorCode, message: str) -> Response:
+    """For topics whose offsets the principal may not delete, of a group that it may."""
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": each.partition_index, "error_code": int(code)}
+                for each in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"topics": topics}
+
+
 ROWS: Final = (
-    ApiRow(ApiKey.OFFSET_COMMIT, 2, 9, BROKER, handle_commit, on_error=commit_error),
-    ApiRow(ApiKey.OFFSET_FETCH, 1, 9, BROKER, handle_fetch, on_error=fetch_error),
+    ApiRow(
+        ApiKey.OFFSET_COMMIT,
+        (2, 9),
+        BROKER,
+        (READ_GROUP, authorize_topics_or_ids(AclOperation.READ, commit_error)),
+        handle_commit,
+        on_error=commit_error,
+    ),
+    ApiRow(
+        ApiKey.OFFSET_FETCH, (1, 9), BROKER, (offset_fetch(fetch_error),), handle_fetch, on_error=fetch_error
+    ),
     ApiRow(
         ApiKey.TXN_OFFSET_COMMIT,
-        0,
-        5,
+        (0, 5),
         BROKER,
+        (WRITE_TRANSACTIONAL_ID, READ_GROUP, authorize_topics(AclOperation.READ, transactional_commit_error)),
         handle_transactional_commit,
         on_error=transactional_commit_error,
     ),
-    ApiRow(ApiKey.OFFSET_DELETE, 0, 0, BROKER, handle_delete, on_error=delete_error),
+    ApiRow(
+        ApiKey.OFFSET_DELETE,
+        (0, 0),
+        BROKER,
+        (
+            AuthorizeRequest((AclOperation.DELETE,), AclResourceType.GROUP, "group_id"),
+            authorize_topics(AclOperation.READ, _refused_deletions),
+        ),
+        handle_delete,
+        on_error=delete_error,
+    ),
 )

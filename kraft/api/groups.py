@@ -23,6 +23,8 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, partition_of_group
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_topic_creation
+from kraft.api.authz.checks import READ_GROUP
+from kraft.api.authz.group_checks import find_coordinator
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
@@ -225,14 +227,14 @@ def error_code_only(request: Message, code: ErrorCode, message: str) -> Response
 ROWS: Final = (
     ApiRow(
         ApiKey.FIND_COORDINATOR,
-        0,
-        6,
+        (0, 6),
         BROKER,
+        (find_coordinator(find_coordinator_error),),
         handle_find_coordinator,
         on_error=find_coordinator_error,
     ),
-    ApiRow(ApiKey.JOIN_GROUP, 0, 9, BROKER, handle_join, on_error=join_error),
-    ApiRow(ApiKey.HEARTBEAT, 0, 4, BROKER, handle_heartbeat, on_error=error_code_only),
-    ApiRow(ApiKey.LEAVE_GROUP, 0, 5, BROKER, handle_leave, on_error=error_code_only),
-    ApiRow(ApiKey.SYNC_GROUP, 0, 5, BROKER, handle_sync, on_error=sync_error),
+    ApiRow(ApiKey.JOIN_GROUP, (0, 9), BROKER, (READ_GROUP,), handle_join, on_error=join_error),
+    ApiRow(ApiKey.HEARTBEAT, (0, 4), BROKER, (READ_GROUP,), handle_heartbeat, on_error=error_code_only),
+    ApiRow(ApiKey.LEAVE_GROUP, (0, 5), BROKER, (READ_GROUP,), handle_leave, on_error=error_code_only),
+    ApiRow(ApiKey.SYNC_GROUP, (0, 5), BROKER, (READ_GROUP,), handle_sync, on_error=sync_error),
 )

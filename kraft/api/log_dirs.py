@@ -6,6 +6,7 @@ import shutil
 from typing import Any, Final, NamedTuple
 
 from data_plane.log_manager.log_dirs import LogDir
+from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import NodeContext
 from kraft.api.partition_lookup import error_of_absence
 from kraft.api.request_context import RequestContext
@@ -129,6 +130,8 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, BROKER, handle_alter, on_error=alter_error),
-    ApiRow(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, BROKER, handle),
+    ApiRow(
+        ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), BROKER, (ALTER_CLUSTER,), handle_alter, on_error=alter_error
+    ),
+    ApiRow(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), BROKER, (DESCRIBE_CLUSTER,), handle),
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kraft.api import auto_topic_creation
+from kraft.api.authz.topic_checks import describe_cluster, describe_topic_partitions, metadata
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
@@ -319,13 +320,15 @@ class _View:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.METADATA, 0, 13, BROKER, handle_metadata, on_error=metadata_error, in_turn=True),
-    ApiRow(ApiKey.DESCRIBE_CLUSTER, 0, 2, EVERYWHERE, handle_describe_cluster),
+    ApiRow(
+        ApiKey.METADATA, (0, 13), BROKER, (metadata,), handle_metadata, on_error=metadata_error, in_turn=True
+    ),
+    ApiRow(ApiKey.DESCRIBE_CLUSTER, (0, 2), EVERYWHERE, (describe_cluster,), handle_describe_cluster),
     ApiRow(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        0,
-        0,
+        (0, 0),
         BROKER,
+        (describe_topic_partitions,),
         handle_describe_topic_partitions,
         on_error=describe_topic_partitions_error,
     ),

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from fetch.messages import FetchPartition, FetchRequest
-from kraft.api.authz.table import is_cluster_action_authorized
+from kraft.api.authz.checks import CLUSTER_ACTION
+from kraft.api.authz.raw_requests import is_cluster_action_authorized
 from kraft.api.context import NodeContext
 from kraft.api.metadata_reader import MetadataReader
 from kraft.api.request_context import RequestContext
@@ -146,4 +147,4 @@ async def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_by
     return {**answer, "size": size, "unaligned_records": data}
 
 
-ROWS: Final = (ApiRow(ApiKey.FETCH_SNAPSHOT, 0, 1, CONTROLLER, handle_snapshot),)
+ROWS: Final = (ApiRow(ApiKey.FETCH_SNAPSHOT, (0, 1), CONTROLLER, (CLUSTER_ACTION,), handle_snapshot),)

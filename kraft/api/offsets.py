@@ -18,6 +18,8 @@ from data_plane.replication.offset_lookup import (
 )
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
+from kraft.api.authz.checks import authorize_topics
+from kraft.api.authz.topic_checks import authorize_epochs
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
@@ -26,6 +28,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.security.acls import AclOperation
 
 PARTITIONS_PER_SLICE: Final = 100
 """Between two turns of the loop: to find an offset may take a look into the log."""
@@ -193,20 +196,27 @@ def _all_failed(
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.LIST_OFFSETS, 1, 10, BROKER, handle_list_offsets, on_error=list_offsets_error),
+    ApiRow(
+        ApiKey.LIST_OFFSETS,
+        (1, 10),
+        BROKER,
+        (authorize_topics(AclOperation.DESCRIBE, list_offsets_error),),
+        handle_list_offsets,
+        on_error=list_offsets_error,
+    ),
     ApiRow(
         ApiKey.DELETE_RECORDS,
-        0,
-        2,
+        (0, 2),
         BROKER,
+        (authorize_topics(AclOperation.DELETE, delete_records_error),),
         handle_delete_records,
         on_error=delete_records_error,
     ),
     ApiRow(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        2,
-        4,
+        (2, 4),
         BROKER,
+        (authorize_epochs(offset_for_leader_epoch_error),),
         handle_offset_for_leader_epoch,
         on_error=offset_for_leader_epoch_error,
     ),

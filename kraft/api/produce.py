@@ -29,7 +29,8 @@ from data_plane.log.validation import (
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
-from kraft.api.authz.table import unauthorized_writes
+from kraft.api.authz.checks import InHandler
+from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import NodeContext
 from kraft.api.metadata import INTERNAL_TOPICS
 from kraft.api.produce_queue import QueuedProduce
@@ -328,4 +329,12 @@ class _Produce:
         return answer
 
 
-ROWS: Final = (ApiRow(ApiKey.PRODUCE, 3, 13, BROKER, raw=handle),)
+ROWS: Final = (
+    ApiRow(
+        ApiKey.PRODUCE,
+        (3, 13),
+        BROKER,
+        (InHandler("Write on each Topic; Write on TransactionalId"),),
+        raw=handle,
+    ),
+)

@@ -10,6 +10,7 @@ from typing import Final
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kraft.api.authz.group_checks import init_producer_id
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import BROKER, ApiRow, Response
@@ -61,4 +62,4 @@ def error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(known), "producer_id": -1, "producer_epoch": -1}
 
 
-ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, 0, 5, BROKER, handle, on_error=error),)
+ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, (0, 5), BROKER, (init_producer_id,), handle, on_error=error),)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -163,18 +164,18 @@ def describe_quorum_error(request: Message, code: ErrorCode, message: str) -> Re
 ROWS: Final = (
     ApiRow(
         ApiKey.ELECT_LEADERS,
-        0,
-        2,
+        (0, 2),
         EVERYWHERE,
+        (ALTER_CLUSTER,),
         handle_elect_leaders,
         on_error=elect_leaders_error,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.DESCRIBE_QUORUM,
-        0,
-        2,
+        (0, 2),
         EVERYWHERE,
+        (DESCRIBE_CLUSTER,),
         handle_describe_quorum,
         on_error=describe_quorum_error,
         forwarded=True,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+from kraft.api.authz.checks import ALTER_CONFIGS_OF_CLUSTER, DESCRIBE_CONFIGS_OF_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -184,17 +185,17 @@ def _invalid(message: str) -> BrokerError:
 ROWS: Final = (
     ApiRow(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        0,
-        1,
+        (0, 1),
         BROKER,
+        (DESCRIBE_CONFIGS_OF_CLUSTER,),
         handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.ALTER_CLIENT_QUOTAS,
-        0,
-        1,
+        (0, 1),
         EVERYWHERE,
+        (ALTER_CONFIGS_OF_CLUSTER,),
         handle_alter,
         on_error=alter_error,
         forwarded=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.api.authz.table import is_cluster_action_authorized
+from kraft.api.authz.checks import InHandler
+from kraft.api.authz.raw_requests import is_cluster_action_authorized
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import CONTROLLER, ApiRow
@@ -32,9 +33,9 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
 ROWS: Final = (
     ApiRow(
         ApiKey.RAFT,
-        raft_frame.RAFT_API_VERSION,
-        raft_frame.RAFT_API_VERSION,
+        (raft_frame.RAFT_API_VERSION, raft_frame.RAFT_API_VERSION),
         CONTROLLER,
+        (InHandler("ClusterAction on Cluster"),),
         raw=handle,
         internal=True,
     ),

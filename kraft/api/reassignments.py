@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
+from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -78,17 +79,17 @@ def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Res
 ROWS: Final = (
     ApiRow(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        0,
-        1,
+        (0, 1),
         EVERYWHERE,
+        (ALTER_CLUSTER,),
         handle_alter,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        0,
-        0,
+        (0, 0),
         EVERYWHERE,
+        (DESCRIBE_CLUSTER,),
         handle_list,
         forwarded=True,
     ),

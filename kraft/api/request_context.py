@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, NamedTuple
 
 from kraft.api.request_cost import RequestCost
 from kraft.net.connection import Buffers
 from kraft.net.server import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import response_prefix
-
-if TYPE_CHECKING:
-    from kraft.api.row import ApiRow
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
 """A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
@@ -25,6 +21,14 @@ class Role(Enum):
 
     BROKER = "broker"
     CONTROLLER = "controller"
+
+
+class ApiVersionRange(NamedTuple):
+    """An API in the response of ApiVersions."""
+
+    api_key: ApiKey
+    min_version: int
+    max_version: int
 
 
 @dataclass(slots=True)
@@ -39,17 +43,14 @@ class RequestContext:
     """Which kind of listener it came in by."""
     connection: Peer
     principal: str
-    row: ApiRow
-    apis: Mapping[int, ApiRow]
-    """What this listener answers."""
+    advertised: tuple[ApiVersionRange, ...]
+    """What ApiVersions says of its listener."""
     forwarded_for: str | None = None
     """The client's host, where a broker has passed its request on."""
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
     is_long: bool = False
     """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
-    amend: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """What becomes of the handler's answer where the asker may not do, or see, all of it."""
     work: RequestCost | None = None
     """What it costs; None while nothing is limited."""
 

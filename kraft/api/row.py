@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
+from kraft.api.authz.authorization import Authorization
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
+from kraft.api.response import OnError, Response
 from kraft.net.connection import Buffers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import ErrorCode
 
-Response = Mapping[str, Any]
+__all__ = [
+    "BROKER",
+    "CONTROLLER",
+    "EVERYWHERE",
+    "ApiRow",
+    "Handler",
+    "OnError",
+    "RawHandler",
+    "Response",
+]
+
 Handler = Callable[[NodeContext, RequestContext, Message], Response | Awaitable[Response | None] | None]
 """Answers a decoded message. None: no reply at all. May raise `BrokerError`."""
 
 RawHandler = Callable[[NodeContext, RequestContext, memoryview], Buffers | asyncio.Future[Buffers]]
 """Answers a message that it reads by itself (Produce, Fetch, Raft), with the whole reply as
 `RequestContext.framed` makes it, no buffers for no reply, or a future of either."""
-
-OnError = Callable[[Message, ErrorCode, str], Response]
-"""The API's own response for a request that failed as a whole."""
 
 EVERYWHERE = frozenset({Role.BROKER, Role.CONTROLLER})
 BROKER = frozenset({Role.BROKER})
@@ -35,9 +42,11 @@ class ApiRow:
     """An API that we answer; ranges of versions are those of Apache Kafka 4.1."""
 
     key: ApiKey
-    min_version: int
-    max_version: int
+    versions: tuple[int, int]
+    """The lowest and the highest."""
     listeners: frozenset[Role]
+    authorization: tuple[Authorization, ...]
+    """What a principal must be allowed, where the node has an authorizer: all of these."""
     handler: Handler | None = None
     raw: RawHandler | None = None
     on_error: OnError | None = None
@@ -50,14 +59,29 @@ class ApiRow:
     """Its replies may be large: one at a time per connection."""
     in_turn: bool = False
     """Begun when all before it on its connection are answered: what it says must be true when it leaves."""
+    throttled: bool = True
+    """Request quotas count it. What only nodes send is never counted."""
     named: bool = True
-    """ApiVersions tells of it."""
+    """In the response of ApiVersions."""
     internal: bool = False
     """Ours, between nodes: not named in ApiVersions."""
+
+    @property
+    def is_throttled(self) -> bool:
+        return self.throttled and self.listeners != CONTROLLER
+
+    @property
+    def min_version(self) -> int:
+        return self.versions[0]
+
+    @property
+    def max_version(self) -> int:
+        return self.versions[1]
 
     @property
     def name(self) -> str:
         return self.key.api_name
 
     def answers(self, version: int) -> bool:
-        return self.min_version <= version <= self.max_version
+        lowest, highest = self.versions
+        return lowest <= version <= highest

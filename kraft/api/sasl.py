@@ -110,8 +110,13 @@ def handshake_error(request: Message, code: ErrorCode, message: str) -> Response
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.SASL_HANDSHAKE, 0, 1, EVERYWHERE, handle_handshake,
-        on_error=handshake_error, in_turn=True,
+        ApiKey.SASL_HANDSHAKE, (0, 1), EVERYWHERE,
+        (),
+        handle_handshake, on_error=handshake_error, in_turn=True, throttled=False
     ),
-    ApiRow(ApiKey.SASL_AUTHENTICATE, 0, 2, EVERYWHERE, handle_authenticate, in_turn=True),
+    ApiRow(
+        ApiKey.SASL_AUTHENTICATE, (0, 2), EVERYWHERE,
+        (),
+        handle_authenticate, in_turn=True, throttled=False
+    ),
 )  # fmt: skip

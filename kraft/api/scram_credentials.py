@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.brokers import controller_of
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
@@ -107,9 +108,14 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, EVERYWHERE, handle_describe),
     ApiRow(
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, EVERYWHERE, handle_alter,
-        on_error=alter_error, forwarded=True,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), EVERYWHERE,
+        (DESCRIBE_CLUSTER,),
+        handle_describe
+    ),
+    ApiRow(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), EVERYWHERE,
+        (ALTER_CLUSTER,),
+        handle_alter, on_error=alter_error, forwarded=True
     ),
 )  # fmt: skip

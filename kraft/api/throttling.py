@@ -18,8 +18,7 @@ from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
 from data_plane.quotas.limits import IP, QuotaClient, QuotaEntity, QuotaType
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import CONTROLLER, Response
-from kraft.wire.api_keys import ApiKey
+from kraft.api.response import Response
 from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -27,8 +26,6 @@ from metadata_quorum.metadata.image import MetadataImage
 
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
 MS_PER_S: Final = 1000
-
-_UNLIMITED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.SASL_AUTHENTICATE})
 
 Addresses = Mapping[str, frozenset[str]]
 
@@ -50,8 +47,6 @@ def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
 def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Response:
     """The response with its throttle time, where a quota has been used up by the time that it took or, as
     the response says already, by what it did."""
-    if ctx.row.listeners == CONTROLLER or ctx.api_key in _UNLIMITED:
-        return response
     asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
     pause_ms = throttle_connection(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
     if pause_ms > 0 and response_has(ctx.api_key, THROTTLE_TIME_MS):

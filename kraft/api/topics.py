@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from kraft.api.authz.checks import authorize_topics
+from kraft.api.authz.topic_checks import create_topics, delete_topics
 from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
 from kraft.api.context import NodeContext
@@ -24,6 +26,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.protocol.replies import TopicResult
 from metadata_quorum.protocol.requests import CreatablePartitions, CreatableTopic
+from metadata_quorum.security.acls import AclOperation
 
 CREATED_PER_SLICE: Final = 20
 """Between two turns of the loop: each is told with all its settings."""
@@ -297,27 +300,27 @@ def create_partitions_error(request: Message, code: ErrorCode, message: str) -> 
 ROWS: Final = (
     ApiRow(
         ApiKey.CREATE_TOPICS,
-        2,
-        7,
+        (2, 7),
         EVERYWHERE,
+        (create_topics(create_topics_error),),
         handle_create_topics,
         on_error=create_topics_error,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.DELETE_TOPICS,
-        1,
-        6,
+        (1, 6),
         EVERYWHERE,
+        (delete_topics,),
         handle_delete_topics,
         on_error=delete_topics_error,
         forwarded=True,
     ),
     ApiRow(
         ApiKey.CREATE_PARTITIONS,
-        0,
-        3,
+        (0, 3),
         EVERYWHERE,
+        (authorize_topics(AclOperation.ALTER, create_partitions_error, answers="results"),),
         handle_create_partitions,
         on_error=create_partitions_error,
         forwarded=True,

@@ -21,6 +21,15 @@ from data_plane.coordinator.transactions.records import TransactionMetadata, Tra
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log.producers import ProducerStateEntry
 from kraft.api import partition_lookup
+from kraft.api.authz.checks import (
+    READ_GROUP,
+    WRITE_TRANSACTIONAL_ID,
+    AuthorizeRequest,
+    FilterByAuthorized,
+    authorize_names,
+    authorize_topics,
+)
+from kraft.api.authz.group_checks import add_partitions, hide_topics
 from kraft.api.context import NodeContext
 from kraft.api.groups import coordinator as group_coordinator
 from kraft.api.request_context import RequestContext
@@ -32,6 +41,7 @@ from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import awaited
+from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 FIRST_TO_SAY_FENCED: Final = {
     ApiKey.INIT_PRODUCER_ID: 4,
@@ -400,44 +410,68 @@ def _results(topics: Iterable[Message], code: Callable[[TopicPartition], ErrorCo
 ROWS: Final = (
     ApiRow(
         ApiKey.ADD_PARTITIONS_TO_TXN,
-        0,
-        5,
+        (0, 5),
         BROKER,
+        (add_partitions(add_partitions_error),),
         handle_add_partitions,
         on_error=add_partitions_error,
     ),
     ApiRow(
         ApiKey.ADD_OFFSETS_TO_TXN,
-        0,
-        4,
+        (0, 4),
         BROKER,
+        (WRITE_TRANSACTIONAL_ID, READ_GROUP),
         handle_add_offsets,
         on_error=error_code_only,
     ),
-    ApiRow(ApiKey.END_TXN, 0, 5, BROKER, handle_end, on_error=error_code_only),
+    ApiRow(ApiKey.END_TXN, (0, 5), BROKER, (WRITE_TRANSACTIONAL_ID,), handle_end, on_error=error_code_only),
     ApiRow(
         ApiKey.WRITE_TXN_MARKERS,
-        1,
-        1,
+        (1, 1),
         BROKER,
+        (AuthorizeRequest((AclOperation.ALTER, AclOperation.CLUSTER_ACTION)),),
         handle_write_markers,
         on_error=write_markers_error,
+        throttled=False,
     ),
     ApiRow(
         ApiKey.DESCRIBE_PRODUCERS,
-        0,
-        0,
+        (0, 0),
         BROKER,
+        (authorize_topics(AclOperation.READ, producers_error),),
         handle_producers,
         on_error=producers_error,
     ),
     ApiRow(
         ApiKey.DESCRIBE_TRANSACTIONS,
-        0,
-        0,
+        (0, 0),
         BROKER,
+        (
+            authorize_names(
+                AclOperation.DESCRIBE,
+                AclResourceType.TRANSACTIONAL_ID,
+                "transactional_ids",
+                "transaction_states",
+                describe_error,
+            ),
+            hide_topics,
+        ),
         handle_describe,
         on_error=describe_error,
     ),
-    ApiRow(ApiKey.LIST_TRANSACTIONS, 0, 2, BROKER, handle_list, on_error=error_code_only),
+    ApiRow(
+        ApiKey.LIST_TRANSACTIONS,
+        (0, 2),
+        BROKER,
+        (
+            FilterByAuthorized(
+                "transaction_states",
+                "transactional_id",
+                AclOperation.DESCRIBE,
+                AclResourceType.TRANSACTIONAL_ID,
+            ),
+        ),
+        handle_list,
+        on_error=error_code_only,
+    ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from kraft.api.context import NodeContext
-from kraft.api.request_context import RequestContext
+from kraft.api.request_context import ApiVersionRange, RequestContext
 from kraft.api.row import EVERYWHERE, ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -34,7 +35,7 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     finalized = node.image.features
     return {
         "error_code": int(ErrorCode.NONE),
-        "api_keys": [_range(row) for row in ctx.apis.values() if row.named and not row.internal],
+        "api_keys": [api._asdict() for api in ctx.advertised],
         "supported_features": [
             {"name": name, "min_version": low, "max_version": high}
             for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -48,11 +49,14 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     }
 
 
-def _range(row: ApiRow) -> dict[str, Any]:
-    # Kafka 4 answers Produce from version 3 on, yet says 0: librdkafka before 2.11 takes a broker
-    # that lacks the old ones for one that knows no compression.
-    low = 0 if row.key == ApiKey.PRODUCE else row.min_version
-    return {"api_key": row.key, "min_version": low, "max_version": row.max_version}
+def advertised(rows: Iterable[ApiRow]) -> tuple[ApiVersionRange, ...]:
+    """What ApiVersions says of those rows. Kafka 4 answers Produce from version 3 on, yet says 0: librdkafka
+    before 2.11 takes a broker that lacks the old versions for one that knows no compression."""
+    return tuple(
+        ApiVersionRange(row.key, 0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version)
+        for row in rows
+        if row.named and not row.internal
+    )
 
 
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
@@ -62,4 +66,4 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "group.version": (0, 1),
 }
 
-ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, 0, 4, EVERYWHERE, handle),)
+ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, (0, 4), EVERYWHERE, (), handle),)

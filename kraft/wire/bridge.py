@@ -15,7 +15,7 @@ from functools import cache
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import Meter, decode
 from kraft.wire.encoding import Fields, UnencodableMessage, encode
-from kraft.wire.message import MalformedMessage, Message
+from kraft.wire.message import MalformedMessage, Message, replaced
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, plan_for, versions_of
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "replaced",
     "response_has",
 ]
 

@@ -9,7 +9,7 @@ version has, with Kafka's default where the version at hand lacks it.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version
 
@@ -41,6 +41,17 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+M = TypeVar("M", bound=Message)
+
+
+def replaced(message: M, **fields: Any) -> M:
+    """The same message with other values in these fields."""
+    copied = type(message)()
+    vars(copied).update(vars(message))
+    vars(copied).update(fields)
+    return copied
 
 
 @cache

@@ -1,104 +1,214 @@
-"""The kinds of rights that an API may ask for, as values; table.py says which API asks for which.
+"""The kinds of authorization, as values for the rows of the API table.
 
-    Whole   the request as a whole is about one resource: refused, it is answered with the API's own error
-    Each    each item of a list is judged for itself: the refused are answered with the error, without
-            the handler hearing of them; the others go on
-    Seen    what the answer names is left out where the asker may not see it
-
-A judge looks at the request before its handler does. It raises `BrokerError`, or answers in the handler's
-place, or takes out of the request what is refused and amends the handler's answer (`RequestContext.amend`).
+AuthorizeRequest    the request as a whole is about one resource: refused, it is answered with the API's
+                    own error
+AuthorizeItems      each item of a list is authorized by itself: the refused ones are answered with the
+                    error, and the handler gets the others
+FilterByAuthorized  what the principal may not see is left out of the response
+@requires           a rule of an API's own (topic_checks.py, group_checks.py)
+InHandler           Produce, Fetch and Raft read their own bytes, and ask by themselves (raw_requests.py)
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from kraft.api.authz.authorization import (
+    AUTHORIZATION_ERRORS,
+    Action,
+    AuthorizedRequest,
+    RequestPrincipal,
+)
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import Response
-from kraft.monitoring.rate_limited_log import rate_limited
-from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID
+from kraft.api.response import OnError, Response
+from kraft.wire.bridge import Message, replaced
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
-from metadata_quorum.security.authorizer import Authorizer
-
-log = rate_limited(logging.getLogger("kraft.authorizer"))
 
 Item = TypeVar("Item")
 
-AUTHORIZATION_ERRORS: Final = {
-    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
+Check = Callable[[RequestPrincipal, NodeContext, RequestContext, Message], AuthorizedRequest | Response]
 
 
-class RequestPrincipal(NamedTuple):
-    """Who asks, and the one who knows what he may."""
+@dataclass(frozen=True, slots=True)
+class AuthorizeRequest:
+    """Any of the operations is enough. `field` of the request names the resource; the cluster has none."""
 
-    authorizer: Authorizer
-    principal: str
-    host: str
+    operations: tuple[AclOperation, ...]
+    resource: AclResourceType = AclResourceType.CLUSTER
+    field: str | None = None
 
-    @classmethod
-    def of(cls, authorizer: Authorizer, ctx: RequestContext) -> RequestPrincipal:
-        return cls(authorizer, ctx.principal, ctx.client_host)
-
-    def is_authorized(
-        self, operation: AclOperation, resource: AclResourceType, name: str = CLUSTER_NAME
-    ) -> bool:
-        return self.authorizer.allows(self.principal, self.host, operation, resource, name)
-
-    def require_authorized(
-        self, operation: AclOperation, resource: AclResourceType, name: str = CLUSTER_NAME
-    ) -> None:
-        """Raises `BrokerError`."""
-        if not self.is_authorized(operation, resource, name):
-            self.log_denied(operation, resource, name)
-            raise BrokerError(AUTHORIZATION_ERRORS[resource])
-
-    def operations(self, resource: AclResourceType, name: str = CLUSTER_NAME) -> int:
-        return self.authorizer.operations(self.principal, self.host, resource, name)
-
-    def log_denied(self, operation: AclOperation, resource: AclResourceType, name: str) -> None:
-        log.info("%r at %s is denied %s on %s %r", *self[1:], operation.name, resource.name, name)
-
-
-class Action(NamedTuple):
-    """What an item asks for."""
-
-    operation: AclOperation
-    resource: AclResourceType
-    name: str
-
-
-class Authorization(Protocol):
-    """Judges a request of one API."""
+    @property
+    def required(self) -> str:
+        operations = " or ".join(camel_case(operation.name) for operation in self.operations)
+        return f"{operations} on {camel_case(self.resource.name)}"
 
     def __call__(
         self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-    ) -> Response | None:
-        """The answer, where the handler has nothing left to do."""
+    ) -> AuthorizedRequest:
+        name = CLUSTER_NAME if self.field is None else getattr(request, self.field)
+        if not any(requester.is_authorized(operation, self.resource, name) for operation in self.operations):
+            requester.require_authorized(self.operations[0], self.resource, name)
+        return AuthorizedRequest(request)
 
 
-def amend_response(ctx: RequestContext, change: Callable[[Response], Response]) -> None:
-    """Change the handler's answer, after whatever else does."""
-    before = ctx.amend
-    ctx.amend = change if before is None else lambda response: change(before(response))
+ActionOf = Callable[[NodeContext, Message, Any], Action | None]
+"""What an item of a request asks for; None where nobody can be refused."""
 
 
-def with_items(request: Message, name: str, items: Sequence[Any]) -> Message:
-    """The same request with another list in it."""
-    copied = type(request)()
-    vars(copied).update(vars(request))
-    vars(copied)[name] = list(items)
-    return copied
+@dataclass(frozen=True, slots=True)
+class AuthorizeItems:
+    """`items` of the request are answered as `answers` of the response."""
+
+    required: str
+    items: str
+    answers: str
+    action_of: ActionOf
+    on_error: OnError
+    """Gives the answers to refused items, of a request that has no others."""
+
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        allowed: list[Any] = []
+        refused: dict[ErrorCode, list[Any]] = {}
+        for item in getattr(request, self.items) or ():
+            action = self.action_of(node, request, item)
+            if action is None or requester.is_authorized(*action):
+                allowed.append(item)
+            else:
+                requester.log_denied(*action)
+                refused.setdefault(AUTHORIZATION_ERRORS[action.resource], []).append(item)
+        if not refused:
+            return AuthorizedRequest(request)
+        whole: Response = {}
+        failed: list[Any] = []
+        for code, items in refused.items():
+            whole = self.on_error(replaced(request, **{self.items: items}), code, "")
+            failed += whole[self.answers]
+        if not allowed:
+            return {**whole, self.answers: failed}
+        return AuthorizedRequest(
+            replaced(request, **{self.items: allowed}),
+            lambda response: {**response, self.answers: [*response.get(self.answers, ()), *failed]},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FilterByAuthorized:
+    """Of `answers`, those stay whose resource the principal may see; all of them where `unless` of the
+    cluster is allowed."""
+
+    answers: str
+    name: str
+    """The field of an answer that names its resource."""
+    operation: AclOperation
+    resource: AclResourceType
+    unless: AclOperation | None = None
+
+    @property
+    def required(self) -> str:
+        each = f"{camel_case(self.operation.name)} on each {camel_case(self.resource.name)} listed"
+        return each if self.unless is None else f"{each}, or {camel_case(self.unless.name)} on Cluster"
+
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest:
+        if self.unless is not None and requester.is_authorized(self.unless, AclResourceType.CLUSTER):
+            return AuthorizedRequest(request)
+
+        def filtered(response: Response) -> Response:
+            found = response.get(self.answers) or ()
+            kept = [
+                each
+                for each in found
+                if requester.is_authorized(self.operation, self.resource, each[self.name])
+            ]
+            return {**response, self.answers: kept}
+
+        return AuthorizedRequest(request, filtered)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRule:
+    """A rule of one API's own."""
+
+    required: str
+    check: Check
+
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        return self.check(requester, node, ctx, request)
+
+
+def requires(required: str) -> Callable[[Check], OwnRule]:
+    """Make a rule of the function below it."""
+    return lambda check: OwnRule(required, check)
+
+
+@dataclass(frozen=True, slots=True)
+class InHandler:
+    """Nothing is checked before the handler, which asks by itself."""
+
+    required: str
+
+    def __call__(
+        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest:
+        return AuthorizedRequest(request)
+
+
+# ---- what many APIs ask for --------------------------------------------------------------------------
+
+ALTER_CLUSTER: Final = AuthorizeRequest((AclOperation.ALTER,))
+ALTER_CONFIGS_OF_CLUSTER: Final = AuthorizeRequest((AclOperation.ALTER_CONFIGS,))
+CLUSTER_ACTION: Final = AuthorizeRequest((AclOperation.CLUSTER_ACTION,))
+DESCRIBE_CLUSTER: Final = AuthorizeRequest((AclOperation.DESCRIBE,))
+DESCRIBE_CONFIGS_OF_CLUSTER: Final = AuthorizeRequest((AclOperation.DESCRIBE_CONFIGS,))
+READ_GROUP: Final = AuthorizeRequest((AclOperation.READ,), AclResourceType.GROUP, "group_id")
+WRITE_TRANSACTIONAL_ID: Final = AuthorizeRequest(
+    (AclOperation.WRITE,), AclResourceType.TRANSACTIONAL_ID, "transactional_id"
+)
+
+
+def authorize_topics(
+    operation: AclOperation, on_error: OnError, items: str = "topics", answers: str = "topics"
+) -> AuthorizeItems:
+    """An operation on every topic that a request lists by its name."""
+
+    def action_of(node: NodeContext, request: Message, topic: Message) -> Action:
+        return Action(operation, AclResourceType.TOPIC, topic.name)
+
+    return AuthorizeItems(f"{camel_case(operation.name)} on each Topic", items, answers, action_of, on_error)
+
+
+def authorize_topics_or_ids(
+    operation: AclOperation, on_error: OnError, items: str = "topics", answers: str = "topics"
+) -> AuthorizeItems:
+    """The same, where newer versions name topics by their ids."""
+
+    def action_of(node: NodeContext, request: Message, topic: Message) -> Action | None:
+        name = topic_name(node, topic.name, topic.topic_id)
+        return None if name is None else Action(operation, AclResourceType.TOPIC, name)
+
+    return AuthorizeItems(f"{camel_case(operation.name)} on each Topic", items, answers, action_of, on_error)
+
+
+def authorize_names(
+    operation: AclOperation, resource: AclResourceType, items: str, answers: str, on_error: OnError
+) -> AuthorizeItems:
+    """An operation on every resource whose name is in a list of names."""
+
+    def action_of(node: NodeContext, request: Message, name: str) -> Action:
+        return Action(operation, resource, name)
+
+    required = f"{camel_case(operation.name)} on each {camel_case(resource.name)}"
+    return AuthorizeItems(required, items, answers, action_of, on_error)
 
 
 def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
@@ -110,122 +220,14 @@ def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[l
     return fitting, others
 
 
-def topic_name(node: NodeContext, topic: Message) -> str | None:
-    """Of a topic that a request names by name or by id; None for one that is not named, or by nobody's id."""
-    by_id = vars(topic).get("topic_id", ZERO_UUID)
-    if by_id == ZERO_UUID:
-        name: str | None = vars(topic)["name"]
-        return name
-    known = node.image.topic(by_id)
-    return None if known is None else known.name
-
-
-def name_of(node: NodeContext, topic: str, topic_id: UUID) -> str | None:
-    """The same, where name and id are at hand."""
+def topic_name(node: NodeContext, topic: str | None, topic_id: UUID) -> str | None:
+    """Of a topic that is named by its name or its id; None where the id is nobody's."""
     if not topic_id.int:
         return topic
     known = node.image.topic(topic_id)
     return None if known is None else known.name
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizeRequest:
-    """Any of the operations is enough. `field` names the resource; the cluster has no field."""
-
-    operations: tuple[AclOperation, ...]
-    resource: AclResourceType = AclResourceType.CLUSTER
-    field: str | None = None
-
-    def __call__(
-        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-    ) -> None:
-        name = CLUSTER_NAME if self.field is None else getattr(request, self.field)
-        if not any(requester.is_authorized(operation, self.resource, name) for operation in self.operations):
-            requester.require_authorized(self.operations[0], self.resource, name)
-
-
-ActionOf = Callable[[NodeContext, Message, Any], Action | None]
-"""What an item of a request asks for; None: nothing that has to be judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuthorizeItems:
-    """`items` of the request are answered as `answers` of the response. `failed` makes the answer to a
-    refused one; without it the API's own error response does, asked for the refused alone."""
-
-    items: str
-    answers: str
-    ask: ActionOf
-    failed: Callable[[Any, ErrorCode], dict[str, Any]] | None = None
-
-    def __call__(
-        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-    ) -> Response | None:
-        allowed: list[Any] = []
-        refused: dict[ErrorCode, list[Any]] = {}
-        for item in getattr(request, self.items) or ():
-            action = self.ask(node, request, item)
-            if action is None or requester.is_authorized(*action):
-                allowed.append(item)
-            else:
-                requester.log_denied(*action)
-                refused.setdefault(AUTHORIZATION_ERRORS[action.resource], []).append(item)
-        if not refused:
-            return None
-        whole: dict[str, Any] = {}
-        failed: list[Any] = []
-        for code, items in refused.items():
-            if self.failed is not None:
-                failed += [self.failed(item, code) for item in items]
-                continue
-            assert ctx.row.on_error is not None
-            whole = dict(ctx.row.on_error(with_items(request, self.items, items), code, ""))
-            failed += whole[self.answers]
-        if not allowed:
-            return {**whole, self.answers: failed}
-        vars(request)[self.items] = allowed
-        amend_response(
-            ctx, lambda response: {**response, self.answers: [*response.get(self.answers, ()), *failed]}
-        )
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class FilterByAuthorized:
-    """Of `answers`, those stay whose `name` the asker may see; all of them where `unless` of the cluster
-    is allowed."""
-
-    answers: str
-    name: str
-    operation: AclOperation
-    resource: AclResourceType
-    unless: AclOperation | None = None
-
-    def __call__(
-        self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-    ) -> None:
-        if self.unless is not None and requester.is_authorized(self.unless, AclResourceType.CLUSTER):
-            return
-
-        def seen(response: Response) -> Response:
-            found = response.get(self.answers) or ()
-            kept = [
-                each
-                for each in found
-                if requester.is_authorized(self.operation, self.resource, each[self.name])
-            ]
-            return {**response, self.answers: kept}
-
-        amend_response(ctx, seen)
-
-
-def authorize_topics(
-    operation: AclOperation, items: str = "topics", answers: str = "topics", **more: Any
-) -> AuthorizeItems:
-    """An operation on every topic that a request lists."""
-
-    def ask(node: NodeContext, request: Message, topic: Message) -> Action | None:
-        name = topic_name(node, topic)
-        return None if name is None else Action(operation, AclResourceType.TOPIC, name)
-
-    return AuthorizeItems(items, answers, ask, **more)
+def camel_case(name: str) -> str:
+    """As Kafka's documentation writes it: `ALTER_CONFIGS` is AlterConfigs."""
+    return "".join(word.capitalize() for word in name.split("_"))

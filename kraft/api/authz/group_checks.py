@@ -1,7 +1,5 @@
-"""Rights to groups, offsets and transactions where they are more than yes or no: a group and the topics in
-it, a transaction and its partitions, which are refused together.
-
-Judges for table.py, one per API.
+"""Rules about groups, offsets and transactions that are more than yes or no: a group and the topics in it,
+a transaction and its partitions, which are refused together.
 """
 
 from __future__ import annotations
@@ -9,22 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kraft.api.authz.checks import (
+from kraft.api.authz.authorization import (
     AUTHORIZATION_ERRORS,
     Action,
-    AuthorizeItems,
+    AuthorizedRequest,
     RequestPrincipal,
-    amend_response,
+)
+from kraft.api.authz.checks import (
+    AuthorizeItems,
+    OwnRule,
     authorize_topics,
-    name_of,
     partition_by,
+    requires,
     topic_name,
-    with_items,
 )
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import Response
-from kraft.wire.bridge import Message
+from kraft.api.response import OnError, Response
+from kraft.wire.bridge import Message, replaced
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
@@ -39,50 +39,77 @@ _TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
 # ---- groups and their offsets ------------------------------------------------------------------------
 
 
-def find_coordinator(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    if ctx.version >= 4:
-        return _EACH_COORDINATOR(requester, node, ctx, request)
-    action = _coordinator_of(node, request, request.key)
-    if action is not None:
-        requester.require_authorized(*action)
-    return None
+def find_coordinator(on_error: OnError) -> OwnRule:
+    """Until version 3 a request has one key, later a list of them."""
+    each_key = AuthorizeItems(
+        "Describe on each Group", "coordinator_keys", "coordinators", _coordinator_action, on_error
+    )
+
+    @requires("Describe on each Group or TransactionalId")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        if ctx.version >= 4:
+            return each_key(requester, node, ctx, request)
+        action = _coordinator_action(node, request, request.key)
+        if action is not None:
+            requester.require_authorized(*action)
+        return AuthorizedRequest(request)
+
+    return check
 
 
-def _coordinator_of(node: NodeContext, request: Message, key: str) -> Action | None:
+def _coordinator_action(node: NodeContext, request: Message, key: str) -> Action | None:
     resource = {0: _GROUP, 1: _TRANSACTION}.get(request.key_type)
     return None if resource is None else Action(AclOperation.DESCRIBE, resource, key)
 
 
-_EACH_COORDINATOR: Final = AuthorizeItems("coordinator_keys", "coordinators", _coordinator_of)
+def offset_fetch(on_error: OnError) -> OwnRule:
+    """A right to the group, and one to each topic; a request for all topics gets those that may be seen."""
+    each_topic = authorize_topics(AclOperation.DESCRIBE, on_error)
+    each_group = AuthorizeItems(
+        "Describe on each Group",
+        "groups",
+        "groups",
+        lambda node, request, group: Action(AclOperation.DESCRIBE, _GROUP, group.group_id),
+        on_error,
+    )
 
-
-def offset_fetch(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    """A right to the group, and one to each topic; who asks for all topics hears of those he may see."""
-    if ctx.version < 8:
+    @requires("Describe on each Group and Topic")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        if ctx.version >= 8:
+            authorized = each_group(requester, node, ctx, request)
+            if not isinstance(authorized, AuthorizedRequest):
+                return authorized
+            return authorized.then(_authorize_topics_of_groups(requester, node, authorized.request))
         requester.require_authorized(AclOperation.DESCRIBE, _GROUP, request.group_id)
         if request.topics is not None:
-            return EACH_OFFSET_TOPIC(requester, node, ctx, request)
-        amend_response(
-            ctx, lambda response: {**response, "topics": _visible(requester, node, response["topics"])}
+            return each_topic(requester, node, ctx, request)
+        return AuthorizedRequest(
+            request, lambda response: {**response, "topics": _visible(requester, node, response["topics"])}
         )
-        return None
-    refusal = _EACH_OFFSET_GROUP(requester, node, ctx, request)
-    if refusal is not None:
-        return refusal
+
+    return check
+
+
+def _authorize_topics_of_groups(
+    requester: RequestPrincipal, node: NodeContext, request: Message
+) -> AuthorizedRequest:
+    groups: list[Message] = []
     refused: dict[str, list[dict[str, Any]]] = {}
     for group in request.groups:
-        if group.topics is not None:
-            seen, hidden = partition_by(group.topics, lambda topic: _may_see(requester, node, topic))
-            refused[group.group_id] = [
-                _failed_offsets(topic, AUTHORIZATION_ERRORS[_TOPIC]) for topic in hidden
-            ]
-            vars(group)["topics"] = seen
-    amend_response(ctx, lambda response: _with_visible_topics(requester, node, response, refused))
-    return None
+        if group.topics is None:
+            groups.append(group)
+            continue
+        seen, hidden = partition_by(group.topics, lambda topic: _may_see(requester, node, topic))
+        refused[group.group_id] = [_failed_offsets(topic, AUTHORIZATION_ERRORS[_TOPIC]) for topic in hidden]
+        groups.append(replaced(group, topics=seen))
+    return AuthorizedRequest(
+        replaced(request, groups=groups),
+        lambda response: _with_visible_topics(requester, node, response, refused),
+    )
 
 
 def _with_visible_topics(
@@ -108,7 +135,7 @@ def _visible(
     requester: RequestPrincipal, node: NodeContext, topics: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     def name(topic: Mapping[str, Any]) -> str | None:
-        return topic["name"] if "name" in topic else name_of(node, "", topic["topic_id"])
+        return topic["name"] if "name" in topic else topic_name(node, None, topic["topic_id"])
 
     return [
         topic
@@ -118,109 +145,123 @@ def _visible(
 
 
 def _may_see(requester: RequestPrincipal, node: NodeContext, topic: Message) -> bool:
-    name = topic_name(node, topic)
+    name = topic_name(node, topic.name, topic.topic_id)
     return name is None or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)
 
 
 def _failed_offsets(topic: Message, code: ErrorCode) -> dict[str, Any]:
-    named: dict[str, Any] = {key: vars(topic)[key] for key in ("name", "topic_id") if key in vars(topic)}
     partitions = [
         {"partition_index": index, "committed_offset": -1, "metadata": "", "error_code": int(code)}
         for index in topic.partition_indexes
     ]
-    return {**named, "partitions": partitions}
+    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
 
 
+@requires("")  # it refuses nothing
 def group_operations(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
+) -> AuthorizedRequest:
     if not request.include_authorized_operations:
-        return
+        return AuthorizedRequest(request)
 
-    def told(response: Response) -> Response:
+    def with_operations(response: Response) -> Response:
         for group in response["groups"]:
             if not group["error_code"]:
                 group["authorized_operations"] = requester.operations(_GROUP, group["group_id"])
         return response
 
-    amend_response(ctx, told)
+    return AuthorizedRequest(request, with_operations)
 
 
-def subscribed(requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+@requires("Describe on each Topic subscribed to by name")
+def subscribed(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> AuthorizedRequest:
     for name in request.subscribed_topic_names or ():
         requester.require_authorized(AclOperation.DESCRIBE, _TOPIC, name)
+    return AuthorizedRequest(request)
 
 
-def hide_members(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
-    """A group that has topics which the asker may not see is not described at all."""
+def hide_members(on_error: OnError) -> OwnRule:
+    """A group that has topics which the principal may not see is not described at all."""
 
-    def hidden(group: Mapping[str, Any]) -> bool:
-        return any(
-            not requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, topic["topic_name"])
-            for member in group.get("members", ())
-            for part in ("assignment", "target_assignment")
-            for topic in member[part]["topic_partitions"]
+    @requires("Describe on each Topic of its members")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest:
+        def is_hidden(group: Mapping[str, Any]) -> bool:
+            return any(
+                not requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, topic["topic_name"])
+                for member in group.get("members", ())
+                for part in ("assignment", "target_assignment")
+                for topic in member[part]["topic_partitions"]
+            )
+
+        def refusal(group: Mapping[str, Any]) -> Any:
+            alone = replaced(request, group_ids=[group["group_id"]])
+            return on_error(alone, AUTHORIZATION_ERRORS[_TOPIC], _HIDDEN_GROUP)["groups"][0]
+
+        return AuthorizedRequest(
+            request,
+            lambda response: {
+                **response,
+                "groups": [refusal(each) if is_hidden(each) else each for each in response["groups"]],
+            },
         )
 
-    def seen(response: Response) -> Response:
-        return {
-            **response,
-            "groups": [refusal(each) if hidden(each) else each for each in response["groups"]],
-        }
-
-    def refusal(group: Mapping[str, Any]) -> Any:
-        assert ctx.row.on_error is not None
-        alone = with_items(request, "group_ids", [group["group_id"]])
-        return ctx.row.on_error(alone, AUTHORIZATION_ERRORS[_TOPIC], _HIDDEN_GROUP)["groups"][0]
-
-    amend_response(ctx, seen)
+    return check
 
 
 # ---- transactions ------------------------------------------------------------------------------------
 
 
+@requires("Write on TransactionalId; without one IdempotentWrite on Cluster, or Write on any Topic")
 def init_producer_id(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
+) -> AuthorizedRequest:
     if request.transactional_id is not None:
         requester.require_authorized(AclOperation.WRITE, _TRANSACTION, request.transactional_id)
     elif not requester.authorizer.allows_any(requester.principal, requester.host, AclOperation.WRITE, _TOPIC):
         requester.require_authorized(AclOperation.IDEMPOTENT_WRITE, _CLUSTER)
+    return AuthorizedRequest(request)
 
 
-def add_partitions(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    """All partitions, or none; from version 4 on it is brokers who ask."""
-    if ctx.version >= 4:
-        requester.require_authorized(AclOperation.CLUSTER_ACTION, _CLUSTER)
-        return None
-    requester.require_authorized(AclOperation.WRITE, _TRANSACTION, request.v3_and_below_transactional_id)
-    answers: list[Any] = []
-    others, refused = partition_by(
-        request.v3_and_below_topics,
-        lambda topic: requester.is_authorized(AclOperation.WRITE, _TOPIC, topic.name),
-    )
-    if not refused:
-        return None
-    assert ctx.row.on_error is not None
-    for topics, code in (
-        (refused, AUTHORIZATION_ERRORS[_TOPIC]),
-        (others, ErrorCode.OPERATION_NOT_ATTEMPTED),
-    ):
-        answer = ctx.row.on_error(with_items(request, "v3_and_below_topics", topics), code, "")
-        answers += answer["results_by_topic_v3_and_below"]
-    return {"results_by_topic_v3_and_below": answers}
+def add_partitions(on_error: OnError) -> OwnRule:
+    """All partitions, or none; from version 4 on only brokers ask."""
+
+    @requires("Write on TransactionalId and each Topic; of brokers ClusterAction on Cluster")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        if ctx.version >= 4:
+            requester.require_authorized(AclOperation.CLUSTER_ACTION, _CLUSTER)
+            return AuthorizedRequest(request)
+        requester.require_authorized(AclOperation.WRITE, _TRANSACTION, request.v3_and_below_transactional_id)
+        others, refused = partition_by(
+            request.v3_and_below_topics,
+            lambda topic: requester.is_authorized(AclOperation.WRITE, _TOPIC, topic.name),
+        )
+        if not refused:
+            return AuthorizedRequest(request)
+        answers: list[Any] = []
+        for topics, code in (
+            (refused, AUTHORIZATION_ERRORS[_TOPIC]),
+            (others, ErrorCode.OPERATION_NOT_ATTEMPTED),
+        ):
+            answer = on_error(replaced(request, v3_and_below_topics=topics), code, "")
+            answers += answer["results_by_topic_v3_and_below"]
+        return {"results_by_topic_v3_and_below": answers}
+
+    return check
 
 
+@requires("Describe on each Topic of a transaction")
 def hide_topics(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
-    """Of a transaction, the topics that the asker may see."""
+) -> AuthorizedRequest:
+    """Of a transaction, the topics that the principal may see."""
 
-    def seen(response: Response) -> Response:
+    def filtered(response: Response) -> Response:
         for state in response["transaction_states"]:
             state["topics"] = [
                 each
@@ -229,10 +270,4 @@ def hide_topics(
             ]
         return response
 
-    amend_response(ctx, seen)
-
-
-EACH_OFFSET_TOPIC: Final = authorize_topics(AclOperation.DESCRIBE)
-_EACH_OFFSET_GROUP: Final = AuthorizeItems(
-    "groups", "groups", lambda node, request, group: Action(AclOperation.DESCRIBE, _GROUP, group.group_id)
-)
+    return AuthorizedRequest(request, filtered)

@@ -1,7 +1,5 @@
-"""Rights to topics where they are more than yes or no: what is refused must not tell what exists, what is
-asked for in general is narrowed to what may be seen, and what may be done is told when that is asked.
-
-Judges for table.py, one per API.
+"""Rules about topics that are more than yes or no: a refusal must not tell what exists, a request for
+everything is narrowed to what the principal may see, and allowed operations are listed on request.
 """
 
 from __future__ import annotations
@@ -10,39 +8,47 @@ from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.api.authz.checks import (
+from kraft.api.authz.authorization import (
     AUTHORIZATION_ERRORS,
     Action,
-    ActionOf,
-    AuthorizeItems,
+    AuthorizedRequest,
     RequestPrincipal,
-    amend_response,
-    topic_name,
+    ResponseCompletion,
 )
+from kraft.api.authz.checks import AuthorizeItems, OwnRule, camel_case, requires, topic_name
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
-from kraft.api.row import Response
-from kraft.wire.bridge import Message
+from kraft.api.response import OnError, Response
+from kraft.wire.bridge import Message, replaced
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 
 _TOPIC: Final = AclResourceType.TOPIC
+_CLUSTER: Final = AclResourceType.CLUSTER
 _REFUSED: Final = AUTHORIZATION_ERRORS[_TOPIC]
 
 
 # ---- Metadata ----------------------------------------------------------------------------------------
 
 
-def metadata(requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message) -> None:
+@requires("Describe on each Topic; Create on Cluster or Topic to create it")
+def metadata(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> AuthorizedRequest:
     """Named topics: without DESCRIBE nobody learns whether they exist. All topics: those that may be seen."""
     if request.topics is None or (ctx.version == 0 and not request.topics):
-        amend_response(ctx, lambda response: _only_visible(requester, response))
+        authorized = AuthorizedRequest(request, lambda response: _only_visible(requester, response))
     else:
-        _authorize_named(requester, node, ctx, request)
+        authorized = _authorize_named(requester, node, ctx, request)
     if request.include_topic_authorized_operations:
-        amend_response(ctx, lambda response: _with_operations(requester, response))
+        with_operations = AuthorizedRequest(
+            authorized.request, lambda response: _with_operations(requester, response)
+        )
+        authorized = authorized.then(with_operations)
     if request.include_cluster_authorized_operations:
-        cluster_operations(requester, node, ctx, request)
+        with_operations = AuthorizedRequest(authorized.request, _with_cluster_operations(requester))
+        authorized = authorized.then(with_operations)
+    return authorized
 
 
 def _only_visible(requester: RequestPrincipal, response: Response) -> Response:
@@ -56,24 +62,23 @@ def _only_visible(requester: RequestPrincipal, response: Response) -> Response:
 
 def _authorize_named(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
+) -> AuthorizedRequest:
     creates = request.allow_auto_topic_creation and node.config.auto_create_topics_enable
     allowed: list[Message] = []
     refused: list[dict[str, Any]] = []
     for topic in request.topics:
-        name = topic_name(node, topic)
+        by_id: UUID = topic.topic_id
+        name = topic_name(node, topic.name, by_id)
         if name is None or _may_ask_for(requester, node, name, creates=creates):
             allowed.append(topic)
             continue
-        by_id: UUID = topic.topic_id
-        told = {"name": name} if by_id == ZERO_UUID else {"name": None if ctx.version >= 12 else ""}
-        refused.append({"error_code": int(_REFUSED), **told, "topic_id": by_id, "partitions": []})
+        shown = {"name": name} if by_id == ZERO_UUID else {"name": None if ctx.version >= 12 else ""}
+        refused.append({"error_code": int(_REFUSED), **shown, "topic_id": by_id, "partitions": []})
         requester.log_denied(AclOperation.DESCRIBE, _TOPIC, name)
     if not refused:
-        return
-    vars(request)["topics"] = allowed  # in version 0 an empty list asks for all: none of them is told
-    amend_response(
-        ctx,
+        return AuthorizedRequest(request)
+    return AuthorizedRequest(
+        replaced(request, topics=allowed),  # in version 0 an empty list asks for all: none of them is shown
         lambda response: {**response, "topics": [*(response["topics"] if allowed else ()), *refused]},
     )
 
@@ -83,7 +88,7 @@ def _may_ask_for(requester: RequestPrincipal, node: NodeContext, name: str, *, c
         return False
     if not creates or node.image.topic(name) is not None:
         return True
-    return requester.is_authorized(AclOperation.CREATE, AclResourceType.CLUSTER) or requester.is_authorized(
+    return requester.is_authorized(AclOperation.CREATE, _CLUSTER) or requester.is_authorized(
         AclOperation.CREATE, _TOPIC, name
     )
 
@@ -95,29 +100,30 @@ def _with_operations(requester: RequestPrincipal, response: Response) -> Respons
     return response
 
 
-def cluster_operations(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
-    """What may be done with the cluster is told to who may DESCRIBE it."""
-    may = requester.is_authorized(AclOperation.DESCRIBE, AclResourceType.CLUSTER)
-    bits = requester.operations(AclResourceType.CLUSTER) if may else 0
-    amend_response(ctx, lambda response: {**response, "cluster_authorized_operations": bits})
+def _with_cluster_operations(requester: RequestPrincipal) -> ResponseCompletion:
+    """The operations that are allowed on the cluster are shown to those who may DESCRIBE it."""
+    may_describe = requester.is_authorized(AclOperation.DESCRIBE, _CLUSTER)
+    bits = requester.operations(_CLUSTER) if may_describe else 0
+    return lambda response: {**response, "cluster_authorized_operations": bits}
 
 
+@requires("none on a broker; Alter on Cluster on a controller")
 def describe_cluster(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> None:
+) -> AuthorizedRequest:
     """Anybody may ask a broker; to ask a controller takes ALTER."""
     if ctx.role is Role.CONTROLLER:
-        requester.require_authorized(AclOperation.ALTER, AclResourceType.CLUSTER)
-    if request.include_cluster_authorized_operations:
-        cluster_operations(requester, node, ctx, request)
+        requester.require_authorized(AclOperation.ALTER, _CLUSTER)
+    if not request.include_cluster_authorized_operations:
+        return AuthorizedRequest(request)
+    return AuthorizedRequest(request, _with_cluster_operations(requester))
 
 
+@requires("Describe on each Topic")
 def describe_topic_partitions(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    """Narrowed beforehand, since its answer comes in pages."""
+) -> AuthorizedRequest | Response:
+    """The request is narrowed, not the response, because the response comes in pages."""
     named = {topic.name for topic in request.topics} or node.image.topics_by_name.keys()
     visible = [name for name in named if requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)]
     refused: list[dict[str, Any]] = []
@@ -126,32 +132,40 @@ def describe_topic_partitions(
         refused = [{"error_code": int(_REFUSED), "name": name, "topic_id": ZERO_UUID} for name in hidden]
     if not visible:  # no names would ask for all
         return {"topics": refused, "next_cursor": None}
-    vars(request)["topics"] = [SimpleNamespace(name=name) for name in visible]
-    amend_response(
-        ctx,
+    return AuthorizedRequest(
+        replaced(request, topics=[SimpleNamespace(name=name) for name in visible]),
         lambda response: {**_with_operations(requester, response), "topics": [*response["topics"], *refused]},
     )
-    return None
 
 
 # ---- CreateTopics, DeleteTopics ----------------------------------------------------------------------
 
 
-def create_topics(
-    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    """CREATE on the cluster is CREATE on every topic; to be told its configuration takes DESCRIBE_CONFIGS."""
-    if not requester.is_authorized(AclOperation.CREATE, AclResourceType.CLUSTER):
-        refusal = _EACH_CREATED(requester, node, ctx, request)
-        if refusal is not None:
-            return refusal
-    amend_response(ctx, lambda response: _without_configs(requester, response))
-    return None
+def create_topics(on_error: OnError) -> OwnRule:
+    """CREATE on the cluster is CREATE on every topic; to see a new topic's configuration takes
+    DESCRIBE_CONFIGS."""
+    each_topic = AuthorizeItems(
+        "Create on each Topic",
+        "topics",
+        "topics",
+        lambda node, request, topic: Action(AclOperation.CREATE, _TOPIC, topic.name),
+        on_error,
+    )
 
+    @requires("Create on Cluster, or on each Topic; DescribeConfigs on Topic to see its configuration")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        authorized: AuthorizedRequest | Response = AuthorizedRequest(request)
+        if not requester.is_authorized(AclOperation.CREATE, _CLUSTER):
+            authorized = each_topic(requester, node, ctx, request)
+        if not isinstance(authorized, AuthorizedRequest):
+            return authorized
+        return authorized.then(
+            AuthorizedRequest(authorized.request, lambda response: _without_configs(requester, response))
+        )
 
-_EACH_CREATED: Final = AuthorizeItems(
-    "topics", "topics", lambda node, request, topic: Action(AclOperation.CREATE, _TOPIC, topic.name)
-)
+    return check
 
 
 def _without_configs(requester: RequestPrincipal, response: Response) -> Response:
@@ -168,23 +182,25 @@ def _without_configs(requester: RequestPrincipal, response: Response) -> Respons
     return response
 
 
+@requires("Delete on Cluster, or on each Topic")
 def delete_topics(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
-) -> Response | None:
-    """DELETE on the cluster is DELETE on every topic. A name is told to who gave it, or may DESCRIBE it.
-    Ids are looked up where they will be deleted: the controller may know topics that its broker does not."""
+) -> AuthorizedRequest | Response:
+    """DELETE on the cluster is DELETE on every topic. A topic's name is shown to a principal that gave it, or
+    that may DESCRIBE the topic. Ids are looked up where they will be deleted: the controller may know topics
+    that its broker does not."""
     image = node.image if node.controller is None else node.controller.image
-    if requester.is_authorized(AclOperation.DELETE, AclResourceType.CLUSTER):
-        return None
+    if requester.is_authorized(AclOperation.DELETE, _CLUSTER):
+        return AuthorizedRequest(request)
     refused: list[dict[str, Any]] = []
 
-    def may(name: str | None, topic_id: UUID = ZERO_UUID) -> bool:
+    def may_delete(name: str | None, topic_id: UUID = ZERO_UUID) -> bool:
         if name is None or requester.is_authorized(AclOperation.DELETE, _TOPIC, name):
             return True
-        told = topic_id == ZERO_UUID or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)
+        is_shown = topic_id == ZERO_UUID or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)
         refused.append(
             {
-                "name": name if told else None,
+                "name": name if is_shown else None,
                 "topic_id": topic_id,
                 "error_code": int(_REFUSED),
                 "error_message": None,
@@ -193,34 +209,57 @@ def delete_topics(
         requester.log_denied(AclOperation.DELETE, _TOPIC, name)
         return False
 
-    names = [name for name in request.topic_names if may(name)]
+    names = [name for name in request.topic_names if may_delete(name)]
     topics = []
     for topic in request.topics:
         by_id = image.topic(topic.topic_id)
-        if may(topic.name if by_id is None else by_id.name, topic.topic_id):
+        if may_delete(topic.name if by_id is None else by_id.name, topic.topic_id):
             topics.append(topic)
     if not refused:
-        return None
+        return AuthorizedRequest(request)
     if not (names or topics):
         return {"responses": refused}
-    vars(request).update(topic_names=names, topics=topics)
-    amend_response(ctx, lambda response: {**response, "responses": [*response["responses"], *refused]})
-    return None
+    return AuthorizedRequest(
+        replaced(request, topic_names=names, topics=topics),
+        lambda response: {**response, "responses": [*response["responses"], *refused]},
+    )
 
 
 # ---- configurations ----------------------------------------------------------------------------------
 
 
-def config_of(operation: AclOperation) -> ActionOf:
-    """What it takes to look at or to change a configuration: a right to what it belongs to."""
+def authorize_configs(operation: AclOperation, answers: str, on_error: OnError) -> AuthorizeItems:
+    """To read or change a configuration takes a right to the resource that it belongs to."""
 
-    def ask(node: NodeContext, request: Message, item: Message) -> Action | None:
+    def action_of(node: NodeContext, request: Message, item: Message) -> Action:
         match item.resource_type:
             case ResourceType.TOPIC:
                 return Action(operation, _TOPIC, item.resource_name)
             case ResourceType.GROUP:
                 return Action(operation, AclResourceType.GROUP, item.resource_name)
             case _:
-                return Action(operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+                return Action(operation, _CLUSTER, CLUSTER_NAME)
 
-    return ask
+    required = f"{camel_case(operation.name)} on each Topic, Group or Cluster"
+    return AuthorizeItems(required, "resources", answers, action_of, on_error)
+
+
+def authorize_epochs(on_error: OnError) -> OwnRule:
+    """OffsetForLeaderEpoch: brokers ask for all that they replicate, clients for what they may DESCRIBE."""
+    each_topic = AuthorizeItems(
+        "Describe on each Topic",
+        "topics",
+        "topics",
+        lambda node, request, topic: Action(AclOperation.DESCRIBE, _TOPIC, topic.topic),
+        on_error,
+    )
+
+    @requires("ClusterAction on Cluster, or Describe on each Topic")
+    def check(
+        requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+    ) -> AuthorizedRequest | Response:
+        if requester.is_authorized(AclOperation.CLUSTER_ACTION, _CLUSTER):
+            return AuthorizedRequest(request)
+        return each_topic(requester, node, ctx, request)
+
+    return check

@@ -12,14 +12,13 @@ import pytest
 
 from kraft.api import auto_topic_creation, quorum, scram_credentials
 from kraft.api.authz.group_checks import add_partitions, offset_fetch
+from kraft.api.group_offsets import fetch_error
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
 from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
-from kraft.api.row import ApiRow
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
-from kraft.api.transactions import MARKERS_PER_SLICE, handle_write_markers
-from kraft.api.transactions import ROWS as TRANSACTION_ROWS
+from kraft.api.transactions import MARKERS_PER_SLICE, add_partitions_error, handle_write_markers
 from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.decisions.scram import alter_user_scram
@@ -88,14 +87,17 @@ def test_offsets_of_one_partition_asked_for_ten_thousand_times_are_refused_each_
 def test_who_may_see_no_topic_costs_no_comparisons() -> None:
     """Messages have no hash, and to compare them compares all that is in them."""
     Counted.compared = 0
-    named = [topic(name=f"t{n}", partition_indexes=[0]) for n in range(100)]
+    named = [topic(name=f"t{n}", topic_id=UUID(int=0), partition_indexes=[0]) for n in range(100)]
     group: Any = SimpleNamespace(group_id="g", topics=named)
-    ctx: Any = SimpleNamespace(version=8, amend=None, row=row_of(24))
+    ctx: Any = SimpleNamespace(version=8)
     allowed: Any = SimpleNamespace(
         is_authorized=lambda operation, resource, name="": name == "g", log_denied=lambda *_: None
     )
-    offset_fetch(allowed, SimpleNamespace(), ctx, SimpleNamespace(groups=[group]))  # type: ignore[arg-type]
-    assert group.topics == []
+    request: Any = SimpleNamespace(groups=[group])
+    node: Any = SimpleNamespace()
+    authorized: Any = offset_fetch(fetch_error)(allowed, node, ctx, request)
+    assert [each.topics for each in authorized.request.groups] == [[]]
+    assert group.topics is named
     assert Counted.compared == 0
 
 
@@ -110,16 +112,12 @@ def test_partitions_of_topics_that_may_not_be_written_cost_no_comparisons() -> N
     allowed: Any = SimpleNamespace(
         is_authorized=lambda operation, resource, name="": name == "t0", require_authorized=lambda *_: None
     )
-    ctx: Any = SimpleNamespace(version=3, amend=None, row=row_of(24))
+    ctx: Any = SimpleNamespace(version=3)
     request: Any = Request()
-    answer = add_partitions(allowed, SimpleNamespace(), ctx, request)  # type: ignore[arg-type]
-    assert answer is not None
+    node: Any = SimpleNamespace()
+    answer: Any = add_partitions(add_partitions_error)(allowed, node, ctx, request)
     assert len(answer["results_by_topic_v3_and_below"]) == 100
     assert Counted.compared == 0
-
-
-def row_of(key: int) -> ApiRow:
-    return next(row for row in TRANSACTION_ROWS if row.key == key)
 
 
 def test_names_that_look_alike_are_searched_once_per_request(monkeypatch: Any) -> None:

@@ -58,10 +58,9 @@ def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
 def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right() -> None:
     """By its id, while the broker beside that controller has not begun yet."""
     node: Any = SimpleNamespace(image=EMPTY_IMAGE, controller=SimpleNamespace(image=TOPICS))
-    ctx: Any = SimpleNamespace(amend=None)
+    ctx: Any = SimpleNamespace()
     request: Any = SimpleNamespace(topic_names=[], topics=[named(None, SECRET)])
-    answer = delete_topics(anna(AclOperation.DELETE), node, ctx, request)
-    assert answer is not None
+    answer: Any = delete_topics(anna(AclOperation.DELETE), node, ctx, request)
     (refused,) = answer["responses"]
     assert refused["error_code"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert refused["name"] is None
@@ -70,14 +69,15 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right()
 
 def test_some_are_deleted_and_some_refused() -> None:
     node: Any = SimpleNamespace(image=TOPICS, controller=SimpleNamespace(image=TOPICS))
-    ctx: Any = SimpleNamespace(amend=None)
+    ctx: Any = SimpleNamespace()
     unknown = UUID(int=1003)
     request: Any = SimpleNamespace(
         topic_names=[], topics=[named(None, HERS), named("secret"), named(None, unknown)]
     )
-    assert delete_topics(anna(AclOperation.DELETE), node, ctx, request) is None
-    assert [topic.topic_id for topic in request.topics] == [HERS, unknown]
-    (refused,) = ctx.amend({"responses": []})["responses"]
+    authorized: Any = delete_topics(anna(AclOperation.DELETE), node, ctx, request)
+    assert [topic.topic_id for topic in authorized.request.topics] == [HERS, unknown]
+    assert len(request.topics) == 3, "the request itself stays as it came"
+    (refused,) = authorized.complete({"responses": []})["responses"]
     assert refused["name"] == "secret"
 
 
@@ -87,27 +87,27 @@ def test_some_are_deleted_and_some_refused() -> None:
 )
 def test_metadata_creates_nothing_for_who_may_only_look(name: str, creates: bool, let_through: bool) -> None:
     node: Any = SimpleNamespace(image=TOPICS, config=SimpleNamespace(auto_create_topics_enable=True))
-    ctx: Any = SimpleNamespace(amend=None, version=12)
+    ctx: Any = SimpleNamespace(version=12)
     request: Any = SimpleNamespace(
         topics=[named(name)],
         allow_auto_topic_creation=creates,
         include_topic_authorized_operations=False,
         include_cluster_authorized_operations=False,
     )
-    metadata(anna(AclOperation.DESCRIBE), node, ctx, request)
-    assert [topic.name for topic in request.topics] == ([name] if let_through else [])
+    authorized: Any = metadata(anna(AclOperation.DESCRIBE), node, ctx, request)
+    assert [topic.name for topic in authorized.request.topics] == ([name] if let_through else [])
 
 
 def test_an_empty_list_of_the_oldest_version_does_not_become_all_topics() -> None:
     node: Any = SimpleNamespace(image=TOPICS, config=SimpleNamespace(auto_create_topics_enable=False))
-    ctx: Any = SimpleNamespace(amend=None, version=0)
+    ctx: Any = SimpleNamespace(version=0)
     request: Any = SimpleNamespace(
         topics=[named("secret")],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
         include_cluster_authorized_operations=False,
     )
-    metadata(anna(), node, ctx, request)
+    authorized: Any = metadata(anna(), node, ctx, request)
     everything = {"topics": [{"name": "hers", "error_code": 0}, {"name": "secret", "error_code": 0}]}
-    (told,) = ctx.amend(everything)["topics"]
+    (told,) = authorized.complete(everything)["topics"]
     assert (told["name"], told["error_code"]) == ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

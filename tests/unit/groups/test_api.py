@@ -96,7 +96,7 @@ class Broker:
 
 def context(row: ApiRow, version: int) -> RequestContext:
     peer: Any = SimpleNamespace(listener="CLIENTS", client_host="10.0.0.9")
-    return RequestContext(row.key, version, 1, "app", Role.BROKER, peer, "User:me", row, ROWS)
+    return RequestContext(row.key, version, 1, "app", Role.BROKER, peer, "User:me", ())
 
 
 def run(test: Callable[[Broker], Awaitable[None]], *, leads: bool = True) -> None:

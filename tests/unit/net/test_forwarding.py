@@ -58,9 +58,9 @@ def rows_with(handler) -> dict[int, ApiRow]:
     row = ROWS[ApiKey.DELETE_TOPICS]
     made = ApiRow(
         row.key,
-        row.min_version,
-        row.max_version,
+        (row.min_version, row.max_version),
         EVERYWHERE,
+        (),
         handler,
         on_error=row.on_error,
         forwarded=True,

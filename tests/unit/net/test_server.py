@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from kraft.api import dispatch
+from kraft.api.authz.topic_checks import metadata
 from kraft.api.row import BROKER, ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import ConnectionLimits
@@ -24,7 +25,7 @@ from tests.unit.net.harness import closes, on_a_loop, request_frame, response, s
 
 
 def row(key: int, handler, **more) -> dict[int, ApiRow]:
-    return {**ROWS, key: ApiRow(key, 0, 20, BROKER, handler, **more)}
+    return {**ROWS, key: ApiRow(key, (0, 20), BROKER, (), handler, **more)}
 
 
 @pytest.mark.row("P7")
@@ -71,7 +72,7 @@ async def test_what_must_be_true_when_it_leaves_is_asked_when_all_before_it_is_a
 
     rows = {
         **row(ApiKey.HEARTBEAT, slow),
-        ApiKey.LEAVE_GROUP: ApiRow(ApiKey.LEAVE_GROUP, 0, 5, BROKER, fresh, in_turn=True),
+        ApiKey.LEAVE_GROUP: ApiRow(ApiKey.LEAVE_GROUP, (0, 5), BROKER, (), fresh, in_turn=True),
     }
     async with serving(rows) as running:
         client = await running.client()
@@ -104,7 +105,7 @@ async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn(
 
     rows = {
         **row(ApiKey.HEARTBEAT, note),
-        ApiKey.METADATA: ApiRow(ApiKey.METADATA, 0, 12, BROKER, large),
+        ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), BROKER, (), large),
     }
     async with serving(rows) as running:
         client = await running.client()
@@ -170,7 +171,7 @@ async def test_what_goes_through_all_items_of_a_long_request_does_so_beside_the_
         return encode_response(*args)
 
     monkeypatch.setattr(dispatch, "encode_response", encode)
-    rows = {ApiKey.METADATA: ApiRow(ApiKey.METADATA, 0, 12, BROKER, handle, on_error=on_error)}
+    rows = {ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), BROKER, (metadata,), handle, on_error=on_error)}
     names = [f"hidden-{n}" for n in range(2000)] + [f"topic-{n}" for n in range(2000 if visible else 0)]
     async with serving(rows) as running:
         running.node.authorizer = watched = Watched()
@@ -219,7 +220,7 @@ async def test_a_client_that_never_reads_is_not_read_either():
         return ctx.framed((answer,))
 
     async with serving(
-        {ApiKey.FETCH: ApiRow(ApiKey.FETCH, 0, 20, BROKER, raw=large, exclusive=True)}
+        {ApiKey.FETCH: ApiRow(ApiKey.FETCH, (0, 20), BROKER, (), raw=large, exclusive=True)}
     ) as running:
         reader, writer = await running.raw()
         writer.transport.pause_reading()

@@ -1,0 +1,15 @@
+"""What a handler answers with, before it is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import ErrorCode
+
+Response = Mapping[str, Any]
+"""Fields by their names in Kafka's schema, those of all versions."""
+
+OnError = Callable[[Message, ErrorCode, str], Response]
+"""The API's own response for a request that failed as a whole: of the request, the error and a message."""
