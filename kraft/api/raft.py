@@ -32,7 +32,7 @@ def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.RAFT,
+        ApiKey.RAFT_FRAME,
         (raft_frame.RAFT_API_VERSION, raft_frame.RAFT_API_VERSION),
         CONTROLLER,
         (InHandler("ClusterAction on Cluster"),),

@@ -71,7 +71,7 @@ class RaftTransport:
 
     @staticmethod
     def _frame_encoder(cluster_id: str, source: int, target: int) -> Callable[[bytes], bytes]:
-        request = header.request_header(ApiKey.RAFT, RAFT_API_VERSION, 0, None)
+        request = header.request_header(ApiKey.RAFT_FRAME, RAFT_API_VERSION, 0, None)
 
         def encoded(frame: bytes) -> bytes:
             body = encode(RaftFrame(cluster_id, source, target, frame))

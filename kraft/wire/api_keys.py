@@ -1,4 +1,4 @@
-"""Kafka's API keys, by the names of its `ApiKeys`: the first field of every request.
+"""Kafka's API keys, by the names of its ApiKeys: the first field of every request says which API it is of.
 
 Which of them a node answers, and in which versions, is in the API table (kraft/api/table.py).
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number of an API in request headers. `RAFT` is ours, far from any number that Kafka may use."""
+    """The number of an API in request headers. `RAFT_FRAME` is ours, far from any number that Kafka may use."""
 
     api_name: str
     """As Kafka's documentation and schemas write it: `LIST_OFFSETS` is ListOffsets."""
@@ -87,7 +87,7 @@ class ApiKey(IntEnum):
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
-    RAFT = 32001
+    RAFT_FRAME = 32001
 
     def __init__(self, key: int) -> None:
         self.api_name = "".join(word.capitalize() for word in self.name.split("_"))

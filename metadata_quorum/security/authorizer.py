@@ -8,7 +8,7 @@ exist for the resource and none of them is about this, no; where there are none,
 Entries for a resource are those of its literal name, of every prefix of it, and of the name "*".
 
 An immutable value: the next image makes another. Answers are remembered, since the same is asked at every
-request; nothing here knows of requests (kraft/api/authz/table.py does).
+request; nothing here knows of requests (kraft/api/authz/authorization.py does).
 """
 
 from __future__ import annotations

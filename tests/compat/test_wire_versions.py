@@ -98,25 +98,13 @@ def leads(wire: Wire, port: int, topic: str) -> bool:
 
 
 ASKED_OF_THE_GROUP_COORDINATOR = {
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.DELETE_GROUPS,
-    ApiKey.OFFSET_DELETE,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-}
+    ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS, ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE,
+}  # fmt: skip
 ASKED_OF_THE_TRANSACTION_COORDINATOR = {
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-}
+    ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.DESCRIBE_TRANSACTIONS,
+}  # fmt: skip
 
 
 def at(cluster: LocalCluster, wire: Wire, row: ApiRow) -> int:
@@ -202,16 +190,10 @@ def test_an_unknown_version_of_api_versions(shared_cluster: LocalCluster, wire: 
 @pytest.mark.parametrize(
     ("key", "version"),
     [
-        (ApiKey.PRODUCE, 2),
-        (ApiKey.PRODUCE, NOT_NAMED),
-        (ApiKey.FETCH, 3),
-        (ApiKey.METADATA, NOT_NAMED),
-        (ApiKey.CREATE_TOPICS, 1),
-        (ApiKey.ALTER_PARTITION, 3),
-        (999, 0),
-        (-1, 0),
+        (ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, NOT_NAMED), (ApiKey.FETCH, 3), (ApiKey.METADATA, NOT_NAMED),
+        (ApiKey.CREATE_TOPICS, 1), (ApiKey.ALTER_PARTITION, 3), (999, 0), (-1, 0),
     ],
-)
+)  # fmt: skip
 def test_others_end_the_connection(shared_cluster: LocalCluster, wire: Wire, key: int, version: int) -> None:
     """As Kafka does: what cannot be read cannot be answered either. Only that connection ends."""
     port = shared_cluster.node(1).client_port

@@ -83,7 +83,7 @@ def framed(frame: bytes) -> bytes:
             id="claimed-array",
         ),
         pytest.param(
-            framed(struct.pack(">hhih", ApiKey.RAFT, 0, 1, -1) + bytes(99)), id="raft-on-a-client-port"
+            framed(struct.pack(">hhih", ApiKey.RAFT_FRAME, 0, 1, -1) + bytes(99)), id="raft-on-a-client-port"
         ),
         pytest.param(b"GET / HTTP/1.1\r\nHost: kraft\r\n\r\n", id="http"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), id="tls"),

@@ -20,7 +20,7 @@ from kraft.wire.raft_frame import RaftFrame
 
 @pytest.mark.parametrize(
     ("api_key", "version"),
-    [(ApiKey.METADATA, 8), (ApiKey.METADATA, 9), (ApiKey.API_VERSIONS, 3), (ApiKey.RAFT, 0)],
+    [(ApiKey.METADATA, 8), (ApiKey.METADATA, 9), (ApiKey.API_VERSIONS, 3), (ApiKey.RAFT_FRAME, 0)],
 )
 @pytest.mark.parametrize("client_id", [None, "", "näme"])
 def test_requests(api_key: int, version: int, client_id: str | None) -> None:
