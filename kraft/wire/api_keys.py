@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number of an API in request headers. `RAFT_FRAME` is ours, far from any number that Kafka may use."""
+    """The number of an API in request headers. `RAFT_FRAME` is ours, far from the numbers of Kafka."""
 
     api_name: str
     """As Kafka's documentation and schemas write it: `LIST_OFFSETS` is ListOffsets."""
