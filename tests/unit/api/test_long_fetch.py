@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from fetch.messages import FetchedPartition
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
 from kraft.net.server import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
+from metadata_quorum.foundation.model import ZERO_UUID
 from tests.unit.net.harness import on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
@@ -74,3 +76,23 @@ async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
     await until(lambda: not peer.parked)
     assert reply.cancelled()
     assert not started
+
+
+class Piece:
+    """Of a file in the page cache."""
+
+    length = 1024 * 1024
+
+    reads = 0
+
+    def read_cached(self) -> bytes:
+        self.reads += 1
+        return b"records"
+
+
+def test_of_a_large_answer_only_the_beginning_is_copied_on_the_loop():
+    pieces: list[Any] = [Piece() for _ in range(55)]
+    partitions = [FetchedPartition(ZERO_UUID, "t", n, slice=piece) for n, piece in enumerate(pieces)]
+    others = fetch.read_inline(partitions)
+    assert sum(piece.reads * Piece.length for piece in pieces) == fetch.INLINE_BYTES
+    assert [each.records is None for each in partitions] == [each in others for each in partitions]
