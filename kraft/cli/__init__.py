@@ -1,6 +1,6 @@
 """The command line: one module per group of commands, gathered in `main.py`.
 
-Every command is a thin shell: it asks the cluster (or a file), prints, and turns expected
-trouble into one sentence on standard error (`errors.py`). Heavy imports (librdkafka, rich)
+Every command is thin: it queries the cluster (or a file), prints, and turns expected errors
+into one sentence on standard error (`errors.py`). Heavy imports (librdkafka, rich)
 happen inside the commands, so that `kraft --help` answers at once.
 """

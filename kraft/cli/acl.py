@@ -196,10 +196,10 @@ def remove(
 def _resources(
     topics: Iterable[str], groups: Iterable[str], ids: Iterable[str], cluster: bool
 ) -> list[Resource]:
-    found = [Resource(AclResourceType.TOPIC, name) for name in topics]
-    found += [Resource(AclResourceType.GROUP, name) for name in groups]
-    found += [Resource(AclResourceType.TRANSACTIONAL_ID, name) for name in ids]
-    return [*found, Resource(AclResourceType.CLUSTER, CLUSTER_NAME)] if cluster else found
+    resources = [Resource(AclResourceType.TOPIC, name) for name in topics]
+    resources += [Resource(AclResourceType.GROUP, name) for name in groups]
+    resources += [Resource(AclResourceType.TRANSACTIONAL_ID, name) for name in ids]
+    return [*resources, Resource(AclResourceType.CLUSTER, CLUSTER_NAME)] if cluster else resources
 
 
 def _operations_of(
@@ -216,28 +216,32 @@ def _operations_of(
     kinds = {resource.kind for resource in resources}
     if AclResourceType.TOPIC not in kinds or (consumer and AclResourceType.GROUP not in kinds):
         raise CliError("--producer takes a --topic, --consumer a --topic and a --group")
-    wanted: dict[AclResourceType, tuple[AclOperation, ...]] = {}
+    operations_of: dict[AclResourceType, tuple[AclOperation, ...]] = {}
     if producer:
-        wanted[AclResourceType.TOPIC] = (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE)
-        wanted[AclResourceType.TRANSACTIONAL_ID] = (AclOperation.WRITE, AclOperation.DESCRIBE)
+        operations_of[AclResourceType.TOPIC] = (
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.CREATE,
+        )
+        operations_of[AclResourceType.TRANSACTIONAL_ID] = (AclOperation.WRITE, AclOperation.DESCRIBE)
     if consumer:
-        topic = (*wanted.get(AclResourceType.TOPIC, ()), AclOperation.READ, AclOperation.DESCRIBE)
-        wanted |= {
+        topic = (*operations_of.get(AclResourceType.TOPIC, ()), AclOperation.READ, AclOperation.DESCRIBE)
+        operations_of |= {
             AclResourceType.TOPIC: tuple(dict.fromkeys(topic)),
             AclResourceType.GROUP: (AclOperation.READ,),
         }
-    wishes = [(each, operation) for each in resources for operation in wanted.get(each.kind, ())]
+    rights = [(each, operation) for each in resources for operation in operations_of.get(each.kind, ())]
     if idempotent and producer:
-        wishes.append((Resource(AclResourceType.CLUSTER, CLUSTER_NAME), AclOperation.IDEMPOTENT_WRITE))
-    return wishes
+        rights.append((Resource(AclResourceType.CLUSTER, CLUSTER_NAME), AclOperation.IDEMPOTENT_WRITE))
+    return rights
 
 
 def _operation(name: str) -> AclOperation:
-    wanted = name.replace("-", "_").upper()
+    enum_name = name.replace("-", "_").upper()
     usable = [each.name for each in AclOperation if each > AclOperation.ANY]
-    if wanted not in usable:
+    if enum_name not in usable:
         raise CliError(f"{name}: no such operation; there are {', '.join(usable)}")
-    return AclOperation[wanted]
+    return AclOperation[enum_name]
 
 
 def _fitting(resource: Resource, operation: AclOperation) -> AclOperation:
@@ -290,14 +294,14 @@ def _filter(
     }
 
 
-def _rows(found: Message, entries: Iterable[Message]) -> Iterator[tuple[str, ...]]:
+def _rows(resource: Message, entries: Iterable[Message]) -> Iterator[tuple[str, ...]]:
     for each in entries:
         yield (
             each.principal,
             each.host,
             AclPermissionType(each.permission_type).name.lower(),
             AclOperation(each.operation).name,
-            AclResourceType(found.resource_type).name.lower(),
-            PatternType(found.pattern_type).name.lower(),
-            found.resource_name,
+            AclResourceType(resource.resource_type).name.lower(),
+            PatternType(resource.pattern_type).name.lower(),
+            resource.resource_name,
         )

@@ -27,9 +27,9 @@ def entries(bootstrap: str) -> dict[str, Entry]:
     """By key."""
     resource = {"resource_type": int(ResourceType.BROKER), "resource_name": "", "configuration_keys": None}
     answer = ask(*first_address(bootstrap), ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]})
-    (found,) = answer.results
-    _raise_for(found)
-    return {each.name: Entry(each.value, each.config_source, each.read_only) for each in found.configs}
+    (result,) = answer.results
+    _raise_for(result)
+    return {each.name: Entry(each.value, each.config_source, each.read_only) for each in result.configs}
 
 
 def change(bootstrap: str, values: Mapping[str, str], deletions: Sequence[str]) -> None:

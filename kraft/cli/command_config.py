@@ -1,10 +1,10 @@
-"""`--command-config FILE`: how a command speaks to a cluster that asks who it is.
+"""`--command-config FILE`: how a command connects to a cluster that requires TLS or a login.
 
     Kafka's client properties -> in_use -> librdkafka_settings -> confluent_client.py
                               -> way -----------------------> peers/blocking_client.py, our own client
 
-Every command that has `--bootstrap-server` has this option too: `with_option` sees to that, so that none of
-them has to name it. Key and trust stores are PEM files, as everywhere here.
+Every command that has `--bootstrap-server` has this option too: `with_option` adds it, so that no command
+needs to declare it. Key and trust stores are PEM files, as everywhere here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def librdkafka_settings() -> dict[str, str]:
     given = in_use.get()
     keystore, checks = given.get("ssl.keystore.location"), "ssl.endpoint.identification.algorithm"
     username, password = _login(given)
-    wanted = {
+    settings = {
         "security.protocol": given.get("security.protocol"),
         "sasl.mechanism": given.get("sasl.mechanism"),
         "sasl.username": username,
@@ -76,7 +76,7 @@ def librdkafka_settings() -> dict[str, str]:
         "ssl.key.password": given.get("ssl.key.password"),
         checks: (given[checks] or "none") if checks in given else None,
     }
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
@@ -152,7 +152,7 @@ def _option() -> Any:
             ),
         ] = None,
     ) -> None:
-        """Only its option is wanted."""
+        """Only its option is used."""
 
     (option, *_) = typer.main.get_command(app).params
     option.expose_value = False
@@ -160,7 +160,7 @@ def _option() -> Any:
 
 
 def with_option(command: Any) -> Any:
-    """The command, or group of commands, with `--command-config` wherever a cluster is asked."""
+    """The command, or group of commands, with `--command-config` wherever `--bootstrap-server` is."""
     for inner in getattr(command, "commands", {}).values():
         with_option(inner)
     names = {name for param in command.params for name in param.opts}

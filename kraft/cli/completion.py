@@ -1,7 +1,7 @@
 """Names for the shell's completion (`kraft --install-completion`): topics, groups, transactional ids.
 
-They come from the broker of the line's --bootstrap-server, else from the usual one, if it answers at once.
-A shell that waits for a name is worse than one that knows none, so whatever goes wrong gives no names.
+They come from the broker of the line's --bootstrap-server, else from the default one, if it answers at once.
+A shell that waits for a name is worse than one without names, so after any error there are none.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def _address() -> tuple[str, int]:
     from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, first_address
 
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    found = _BOOTSTRAP.search(line)
-    return (found["host"], int(found["port"])) if found else first_address(DEFAULT_BOOTSTRAP)
+    match = _BOOTSTRAP.search(line)
+    return (match["host"], int(match["port"])) if match else first_address(DEFAULT_BOOTSTRAP)
 
 
 def _ask_all(api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]) -> list[Any]:
-    """Every broker, for what each knows only in part."""
+    """The responses of all brokers: each has only a part."""
     known = _ask(ApiKey.METADATA, (9, 12), {"topics": [], "allow_auto_topic_creation": False})
     brokers = () if known is None else known.brokers
     answers = [_ask(api_key, versions, fields, (broker.host, broker.port)) for broker in brokers]

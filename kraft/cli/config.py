@@ -87,7 +87,7 @@ def set_(
 
 
 def _require(kind: EntityType, name: str, metadata: ClusterMetadata) -> None:
-    """Trouble where there is nothing of that name; a group may be configured before it is there."""
+    """Raises CliError where there is nothing of that name; a group may be configured before it is there."""
     if kind is EntityType.TOPIC:
         require_topic(metadata, name)
     elif kind is EntityType.BROKER and name:

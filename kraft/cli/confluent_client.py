@@ -30,12 +30,12 @@ Result = TypeVar("Result")
 
 
 def settings(bootstrap: str, **more: object) -> dict[str, Any]:
-    """librdkafka's settings; underscores stand for dots."""
+    """librdkafka's settings; underscores for dots."""
     base: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": "kraft-cli",
         "socket.timeout.ms": int(PATIENCE_S * 1000),
-        "log_level": 0,  # what is wrong comes as errors; its log lines would be said twice
+        "log_level": 0,  # errors are raised; its log lines would repeat them
         "error_cb": _ignore,
     }
     return base | librdkafka_settings() | {name.replace("_", "."): value for name, value in more.items()}
@@ -46,7 +46,7 @@ def _ignore(error: KafkaError) -> None:
 
 
 def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
-    """An admin client and what it first learnt. Trouble where nobody answers."""
+    """An admin client and the cluster's metadata. Raises CliError where no broker answers."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -62,7 +62,7 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
 
 
 def _check_reachable(bootstrap: str) -> None:
-    """Trouble at once where every address refuses: librdkafka would try again until its time is up."""
+    """Raises CliError at once where every address refuses: librdkafka would retry until its timeout."""
     for server in bootstrap.split(","):
         try:
             socket.create_connection(first_address(server), timeout=PATIENCE_S / 2).close()
@@ -73,22 +73,22 @@ def _check_reachable(bootstrap: str) -> None:
 
 
 def require_topic(metadata: ClusterMetadata, topic: str) -> int:
-    """How many partitions a topic has; Trouble where there is none of that name."""
-    found = metadata.topics.get(topic)
-    if found is None:
+    """A topic's number of partitions. Raises CliError where there is none of that name."""
+    description = metadata.topics.get(topic)
+    if description is None:
         raise CliError(f"{topic}: there is no such topic")
-    return len(found.partitions)
+    return len(description.partitions)
 
 
 def require_partitions(topic: str, count: int, partitions: list[int]) -> None:
-    """Trouble where one of them is beyond the topic's: librdkafka would wait for it to come."""
+    """Raises CliError where one of them is beyond the topic's: librdkafka would wait for it to be created."""
     for partition in partitions:
         if not 0 <= partition < count:
             raise CliError(f"{topic}: there is no partition {partition}; it has {count}")
 
 
 def require_broker(metadata: ClusterMetadata, broker: str) -> None:
-    """Trouble where no broker of that id is up: librdkafka would look for it until its time is up."""
+    """Raises CliError where no broker of that id is up: librdkafka would retry until its timeout."""
     known = sorted(metadata.brokers)
     if broker not in map(str, known):
         raise CliError(
@@ -97,7 +97,7 @@ def require_broker(metadata: ClusterMetadata, broker: str) -> None:
 
 
 def wait(future: Future[Result], context: str) -> Result:
-    """The result of an admin call; Trouble in plain words."""
+    """The result of an admin call. Raises CliError with one sentence."""
     from confluent_kafka import KafkaException
 
     try:
@@ -107,7 +107,7 @@ def wait(future: Future[Result], context: str) -> Result:
 
 
 def first_address(bootstrap: str) -> tuple[str, int]:
-    """Where our own client goes: the first of the brokers."""
+    """The first of the brokers: our own client connects to it."""
     host, colon, port = bootstrap.split(",")[0].strip().rpartition(":")
     if not (host and colon and port.isdecimal()):
         raise CliError(f"{bootstrap}: a bootstrap server is HOST:PORT")
@@ -116,13 +116,13 @@ def first_address(bootstrap: str) -> tuple[str, int]:
 
 def key_values(pairs: list[str], what: str) -> dict[str, str]:
     """`["a=1", "b=2"]` as a mapping."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise CliError(f"{pair}: {what} is given as KEY=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def extra_settings(pairs: list[str]) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def produce(
         fixed["timestamp"] = timestamp
     sent, bad_line = 0, ""
     for number, line in enumerate(sys.stdin.buffer, start=1):
-        key, found, value = _split(line.rstrip(b"\r\n"), key_separator)
-        if not found:
+        key, has_separator, value = _split(line.rstrip(b"\r\n"), key_separator)
+        if not has_separator:
             bad_line = f"line {number} without {key_separator!r} has no key"
             break
         if null_value is not None and value == null_value.encode():
@@ -106,8 +106,8 @@ def _split(line: bytes, separator: str) -> tuple[bytes | None, bool, bytes | Non
     """Key and value; whether the line has the separator that it needs."""
     if not separator:
         return None, True, line
-    key, found, value = line.partition(separator.encode())
-    return key, bool(found), value
+    key, separated, value = line.partition(separator.encode())
+    return key, bool(separated), value
 
 
 def _send(producer: Producer, topic: str, message: dict[str, Any]) -> None:
@@ -240,7 +240,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
 
 
 def _messages(consumer: Consumer, timeout_ms: int | None, exit_at_end: bool) -> Iterator[Message]:
-    """Messages as they come, until the end that was asked for."""
+    """Messages as they come, up to the requested end."""
     from confluent_kafka import KafkaError
 
     deadline = _deadline(timeout_ms)

@@ -27,12 +27,12 @@ def elect_leaders(
     if partition and topic is None:
         raise CliError("--partition needs --topic")
     admin, metadata = connect_admin(bootstrap)
-    wanted = None
+    partitions = None
     if topic is not None:
         count = require_topic(metadata, topic)
-        wanted = [TopicPartition(topic, p) for p in partition or range(count)]
+        partitions = [TopicPartition(topic, p) for p in partition or range(count)]
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-    outcome = wait(admin.elect_leaders(kind, wanted), "elections")
+    outcome = wait(admin.elect_leaders(kind, partitions), "elections")
     rows = []
     failed = False
     for target, error in sorted(outcome.items(), key=lambda item: (item[0].topic, item[0].partition)):

@@ -1,6 +1,6 @@
-"""Expected trouble of a command: one sentence on standard error and a non-zero exit, no traceback.
+"""Expected errors of a command: one sentence on standard error and a non-zero exit, no traceback.
 
-A bug still shows its traceback: only what a user can meet is caught here.
+A bug still shows its traceback: only errors that a user can cause are caught here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def plain_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (`kraft consume | head`): not an error, and the
+        # The reader of our output has ended (`kraft consume | head`): not an error, and the
         # interpreter must not try to flush at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

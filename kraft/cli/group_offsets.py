@@ -1,6 +1,6 @@
 """`kraft group reset-offsets` and `delete-offsets`: what a group has committed, changed by hand.
 
-options -> one Rule (group_reset.py) -> a plan, an offset per partition -> shown, and committed if told to
+options -> one Rule (group_reset.py) -> a plan, an offset per partition -> shown, and committed with --execute
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _plan(
 
 
 def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int]) -> None:
-    wanted = {
+    fields = {
         "group_id": group_id,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
@@ -174,7 +174,7 @@ def _commit(address: Address, group_id: str, plan: Mapping[TopicPartition, int])
             },
         ),
     }  # fmt: skip
-    for topic in request(address, ApiKey.OFFSET_COMMIT, (7, 8), wanted).topics:
+    for topic in request(address, ApiKey.OFFSET_COMMIT, (7, 8), fields).topics:
         for each in topic.partitions:
             raise_for(each.error_code, f"{group_id}: {topic.name}-{each.partition_index}")
 
@@ -193,11 +193,11 @@ def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFA
 
 
 def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition]) -> None:
-    wanted = {
+    fields = {
         "group_id": group_id,
         "topics": _by_topic(partitions, lambda place: {"partition_index": place.partition}),
     }
-    answer = request(address, ApiKey.OFFSET_DELETE, (0, 0), wanted)
+    answer = request(address, ApiKey.OFFSET_DELETE, (0, 0), fields)
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     raise_for(answer.error_code, group_id)
@@ -213,7 +213,7 @@ def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition
 def _by_topic(
     partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """As requests want it."""
+    """As a request has it."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for place in partitions:
         topics.setdefault(place.topic, []).append(fields(place))

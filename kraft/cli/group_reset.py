@@ -1,4 +1,4 @@
-"""Where `kraft group reset-offsets` would move a group: rules as data, and what they come to. Pure.
+"""The offsets that `kraft group reset-offsets` would move a group to: rules as data, and their results. Pure.
 
 options of the command -> a Rule -> new_offset(rule, …) for each partition
 """
@@ -78,7 +78,7 @@ class PartitionOffsets:
 
 
 def new_offset(rule: Rule, place: PartitionOffsets) -> int:
-    """Never outside of the log. Trouble where the rule has nothing to start from."""
+    """Always within the log. Raises CliError where the rule has nothing to start from."""
     name = f"{place.partition.topic}-{place.partition.partition}"
     match rule:
         case ToEarliest():
@@ -112,23 +112,23 @@ def parse_time(text: str) -> int:
 
 def parse_duration(text: str) -> int:
     """`P1DT2H3M4S`: ms."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise CliError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
-    parts = found.groupdict(default="0")
+    parts = match.groupdict(default="0")
     return int(1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items()))
 
 
 def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
     """`orders` or `orders:0,2`; no numbers: all partitions."""
-    wanted: dict[str, list[int]] = {}
+    selection: dict[str, list[int]] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
         try:
-            wanted[topic] = [int(number) for number in numbers.split(",")] if colon else []
+            selection[topic] = [int(number) for number in numbers.split(",")] if colon else []
         except ValueError:
             raise CliError(f"{text}: partitions are named as {topic}:0,2") from None
-    return wanted
+    return selection
 
 
 def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartition, int]:

@@ -52,14 +52,14 @@ class GroupView:
 
 def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
     """Of every group: id, protocol, state."""
-    found = set()
+    groups = set()
     for broker in metadata(bootstrap, []).brokers:
         answer = request((broker.host, broker.port), ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
         raise_for(answer.error_code, f"broker {broker.node_id}")
-        found |= {
+        groups |= {
             (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state) for each in answer.groups
         }
-    return sorted(found)
+    return sorted(groups)
 
 
 def group_of(bootstrap: str, group_id: str) -> GroupView | None:
@@ -94,11 +94,11 @@ def _group_at(address: Address, group_id: str) -> GroupView | None:
 
 
 def require_group(bootstrap: str, group_id: str) -> GroupView:
-    """Trouble where there is no such group."""
-    found = group_of(bootstrap, group_id)
-    if found is None:
+    """Raises CliError where there is no such group."""
+    group = group_of(bootstrap, group_id)
+    if group is None:
         raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
-    return found
+    return group
 
 
 def _consumer_group(address: Address, group_id: str) -> Message | None:
@@ -122,18 +122,20 @@ def _places(assignment: Message) -> tuple[TopicPartition, ...]:
 
 def _assigned(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...]:
     if protocol_type != CONSUMER:
-        return ()  # Connect's workers, say: the bytes mean something else
+        return ()  # not a consumer group (Connect's workers, for example): the bytes have another format
     try:
-        found = read_assignment(bytes(assignment))
+        partitions_by_topic = read_assignment(bytes(assignment))
     except ValueError:
         return ()
-    return tuple(sorted(TopicPartition(topic, n) for topic, numbers in found.items() for n in numbers))
+    return tuple(
+        sorted(TopicPartition(topic, n) for topic, numbers in partitions_by_topic.items() for n in numbers)
+    )
 
 
 def committed(address: Address, group_id: str) -> dict[TopicPartition, int]:
     """All that the group has committed."""
-    wanted = {"group_id": group_id, "topics": None, "require_stable": False}
-    answer = request(address, ApiKey.OFFSET_FETCH, (6, 7), wanted)
+    fields = {"group_id": group_id, "topics": None, "require_stable": False}
+    answer = request(address, ApiKey.OFFSET_FETCH, (6, 7), fields)
     raise_for(answer.error_code, group_id)
     return {
         TopicPartition(topic.name, each.partition_index): int(each.committed_offset)
@@ -143,43 +145,44 @@ def committed(address: Address, group_id: str) -> dict[TopicPartition, int]:
     }
 
 
-def partitions_of(bootstrap: str, wanted: Mapping[str, Collection[int]]) -> list[TopicPartition]:
-    """Those of each topic that are named, all of it where none is. Trouble where one is not there."""
-    found: list[TopicPartition] = []
-    for topic in metadata(bootstrap, list(wanted)).topics:
+def partitions_of(bootstrap: str, selection: Mapping[str, Collection[int]]) -> list[TopicPartition]:
+    """The named partitions of each topic, or all of a topic where none is named. Raises CliError where one
+    does not exist."""
+    partitions: list[TopicPartition] = []
+    for topic in metadata(bootstrap, list(selection)).topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise CliError(f"{topic.name}: there is no such topic")
         raise_for(topic.error_code, topic.name)
-        numbers = sorted(wanted[topic.name]) or range(len(topic.partitions))
+        numbers = sorted(selection[topic.name]) or range(len(topic.partitions))
         require_partitions(topic.name, len(topic.partitions), list(numbers))
-        found += (TopicPartition(topic.name, number) for number in numbers)
-    return found
+        partitions += (TopicPartition(topic.name, number) for number in numbers)
+    return partitions
 
 
 def offsets_at(
     bootstrap: str, partitions: Iterable[TopicPartition], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
-    """The first offset that is not older, or an end; nothing of partitions that are gone, have no leader or
+    """The first offset that is not older, or an end; none for partitions that are deleted, have no leader or
     no such record."""
-    wanted = set(partitions)
-    known = metadata(bootstrap, sorted({place.topic for place in wanted}))
+    requested = set(partitions)
+    known = metadata(bootstrap, sorted({place.topic for place in requested}))
     address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}
     by_leader: dict[int, dict[str, list[int]]] = {}
     for topic in known.topics:
         for each in topic.partitions:
-            if TopicPartition(topic.name, each.partition_index) in wanted and each.leader_id in address:
-                asked = by_leader.setdefault(each.leader_id, {})
-                asked.setdefault(topic.name, []).append(each.partition_index)
-    found: dict[TopicPartition, int] = {}
+            if TopicPartition(topic.name, each.partition_index) in requested and each.leader_id in address:
+                by_topic = by_leader.setdefault(each.leader_id, {})
+                by_topic.setdefault(topic.name, []).append(each.partition_index)
+    offsets: dict[TopicPartition, int] = {}
     for leader, topics in by_leader.items():
         answer = request(address[leader], ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
-        found |= {
+        offsets |= {
             TopicPartition(topic.name, each.partition_index): int(each.offset)
             for topic in answer.topics
             for each in topic.partitions
             if each.error_code == ErrorCode.NONE and each.offset >= 0
         }
-    return found
+    return offsets
 
 
 def _list_offsets(topics: Mapping[str, Iterable[int]], timestamp_ms: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`kraft`: gathers the groups of commands into one tree.
 
-Packages that stand above this one add groups of their own by an entry point of `kraft.commands`; they
-are looked for only when somebody asks for a command that is not here, or for all there are.
+Packages above kraft add groups of their own by an entry point of `kraft.commands`; they are loaded only for a
+command that is not here, or for the list of all.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ cli = typer.Typer(
     cls=CommandTree,
     help="A replicated Kafka in Python. `kraft up` starts three nodes; stock Kafka clients can use them.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # expected trouble is one sentence; a bug deserves a whole traceback
+    pretty_exceptions_enable=False,  # expected errors are one sentence; a bug shows its traceback
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,6 +83,6 @@ cli.add_typer(cluster.node, name="node", help="One node of `kraft up`: kill, sto
 
 
 def app() -> None:
-    """Run the command that was asked for; `kraft/__main__.py` calls it."""
+    """Run the command of sys.argv; `kraft/__main__.py` calls it."""
     with plain_errors():
         cli()

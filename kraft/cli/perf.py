@@ -287,7 +287,7 @@ class _LatencyReader(threading.Thread):
         self._consumer.close()
 
     def finish(self, expected: int, patience_s: float) -> None:
-        """Wait for what is still under way, then end."""
+        """Wait for the requests in flight, then end."""
         deadline = time.monotonic() + patience_s
         while len(self.latencies) < expected and time.monotonic() < deadline:
             time.sleep(0.01)

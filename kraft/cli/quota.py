@@ -1,6 +1,6 @@
 """`kraft quota`: what users, client ids and addresses may use.
 
-Our own client asks: confluent-kafka has no words for quotas.
+It uses our own client: confluent-kafka has no calls for quotas.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def set_(
 ) -> None:
     """Set quotas: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate (of a
     user, a client id, or both), connection_creation_rate (of an address)."""
-    wanted = {}
+    values = {}
     for key, text in key_values(quotas, "a quota").items():
         try:
-            wanted[key] = float(text)
+            values[key] = float(text)
         except ValueError:
             raise CliError(f"{key}={text}: a quota is a number") from None
-    _alter(bootstrap, _named(user, client_id, ip), dict(wanted))
+    _alter(bootstrap, _named(user, client_id, ip), dict(values))
 
 
 @app.command()
@@ -115,12 +115,12 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
     ]
 
 
-def _alter(bootstrap: str, entity: Entity, wanted: Mapping[str, float | None]) -> None:
+def _alter(bootstrap: str, entity: Entity, values: Mapping[str, float | None]) -> None:
     """None takes one away."""
     coordinates = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
     operations = [
         {"key": key, "value": 0.0 if value is None else value, "remove": value is None}
-        for key, value in wanted.items()
+        for key, value in values.items()
     ]
     wish = {"entity": coordinates, "ops": operations}
     fields = {"entries": [wish], "validate_only": False}

@@ -76,17 +76,17 @@ def run(
 
     A throttle is taken away at the end; without waiting it stays, until `kraft reassign run` has waited or
     `cancel` has been called."""
-    wanted = _read(file)
-    names = sorted({each.topic for each in wanted})
+    plan = _read(file)
+    names = sorted({each.topic for each in plan})
     before = requests.placed(bootstrap, names)
     if throttle is not None:
-        requests.throttle(bootstrap, throttle, before, wanted)
-    requests.choose_log_dirs(bootstrap, wanted)
-    requests.alter(bootstrap, {(each.topic, each.partition): each.replicas for each in wanted})
+        requests.throttle(bootstrap, throttle, before, plan)
+    requests.choose_log_dirs(bootstrap, plan)
+    requests.alter(bootstrap, {(each.topic, each.partition): each.replicas for each in plan})
     if not wait:
-        print(f"{_count(len(wanted))} on the way.")
+        print(f"{_count(len(plan))} on the way.")
         return
-    _wait(bootstrap, {(each.topic, each.partition) for each in wanted})
+    _wait(bootstrap, {(each.topic, each.partition) for each in plan})
     requests.lift_throttle(bootstrap, names)
 
 
@@ -98,14 +98,14 @@ def _read(file: Path) -> list[PlacedPartition]:
         raise CliError(f"{file}: {error}") from None
 
 
-def _wait(bootstrap: str, wanted: set[requests.Place]) -> None:
-    told = -1
+def _wait(bootstrap: str, moving: set[requests.Place]) -> None:
+    reported = -1
     while True:
-        left = {(each.topic, each.partition) for each in requests.ongoing(bootstrap)} & wanted
-        done = len(wanted) - len(left)
-        if done != told:
-            print(f"{done} of {_count(len(wanted))} moved", flush=True)
-            told = done
+        left = {(each.topic, each.partition) for each in requests.ongoing(bootstrap)} & moving
+        done = len(moving) - len(left)
+        if done != reported:
+            print(f"{done} of {_count(len(moving))} moved", flush=True)
+            reported = done
         if not left:
             return
         time.sleep(LOOK_AGAIN_S)

@@ -1,6 +1,6 @@
-"""What `kraft reassign` asks of a cluster: alter and list reassignments, set throttles, choose log dirs.
+"""The requests of `kraft reassign`: alter and list reassignments, set throttles, choose log dirs.
 
-Our own client asks: librdkafka has no words for it.
+It uses our own client: librdkafka has no calls for them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 class OngoingReassignment(NamedTuple):
-    """A partition that is under way."""
+    """A partition that is being reassigned."""
 
     topic: str
     partition: int
@@ -42,27 +42,27 @@ class OngoingReassignment(NamedTuple):
 
 
 def topics(bootstrap: str, names: Sequence[str]) -> list[Message]:
-    """Trouble where one does not exist."""
-    found: list[Message] = metadata(bootstrap, list(names)).topics
-    for topic in found:
+    """Raises CliError where one does not exist."""
+    descriptions: list[Message] = metadata(bootstrap, list(names)).topics
+    for topic in descriptions:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise CliError(f"{topic.name}: there is no such topic")
         raise_for(topic.error_code, topic.name)
-    return found
+    return descriptions
 
 
 def placed(bootstrap: str, names: Sequence[str]) -> list[PlacedPartition]:
-    """Where the partitions of topics lie, or where they are going."""
-    going = {(each.topic, each.partition): each for each in ongoing(bootstrap)}
-    found = []
+    """The replicas of topics' partitions, or the target of those that are being reassigned."""
+    reassignments = {(each.topic, each.partition): each for each in ongoing(bootstrap)}
+    partitions = []
     for topic in topics(bootstrap, names):
         for each in topic.partitions:
-            move = going.get((topic.name, each.partition_index))
+            move = reassignments.get((topic.name, each.partition_index))
             replicas = tuple(each.replica_nodes)
             if move is not None:
                 replicas = tuple(r for r in move.replicas if r not in move.removing)
-            found.append(PlacedPartition(topic.name, each.partition_index, replicas))
-    return sorted(found)
+            partitions.append(PlacedPartition(topic.name, each.partition_index, replicas))
+    return sorted(partitions)
 
 
 def racks(bootstrap: str) -> dict[int, str | None]:
@@ -92,13 +92,13 @@ def ongoing(bootstrap: str) -> list[OngoingReassignment]:
 
 
 def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None:
-    """None calls a partition's reassignment off. Trouble with the first that was refused."""
-    wanted: dict[str, list[dict[str, Any]]] = {}
+    """None cancels a partition's reassignment. Raises BrokerError for the first that was refused."""
+    by_topic: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), replicas in targets.items():
-        wanted.setdefault(topic, []).append({"partition_index": number, "replicas": replicas})
+        by_topic.setdefault(topic, []).append({"partition_index": number, "replicas": replicas})
     fields = {
         "timeout_ms": _TIMEOUT_MS,
-        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in wanted.items()],
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()],
     }
     answer = request(first_address(bootstrap), ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), fields)
     raise_for(answer.error_code, answer.error_message or "")
@@ -110,16 +110,15 @@ def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None
 
 
 def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
-    """Tell brokers which directory a replica belongs in, those that it lies on already and those it is
-    still to come to."""
-    wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
+    """Assign replicas to log dirs, on brokers that have them already and on those that will get them."""
+    by_broker: dict[int, dict[str, dict[str, list[int]]]] = {}
     for each in plan:
         for broker, path in zip(each.replicas, each.log_dirs, strict=False):
             if path != ANY_DIR:
-                numbers = wanted.setdefault(broker, {}).setdefault(path, {}).setdefault(each.topic, [])
+                numbers = by_broker.setdefault(broker, {}).setdefault(path, {}).setdefault(each.topic, [])
                 numbers.append(each.partition)
     addresses = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
-    for broker, paths in wanted.items():
+    for broker, paths in by_broker.items():
         if broker not in addresses:
             raise CliError(f"{broker}: there is no such broker")
         dirs = [
@@ -130,15 +129,15 @@ def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
             addresses[broker], ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": dirs}
         ).results:
             for each in topic.partitions:
-                if each.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # it is noted for when it comes
+                # REPLICA_NOT_AVAILABLE: the broker notes the directory for when the replica comes.
+                if each.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:
                     raise_for(each.error_code, f"{topic.topic_name}-{each.partition_index} on {broker}")
 
 
 def throttle(
     bootstrap: str, rate: int, before: Iterable[PlacedPartition], plan: Iterable[PlacedPartition]
 ) -> None:
-    """Limit what the moves from `before` to `plan` copy: who leads or held a replica sends, who is new
-    fetches."""
+    """Throttle what the moves from `before` to `plan` copy: former replicas send, new ones fetch."""
     held = {(each.topic, each.partition): each.replicas for each in before}
     senders: dict[str, list[str]] = {}
     fetchers: dict[str, list[str]] = {}
@@ -164,7 +163,7 @@ def throttle(
 
 
 def lift_throttle(bootstrap: str, names: Iterable[str]) -> None:
-    """From these topics, and from all brokers if nothing else is under way."""
+    """Remove throttles of these topics, and those of all brokers if nothing else is being reassigned."""
     replicas = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
     resources = [_resource(ResourceType.TOPIC, topic, replicas) for topic in sorted(set(names))]
     if not ongoing(bootstrap):

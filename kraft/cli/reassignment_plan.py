@@ -29,7 +29,7 @@ class PlacedPartition:
     partition: int
     replicas: tuple[int, ...]
     log_dirs: tuple[str, ...] = ()
-    """Per replica a path, or "any"; none at all stands for that too."""
+    """Per replica a path, or "any"; empty means "any" for all."""
 
 
 def encode(plan: Iterable[PlacedPartition]) -> str:
@@ -79,11 +79,11 @@ def _placed(entry: Mapping[str, Any]) -> PlacedPartition:
 def propose(
     current: Sequence[PlacedPartition], racks: Mapping[int, str | None], replication_factor: int | None = None
 ) -> list[PlacedPartition]:
-    """The same partitions on the brokers of `racks`, with as many replicas as they have, or as are asked for.
+    """The same partitions on the brokers of `racks`, with as many replicas as they have, or as requested.
     Raises ValueError where there are too few brokers."""
-    wanted = max((replication_factor or len(each.replicas) for each in current), default=0)
-    if not 0 < wanted <= len(racks):
-        raise ValueError(f"{wanted} replicas cannot be placed on {len(racks)} brokers")
+    replica_count = max((replication_factor or len(each.replicas) for each in current), default=0)
+    if not 0 < replica_count <= len(racks):
+        raise ValueError(f"{replica_count} replicas cannot be placed on {len(racks)} brokers")
     proposal = _Proposal(current, racks, replication_factor)
     proposal.keep()
     proposal.fill()
@@ -92,7 +92,7 @@ def propose(
 
 
 class _Proposal:
-    """One on its way: who holds what."""
+    """A plan in the making: the replicas and leaders of each broker."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class _Proposal:
                 self._put(place, min(free, key=lambda b: (self._fellows(place, b), self._load[b], b)))
 
     def balance(self) -> None:
-        """From who has most to who has least, while that evens them out and costs no rack."""
+        """Move replicas from the broker with most to the one with least, while that balances them and no
+        partition loses a rack."""
         while (swap := self._swap()) is not None:
             place, giver, taker = swap
             self._held[place][self._held[place].index(giver)] = taker
@@ -158,7 +159,8 @@ class _Proposal:
         return None
 
     def ordered(self) -> list[PlacedPartition]:
-        """The first of each: who leads it now, up to an even share, else who leads least."""
+        """The preferred leader of each: the current one, up to an even share, else the one that leads
+        least."""
         share = -(-len(self._current) // len(self._racks))
         leads = Counter[int]()
         plan = []

@@ -15,7 +15,7 @@ OWN_SOURCES = {
     "broker": ("DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
     "group": ("GROUP_CONFIG",),
 }
-"""Where a value comes from that was set on the resource, and not inherited; Kafka's words."""
+"""Sources of values that were set on the resource and not inherited; Kafka's names."""
 
 
 def _resource(kind: str, name: str, entries: Sequence[Any] = ()) -> ConfigResource:
@@ -28,12 +28,12 @@ def _resource(kind: str, name: str, entries: Sequence[Any] = ()) -> ConfigResour
 def entries_of(admin: AdminClient, kind: str, name: str) -> dict[str, Any]:
     """Every configuration of a resource, by key."""
     resource = _resource(kind, name)
-    found: dict[str, Any] = wait(admin.describe_configs([resource])[resource], name)
-    return found
+    entries: dict[str, Any] = wait(admin.describe_configs([resource])[resource], name)
+    return entries
 
 
 def source_of(entry: Any) -> str:
-    """Kafka's word for where a value comes from."""
+    """Kafka's name for the source of a value."""
     from confluent_kafka.admin import ConfigSource
 
     return ConfigSource(entry.source).name
@@ -41,8 +41,10 @@ def source_of(entry: Any) -> str:
 
 def overrides_of(admin: AdminClient, kind: str, name: str) -> dict[str, str]:
     """Only what was set on the resource itself."""
-    found = entries_of(admin, kind, name)
-    return {key: entry.value for key, entry in sorted(found.items()) if source_of(entry) in OWN_SOURCES[kind]}
+    entries = entries_of(admin, kind, name)
+    return {
+        key: entry.value for key, entry in sorted(entries.items()) if source_of(entry) in OWN_SOURCES[kind]
+    }
 
 
 def change(

@@ -102,8 +102,8 @@ def describe(
     admin, metadata = connect_admin(bootstrap)
     for name in names:
         require_topic(metadata, name)
-    wanted = names or sorted(metadata.topics)
-    for description in _descriptions(admin, wanted):
+    described = names or sorted(metadata.topics)
+    for description in _descriptions(admin, described):
         partitions = description.partitions
         copies = len(partitions[0].replicas) if partitions else 0
         configs = ",".join(f"{k}={v}" for k, v in overrides_of(admin, "topic", description.name).items())

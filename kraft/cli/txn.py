@@ -1,6 +1,6 @@
-"""`kraft txn`: which transactions there are, what one of them is about, and how to end one by force.
+"""`kraft txn`: list and describe transactions, and abort one by force.
 
-Our own client asks: librdkafka has no words for most of this.
+It uses our own client: librdkafka has no calls for most of this.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def list_transactions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List every transactional id with its coordinator, its producer id and its state."""
-    wanted = {"state_filters": state, "producer_id_filters": []}
+    fields = {"state_filters": state, "producer_id_filters": []}
     rows = []
     for broker in metadata(bootstrap, []).brokers:
-        answer = request((broker.host, broker.port), ApiKey.LIST_TRANSACTIONS, (0, 2), wanted)
+        answer = request((broker.host, broker.port), ApiKey.LIST_TRANSACTIONS, (0, 2), fields)
         raise_for(answer.error_code, f"broker {broker.node_id}")
         if answer.unknown_state_filters:
             raise CliError(f"{answer.unknown_state_filters[0]}: there is no such state")
@@ -58,17 +58,17 @@ def list_transactions(
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
-    found = at_coordinator(
+    transaction = at_coordinator(
         bootstrap, name, CoordinatorKeyType.TRANSACTION, lambda address: _describe(address, name)
     )
     open_s = "-"
-    if found.transaction_state == "Ongoing":
-        open_s = f"{max(0.0, time.time() - found.transaction_start_time_ms / 1000):.1f} s"
-    partitions = [f"{topic.topic}-{number}" for topic in found.topics for number in topic.partitions]
-    print(f"State: {found.transaction_state}")
-    print(f"ProducerId: {found.producer_id}")
-    print(f"ProducerEpoch: {found.producer_epoch}")
-    print(f"Timeout: {found.transaction_timeout_ms} ms")
+    if transaction.transaction_state == "Ongoing":
+        open_s = f"{max(0.0, time.time() - transaction.transaction_start_time_ms / 1000):.1f} s"
+    partitions = [f"{topic.topic}-{number}" for topic in transaction.topics for number in topic.partitions]
+    print(f"State: {transaction.transaction_state}")
+    print(f"ProducerId: {transaction.producer_id}")
+    print(f"ProducerEpoch: {transaction.producer_epoch}")
+    print(f"Timeout: {transaction.transaction_timeout_ms} ms")
     print(f"Open: {open_s}")
     print(f"Partitions: {', '.join(partitions) or '-'}")
 
@@ -81,10 +81,10 @@ def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 
 
 def _abort(address: Address, name: str) -> None:
-    timeout_ms = _describe(address, name).transaction_timeout_ms  # as the producer asked for it
-    wanted = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
+    timeout_ms = _describe(address, name).transaction_timeout_ms  # as the producer set it
+    fields = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     for _ in attempts(f"{name}: the markers could not be written in time"):
-        code = ErrorCode(request(address, ApiKey.INIT_PRODUCER_ID, (1, 5), wanted).error_code)
+        code = ErrorCode(request(address, ApiKey.INIT_PRODUCER_ID, (1, 5), fields).error_code)
         if code is ErrorCode.NONE:
             break
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS:  # else it is being aborted
@@ -92,10 +92,10 @@ def _abort(address: Address, name: str) -> None:
 
 
 def _describe(address: Address, name: str) -> Message:
-    wanted = {"transactional_ids": [name]}
-    found: Message
-    (found,) = request(address, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), wanted).transaction_states
-    if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+    fields = {"transactional_ids": [name]}
+    transaction: Message
+    (transaction,) = request(address, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), fields).transaction_states
+    if transaction.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise CliError(f"{name}: there is no such transactional id")
-    raise_for(found.error_code, name)
-    return found
+    raise_for(transaction.error_code, name)
+    return transaction

@@ -1,7 +1,7 @@
-"""`kraft user`: who may log in by SCRAM.
+"""`kraft user`: SCRAM credentials.
 
-A password is typed at a prompt or read from a file, never given on the command line, where others could see
-it; it is hashed here, and neither leaves this machine nor is kept anywhere.
+A password is typed at a prompt or read from a file, never given on the command line, where other users could
+see it; it is hashed here, and is neither sent nor stored.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def add(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Let a user log in, or give one another password."""
-    wanted = _mechanisms(mechanism)
+    mechanisms = _mechanisms(mechanism)
     password = _password(name, password_file)
     upsertions = []
-    for each in wanted:
+    for each in mechanisms:
         salt = random.SystemRandom().randbytes(SALT_BYTES)
         upsertions.append(
             {
@@ -79,8 +79,8 @@ def delete(
 ) -> None:
     """Take a user's credentials away: all of them, or one mechanism's. Who is logged in stays so."""
     known = [kind for _, kind, _ in _credentials(bootstrap, [name])]
-    wanted = [int(each) for each in _mechanisms(mechanism)] or known
-    deletions = [{"name": name, "mechanism": each} for each in wanted]
+    mechanisms = [int(each) for each in _mechanisms(mechanism)] or known
+    deletions = [{"name": name, "mechanism": each} for each in mechanisms]
     _alter(bootstrap, {"deletions": deletions, "upsertions": []})
 
 

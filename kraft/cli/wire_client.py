@@ -1,6 +1,6 @@
-"""Our own client as the commands use it, for what librdkafka has no words for.
+"""Our own client for commands, for requests that librdkafka has no calls for.
 
-A request goes to a broker by its address; a group or a transactional id has one that coordinates it.
+A request is sent to a broker's address; that of a group or a transactional id is its coordinator's.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ class CoordinatorKeyType(IntEnum):
 def request(
     address: Address, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
 ) -> Message:
-    """One request. Trouble where nobody answers."""
-    from kraft.peers.blocking_client import (
-        ask,  # the codec takes a while to import, and `kraft --help` need not wait
-    )
+    """One request. Raises CliError where the broker does not answer."""
+    # The codec takes a while to import, and `kraft --help` must not wait for it.
+    from kraft.peers.blocking_client import ask
 
     try:
         return ask(*address, api_key, versions, fields)
@@ -51,15 +50,15 @@ def request(
 def metadata(bootstrap: str, topics: list[str] | None) -> Message:
     """Brokers, and topics with their leaders: those that are named, or all for None."""
     named = None if topics is None else [{"name": name} for name in topics]
-    wanted = {"topics": named, "allow_auto_topic_creation": False}
-    return request(first_address(bootstrap), ApiKey.METADATA, (9, 12), wanted)
+    fields = {"topics": named, "allow_auto_topic_creation": False}
+    return request(first_address(bootstrap), ApiKey.METADATA, (9, 12), fields)
 
 
 def at_coordinator(
     bootstrap: str, name: str, key_type: CoordinatorKeyType, work: Callable[[Address], Result]
 ) -> Result:
-    """Do `work` at the broker that keeps the group or the transactional id; again where that broker is
-    not yet, or no longer, its coordinator: then it has done nothing."""
+    """Do `work` at the coordinator of the group or the transactional id; retry where that broker is not yet,
+    or no longer, its coordinator: then it has done nothing."""
     for _ in attempts(f"{name}: its coordinator was not found in time"):
         address = _coordinator(bootstrap, name, key_type)
         try:
@@ -71,17 +70,17 @@ def at_coordinator(
 
 
 def _coordinator(bootstrap: str, name: str, key_type: CoordinatorKeyType) -> Address:
-    wanted = {"key": name, "key_type": int(key_type)}
+    fields = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
-        found = request(first_address(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), wanted)
-        if found.error_code not in _COMING:
+        coordinator = request(first_address(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), fields)
+        if coordinator.error_code not in _COMING:
             break
-    raise_for(found.error_code, name)
-    return found.host, found.port
+    raise_for(coordinator.error_code, name)
+    return coordinator.host, coordinator.port
 
 
 def attempts(in_vain: str) -> Iterator[None]:
-    """Again and again, until the patience is up: then that is the trouble."""
+    """Retry until the timeout; then raise the error as CliError."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         yield

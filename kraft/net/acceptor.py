@@ -112,10 +112,10 @@ async def listening_sockets(
     loop: asyncio.AbstractEventLoop, host: str | None, port: int
 ) -> list[socket.socket]:
     """One for each address of the host; None: all addresses of this machine. Raises `OSError`."""
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        for family, kind, protocol, _, address in dict.fromkeys(addresses):
             sockets.append(made := socket.socket(family, kind, protocol))
             made.setblocking(False)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -49,14 +49,14 @@ class PlainExchange:
 
     def step(self, message: bytes) -> bytes:
         try:
-            wanted, user, password = message.decode().split("\0", 3)
+            authorization_id, user, password = message.decode().split("\0", 3)
         except ValueError:  # also for what is not UTF-8
             raise AuthenticationFailed("Authentication failed: the PLAIN message is malformed") from None
         known = self._passwords.get(user, "")
         right = hmac.compare_digest(known.encode(), password.encode()) and user in self._passwords
         if not right or not password:
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
-        if wanted not in ("", user):
+        if authorization_id not in ("", user):
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
