@@ -19,7 +19,8 @@ import kraft.node.broker_role
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.state_machine import TransactionResult, TransactionStateManager
-from data_plane.log.log import AppendInfo, UnifiedLog
+from data_plane.log.append import AppendInfo
+from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.leader_state import (

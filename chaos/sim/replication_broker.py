@@ -15,7 +15,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.effects import Deletion
+from data_plane.log.deletion import Deletion
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.purgatory.timing_wheel import TimerHandle

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from sortedcontainers import SortedDict
 
-from data_plane.log import recovery
+from data_plane.log.producer_recovery import rebuild_producers
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.blocking import MayBlock
@@ -59,7 +59,7 @@ class CutWork:
         try:
             if self._segments:
                 self._find_end()
-                self.stale_snapshots = recovery.rebuild_producers(
+                self.stale_snapshots = rebuild_producers(
                     self._disk,
                     self._directory,
                     self.producers,

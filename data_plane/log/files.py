@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
@@ -38,3 +41,9 @@ def offset_of(name: str, suffix: str) -> int | None:
     if name.endswith(suffix) and len(stem) == _STEM_DIGITS and stem.isdigit():
         return int(stem)
     return None
+
+
+def offsets_in(disk: Disk, directory: str, suffix: str, may_block: MayBlock) -> list[int]:
+    """The offsets of a directory's files of one kind, ascending."""
+    offsets = (offset_of(name, suffix) for name in disk.list(directory, may_block))
+    return sorted(offset for offset in offsets if offset is not None)

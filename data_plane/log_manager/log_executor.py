@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from data_plane.log.cut import CutWork
-from data_plane.log.effects import Deletion
+from data_plane.log.deletion import Deletion
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 from uuid import UUID
 
+from data_plane.log.append import AppendInfo
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.log import AppendInfo, UnifiedLog
+from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log.validation import AppendOrigin, ValidatedRecords
 from data_plane.log_manager.local_replica import FutureReplica

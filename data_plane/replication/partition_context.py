@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from data_plane.log.cut import CutWork
-from data_plane.log.effects import Deletion
+from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.isr_requests import IsrRequester

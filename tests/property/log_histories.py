@@ -13,7 +13,9 @@ from typing import Final
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.log import AppendOrigin, LogCorruptError, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.recovery import LogCorruptError
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import (
     Record,
     decode_batch,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
 from data_plane.log.config import LogConfig
-from data_plane.log.log import LogCorruptError
+from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import (
     CorruptBatchError,
     Record,

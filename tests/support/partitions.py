@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.cut import CutWork
-from data_plane.log.effects import Deletion
+from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.isr_requests import IsrRequester

@@ -10,7 +10,8 @@ import pytest
 from chaos.live.damage import CUT, GARBAGE, WAYS, ZEROS, flip_bit, tear_journal, tear_tail
 from data_plane.log.checkpoints import RUNNING
 from data_plane.log.config import LogConfig
-from data_plane.log.log import LogCorruptError, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.raft.journal import RaftJournal

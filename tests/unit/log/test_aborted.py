@@ -9,7 +9,8 @@ import pytest
 from data_plane.log.aborted import AbortedTransaction, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
-from data_plane.log.log import AppendOrigin, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, cut, lead, open_log

@@ -11,7 +11,8 @@ from crc32c import crc32c
 from data_plane.log.cleaner import CleanWork, UncleanableError, batches_of
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
-from data_plane.log.log import AppendOrigin, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CRC_START,
@@ -412,10 +413,9 @@ class Crash(BaseException):
 
 
 class CrashingDisk(OsDisk):
-    """Dies at the nth change of a directory."""
+    """Dies at the change of a directory for which nothing is `left`."""
 
-    def __init__(self, at: int) -> None:
-        self.left = at
+    left = 1_000_000
 
     def _step(self) -> None:
         self.left -= 1
@@ -442,8 +442,9 @@ def test_a_crash_at_any_step_loses_nothing(tmp_path):
     for at in range(200):
         directory = tmp_path / str(at)
         shutil.copytree(tmp_path / "made", directory)
-        log = open_log(directory, COMPACT)
-        log.disk = CrashingDisk(at)
+        disk = CrashingDisk()
+        log = open_log(directory, COMPACT, disk=disk)
+        disk.left = at
         try:
             clean(log)
             finished = True

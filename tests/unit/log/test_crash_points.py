@@ -17,7 +17,9 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
-from data_plane.log.log import AppendOrigin, LogCorruptError, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.recovery import LogCorruptError
+from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, lead, open_log, read_committed

@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import SimDisk
-from data_plane.log.log import LogCorruptError, UnifiedLog
+from data_plane.log.log import UnifiedLog
+from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import iter_headers
 from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
 from tests.support.may_block import MAY_BLOCK

@@ -10,7 +10,7 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
-from data_plane.log.log import LogCorruptError
+from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all

@@ -14,7 +14,7 @@ import pytest
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
-from data_plane.log.effects import FlushWork
+from data_plane.log.flush import FlushWork
 from data_plane.replication.delta_applier import LocalReplicaChanges
 from data_plane.replication.directory_assignments import ReplicaAssignment
 from data_plane.replication.partition import Partition

@@ -10,8 +10,8 @@ from functools import wraps
 
 import pytest
 
+from data_plane.log.append import AppendInfo
 from data_plane.log.config import LogConfig
-from data_plane.log.log import AppendInfo
 from data_plane.replication.delayed_produce import await_deletion, await_replication
 from data_plane.replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from fetch.follower_session import FetchLimits

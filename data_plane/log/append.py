@@ -1,0 +1,96 @@
+"""What an append must know of a run of batches before the write, and what it returns.
+
+Pure: nothing here changes a log. Checks of a client's records are in validation.py.
+
+Path of the data: log.append_as_leader, log.append_as_follower -> here -> log's one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from data_plane.log import validation
+from data_plane.log.producers import BatchMetadata, ProducerStateManager
+from data_plane.log.validation import CLIENT, AppendOrigin, Batches, Writable
+from metadata_quorum.foundation.batch import (
+    LOG_OVERHEAD,
+    Buffer,
+    Record,
+    decode_batch,
+    iter_headers,
+)
+
+_NO_MARKERS: Final[Mapping[int, Record]] = {}
+
+
+class AppendInfo(NamedTuple):
+    """The outcome of an append."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 where the topic keeps the producer's times
+    log_start_offset: int
+    duplicate: bool = False  # nothing was written; the offsets are those of the first time
+    rolled: bool = False  # a segment was closed: flush it soon
+    size: int = 0
+
+
+LeaderRun = tuple[Batches, list[int], list[int], int, int]
+"""Whole batches from a leader: with the base offset and the leader epoch of each, the offset behind the last
+one, and the bytes of all."""
+
+
+def first_offset_expected(records: Buffer, log_start_offset: int, log_end_offset: int) -> int:
+    """Where a leader's run has to begin: at the log's end. But an empty log may start inside one of the
+    leader's batches (DeleteRecords): then the run begins with that whole batch."""
+    if log_start_offset != log_end_offset:
+        return log_end_offset
+    first = next(iter_headers(records), None)
+    if first is not None and first[1].base_offset < log_end_offset <= first[1].last_offset:
+        return first[1].base_offset
+    return log_end_offset
+
+
+def check_leader_run(records: Buffer, expected: int) -> LeaderRun:
+    """The whole batches of a run that begins at offset `expected`; a batch that is cut off at the end is
+    left for the next fetch. Raises CorruptBatchError, and BrokerError (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE
+    where the offsets are not the expected ones)."""
+    batches: Batches = []
+    offsets: list[int] = []
+    epochs: list[int] = []
+    size = 0
+    for position, header in iter_headers(records):
+        validation.check_from_leader(records, position, header, expected)
+        batches.append((position, header))
+        offsets.append(header.base_offset)
+        epochs.append(header.partition_leader_epoch)
+        expected = header.base_offset + header.last_offset_delta + 1
+        size = position + LOG_OVERHEAD + header.batch_length
+    return batches, offsets, epochs, expected, size
+
+
+def check_producer(
+    producers: ProducerStateManager, records: Writable, batches: Batches, origin: AppendOrigin
+) -> BatchMetadata | None:
+    """The earlier batch that a client's batch repeats, None for a new one. Raises BrokerError for an epoch or
+    sequence number that does not follow on."""
+    if origin is CLIENT:
+        return producers.check(batches[0][1])
+    for position, header in batches:
+        marker = decode_batch(records, position)[0] if header.is_control else None
+        producers.check_coordinated(header, marker)
+    return None
+
+
+def transaction_markers(records: Buffer, batches: Batches) -> Mapping[int, Record]:
+    """Markers by the position of their batch. Raises CorruptBatchError."""
+    markers: dict[int, Record] | None = None
+    for position, header in batches:
+        if header.producer_id < 0 or not header.is_control:
+            continue
+        inside = decode_batch(records, position)
+        if inside:  # compaction may have left a control batch empty
+            markers = markers or {}
+            markers[position] = inside[0]
+    return markers or _NO_MARKERS

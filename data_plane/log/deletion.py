@@ -1,0 +1,29 @@
+"""The files of dropped segments, to be removed later.
+
+Path of the data: log.take_deletions -> here -> replica_manager's executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Remove files that were renamed to `*.deleted`, once `file.delete.delay.ms` is over.
+
+    The delay lets reads finish that hold a slice of them.
+    """
+
+    disk: Disk
+    paths: Sequence[str]
+    due_ms: int
+    size: int
+
+    def run(self, may_block: MayBlock) -> None:
+        for path in self.paths:
+            self.disk.remove(path)

@@ -1,0 +1,273 @@
+"""Opening a log: what the files say, what a crash may have done to them, and what is done about it.
+
+    what is found                                              what is done
+    ----------------------------------------------------------------------------------------------
+    clean shutdown                                             indexes trusted, end of log by the last
+                                                               index entry, nothing scanned
+    crash: segments wholly below the recovery point            trusted (they were fsynced)
+    crash: the others, and always the last                     every batch checked, indexes rebuilt
+    - all batches whole, CRCs right, offsets rising            kept
+    - the last batch is cut off or damaged, no good batch      cut there: it was never acknowledged
+      behind it                                                by an fsync, and its writer has crashed
+    - a damaged batch with a good batch behind it, in the same
+      file or in a later segment                               LogCorruptError, nothing is changed:
+                                                               cutting would drop good records
+    - the same, at or above the recovery point, and the        cut there, and logged: unsynced pages are lost
+      machine was restarted since                              one by one, and the replica does not claim to
+                                                               be complete (log_manager/log_dirs.py)
+    - later segments without a byte                            removed
+    crash: the log ends before the recovery point              the recovery point is from before a truncation:
+                                                               every batch checked, all of it synced again
+    - a segment that does not end where the next one begins    as one whose last batch is damaged
+    an empty last segment, beyond whose beginning the one      removed
+    before continues
+    an index file is missing, or is no multiple of its entry   rebuilt from the log
+    `.deleted`, `.cleaned`, `.tmp`; files without their `.log` removed
+    `.swap` (a compaction was ending)                          takes the place of the segments it covers
+    producer snapshot damaged, ahead of the log or before it   removed, an older one used
+    - behind the recovery point, and the machine was           removed: it may be from before a truncation,
+      restarted since                                          its removal was not durable
+    the last segment is empty, and the batches before it end   an empty batch closes the gap (segment.py)
+    before it begins
+    leader-epoch-checkpoint missing or unreadable              rebuilt from all batches
+    recovery point, not after a clean shutdown                 no later than the last segment's beginning: all
+                                                               of it is synced again
+    leader-epoch-checkpoint, not after a clean shutdown        used, and rewritten by the next flush: it may
+                                                               be in the page cache only
+    no segment at all                                          an empty one at the log start offset
+    log start offset ahead of the end                          the log restarts there, empty
+    `.txnindex` of segments that were scanned                  rebuilt from their abort markers
+
+The parts: recovery.py finds the end of the log, segment_scan.py checks one segment's batches,
+producer_recovery.py rebuilds the producers' state.
+
+Path of the data: UnifiedLog.open -> here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from sortedcontainers import SortedDict
+
+from data_plane.log import checkpoints, files, recovery
+from data_plane.log.aborted import AbortedTransactions
+from data_plane.log.config import LogConfig
+from data_plane.log.epochs import EpochCache
+from data_plane.log.producer_recovery import (
+    ANY_OFFSET,
+    rebuild_producers,
+    remove_snapshots,
+    remove_stray_snapshots,
+)
+from data_plane.log.producers import ProducerStateManager
+from data_plane.log.segment import LogSegment, headers_in
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The state with which a `UnifiedLog` starts."""
+
+    segments: SortedDict[int, LogSegment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: EpochCache
+    producers: ProducerStateManager
+    aborted: AbortedTransactions
+    identity: LogIdentity
+    clean: bool
+
+
+class LogIdentity(NamedTuple):
+    """Which topic a log belongs to, as `partition.metadata` says."""
+
+    topic_id: UUID | None
+    unidentified: bool
+    """The checkpoints may still describe an earlier log of this name (`UnifiedLog.identify`)."""
+    new_directory: bool
+    """The directory's name is not known to be durable."""
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    machine_restarted: bool,
+    now_ms: int,
+    topic_id: UUID | None,
+    may_block: MayBlock,
+) -> LoadedLog:
+    """Open every segment of the directory, recovering what a crash may have torn. Raises LogCorruptError, and
+    BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic."""
+    disk.make_dirs(directory)
+    stored_id = _stored_topic_id(disk, directory, topic_id, may_block)
+    _complete_swaps(disk, directory, may_block)
+    _remove_leftovers(disk, directory, may_block)
+    segments = _open_segments(disk, directory, config, log_start_offset, now_ms, may_block)
+    epochs = _read_epochs(disk, directory, may_block)
+    end, scanned_from = recovery.find_end(
+        disk,
+        segments,
+        epochs,
+        None if clean else recovery_point,
+        may_block,
+        machine_restarted=machine_restarted,
+    )
+    if epochs is None:
+        epochs = _epochs_of_batches(segments)
+    log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
+    if log_start_offset > end:
+        for segment in segments.values():
+            recovery.remove_segment(disk, segment)
+        segments = SortedDict()
+        segments[log_start_offset] = LogSegment(disk, directory, log_start_offset, config, now_ms)
+        end = log_start_offset
+        remove_snapshots(disk, directory, ANY_OFFSET, may_block)
+        epochs.clear()
+    if end < recovery_point:
+        recovery_point = scanned_from
+    recovery_point = min(recovery_point, end, recovery.close_gap(segments, epochs))
+    if not clean:  # the last one may have been cut without a sync
+        recovery_point = min(recovery_point, segments.peekitem(-1)[0])
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(log_start_offset)
+    if machine_restarted:
+        remove_snapshots(disk, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
+    producers, aborted = _load_producers(disk, directory, segments, end, scanned_from, may_block)
+    segments.peekitem(-1)[1].hold()
+    epochs.dirty = epochs.dirty or not clean
+    identity = _identify(disk, directory, topic_id, stored_id, may_block)
+    return LoadedLog(
+        segments, log_start_offset, end, recovery_point, epochs, producers, aborted, identity, clean
+    )
+
+
+# --- whose log it is ---------------------------------------------------------------------------
+
+
+def _stored_topic_id(disk: Disk, directory: str, topic_id: UUID | None, may_block: MayBlock) -> UUID | None:
+    metadata = f"{directory}/{files.PARTITION_METADATA}"
+    stored_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
+    if topic_id is not None and stored_id is not None and stored_id != topic_id:
+        raise BrokerError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{directory} belongs to topic id {stored_id}, not {topic_id}",
+        )
+    return stored_id
+
+
+def _identify(
+    disk: Disk, directory: str, topic_id: UUID | None, stored_id: UUID | None, may_block: MayBlock
+) -> LogIdentity:
+    metadata = f"{directory}/{files.PARTITION_METADATA}"
+    if topic_id is not None and stored_id is None:
+        checkpoints.begin_partition_metadata(disk, metadata, topic_id)
+    known_id = topic_id or stored_id
+    known = checkpoints.is_known_to_checkpoints(disk, metadata, may_block)
+    unidentified = known_id is not None and not known
+    # A log that is identified has a durable name.
+    return LogIdentity(known_id, unidentified, new_directory=unidentified or stored_id is None)
+
+
+# --- segments ----------------------------------------------------------------------------------
+
+
+def _open_segments(
+    disk: Disk, directory: str, config: LogConfig, log_start_offset: int, now_ms: int, may_block: MayBlock
+) -> SortedDict[int, LogSegment]:
+    segments: SortedDict[int, LogSegment] = SortedDict()
+    for base in files.offsets_in(disk, directory, files.LOG, may_block):
+        segments[base] = LogSegment(disk, directory, base, config, now_ms)
+        segments[base].release()
+    if not segments:
+        segments[log_start_offset] = LogSegment(disk, directory, log_start_offset, config, now_ms)
+    return segments
+
+
+def _complete_swaps(disk: Disk, directory: str, may_block: MayBlock) -> None:
+    """A cleaned segment was complete when it got its `.swap` name, and so were its indexes; the old segments
+    may still exist, or not."""
+    for base in files.offsets_in(disk, directory, files.LOG + files.SWAP, may_block):
+        swap = files.path_of(directory, base, files.LOG) + files.SWAP
+        file = disk.open(swap)
+        end = base
+        for _, header in headers_in(file.read, 0, file.size(), swap):
+            end = header.next_offset
+        file.close()
+        for old in files.offsets_in(disk, directory, files.LOG, may_block):
+            if base < old < end:
+                for suffix in files.SEGMENT_SUFFIXES:
+                    disk.remove(files.path_of(directory, old, suffix))
+        # It may have lost the end of a transaction that they contain.
+        remove_snapshots(disk, directory, range(end), may_block)
+        disk.sync_dir(directory, may_block)  # before the `.swap` name disappears, which says so
+        for suffix in (files.TXN_INDEX, files.OFFSET_INDEX, files.TIME_INDEX, files.LOG):  # the log last
+            path = files.path_of(directory, base, suffix)
+            if disk.exists(path + files.SWAP):
+                disk.rename(path + files.SWAP, path)
+
+
+def _remove_leftovers(disk: Disk, directory: str, may_block: MayBlock) -> None:
+    names = disk.list(directory, may_block)
+    logs = {name.removesuffix(files.LOG) for name in names if name.endswith(files.LOG)}
+    for name in names:
+        stem, _, kind = name.partition(".")
+        orphan = f".{kind}" in (files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX) and stem not in logs
+        if orphan or name.endswith((files.DELETED, files.CLEANED, files.SWAP, ".tmp")):
+            disk.remove(f"{directory}/{name}")
+
+
+# --- epochs ------------------------------------------------------------------------------------
+
+
+def _read_epochs(disk: Disk, directory: str, may_block: MayBlock) -> EpochCache | None:
+    path = f"{directory}/{files.LEADER_EPOCHS}"
+    try:
+        if not disk.exists(path) or not disk.read_bytes(path, may_block):  # its contents were not durable yet
+            return None
+        return EpochCache(checkpoints.read_epochs(disk, path, may_block))
+    except checkpoints.CheckpointError:
+        return None
+
+
+def _epochs_of_batches(segments: SortedDict[int, LogSegment]) -> EpochCache:
+    epochs = EpochCache()
+    for segment in segments.values():
+        for _, header in segment.headers(0, segment.size):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+# --- producers ---------------------------------------------------------------------------------
+
+
+def _load_producers(
+    disk: Disk,
+    directory: str,
+    segments: SortedDict[int, LogSegment],
+    end: int,
+    scanned_from: int,
+    may_block: MayBlock,
+) -> tuple[ProducerStateManager, AbortedTransactions]:
+    aborted = AbortedTransactions(disk, directory)
+    aborted.load(segments, scanned_from, may_block)
+    for base in segments.irange(scanned_from):
+        disk.remove(files.path_of(directory, base, files.TXN_INDEX))
+    producers = ProducerStateManager()
+    useless_snapshots = rebuild_producers(
+        disk, directory, producers, segments, end, may_block, aborted=aborted, scanned_from=scanned_from
+    )
+    for useless in useless_snapshots:
+        disk.remove(useless)
+    remove_stray_snapshots(disk, directory, segments, may_block)
+    return producers, aborted
