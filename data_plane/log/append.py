@@ -15,11 +15,11 @@ from data_plane.log.producers import BatchMetadata, ProducerStateManager
 from data_plane.log.validation import CLIENT, AppendOrigin, Batches, Writable
 from metadata_quorum.foundation.batch import (
     LOG_OVERHEAD,
-    Buffer,
     Record,
     decode_batch,
     iter_headers,
 )
+from metadata_quorum.foundation.primitives import Buffer
 
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
 

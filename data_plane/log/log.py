@@ -52,7 +52,6 @@ from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
     LOG_OVERHEAD,
     BatchHeader,
-    Buffer,
     CorruptBatchError,
     Record,
     control_type,
@@ -62,6 +61,7 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
 _MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the batches they describe; rare")

@@ -232,7 +232,7 @@ class Groups(RuleBasedStateMachine):
 
     def current_generation(self) -> int:
         group = self.driver.table.group("g")
-        return -1 if group is None else group.generation
+        return -1 if group is None else group.metadata.generation
 
 
 Groups.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)

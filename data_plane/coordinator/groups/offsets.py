@@ -223,11 +223,11 @@ def _unused_since_ms(
     """From when on the offset ages; None while it is in use."""
     if isinstance(group, ConsumerGroup):
         return None if topic in group.subscribed_topics() else kept.commit_timestamp_ms
-    if group is None or not group.protocol_type:
+    if group is None or not group.metadata.protocol_type:
         return kept.commit_timestamp_ms
-    if group.state is ClassicGroupState.EMPTY:
-        return max(group.state_since_ms, kept.commit_timestamp_ms)
-    if group.state is ClassicGroupState.STABLE:
+    if group.is_empty:
+        return max(group.metadata.state_since_ms, kept.commit_timestamp_ms)
+    if group.metadata.state is ClassicGroupState.STABLE:
         topics = group.subscribed_topics()
         if topics is not None and topic not in topics:
             return kept.commit_timestamp_ms

@@ -162,7 +162,7 @@ class GroupMetadataManager:
         draft, before = Draft(request.group_id, ConsumerGroupState()), []
         if group is not None:
             before = [GroupRecord(group.group_id, None)]
-            if group.state is not ClassicGroupState.EMPTY:
+            if not group.is_empty:
                 if not migration.may_upgrade(group, self._limits.consumer):
                     raise _not_found(request.group_id, "consumer", group)
                 migration.upgrade(draft, group, self._view)
@@ -419,7 +419,7 @@ def _listed(group: AnyGroup) -> ListedGroup:
     if isinstance(group, ConsumerGroup):
         phase = group.state.phase.value
         return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, phase, GroupType.CONSUMER)
-    return ListedGroup(group.group_id, group.protocol_type, group.state.value)
+    return ListedGroup(group.group_id, group.metadata.protocol_type, group.metadata.state.value)
 
 
 def _not_found(group_id: str, wanted: str, found: object) -> BrokerError:

@@ -37,22 +37,22 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
     return (
         rules.migration.upgrades
-        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and len(group.roster) <= rules.max_size
+        and group.metadata.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and len(group.metadata.roster) <= rules.max_size
     )
 
 
 def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
     """The group as one of the consumer protocol; the classic one's tombstone comes before it."""
-    assigned = {member.member_id: _assigned(member, view) for member in group.roster}
-    for member in group.roster:
+    assigned = {member.member_id: _assigned(member, view) for member in group.metadata.roster}
+    for member in group.metadata.roster:
         draft.write_member(member.member_id, _metadata(member))
-    draft.write_group(group.generation, 0)
+    draft.write_group(group.metadata.generation, 0)
     for member_id, partitions in assigned.items():
         draft.write_target(member_id, partitions)
-    draft.write_target_epoch(group.generation)
+    draft.write_target_epoch(group.metadata.generation)
     for member_id, partitions in assigned.items():
-        metadata, epoch = draft.state.members[member_id].metadata, group.generation
+        metadata, epoch = draft.state.members[member_id].metadata, group.metadata.generation
         draft.write_current(ConsumerMember(member_id, metadata, epoch, epoch, assigned=partitions))
 
 

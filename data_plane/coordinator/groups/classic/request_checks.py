@@ -1,0 +1,79 @@
+"""Whether a classic group accepts a request: group and request in, the member or an error code out.
+
+Pure functions, called by group.py before it changes anything.
+"""
+
+from __future__ import annotations
+
+from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
+from data_plane.coordinator.groups.classic.members import ClassicGroupMember
+from data_plane.coordinator.groups.classic.states import ClassicGroupState
+from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, JoinGroup, SyncGroup
+from metadata_quorum.foundation.errors import ErrorCode
+
+
+def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -> ErrorCode:
+    if group.state is ClassicGroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not group.supports(request.protocol_type, request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    known = request.member_id in group.roster or group.roster.by_instance(request.instance_id) is not None
+    others = len(group.roster) + len(group.pending.keys() - {request.member_id})
+    if not known and others >= max_size:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    return ErrorCode.NONE
+
+
+def check_sync(group: ClassicGroupMetadata, request: SyncGroup) -> ClassicGroupMember | ErrorCode:
+    member = _member_of_generation(group, request.member_id, request.instance_id, request.generation)
+    if isinstance(member, ErrorCode):
+        return member
+    for claimed, actual in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol),
+    ):
+        if claimed is not None and claimed != actual:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.UNKNOWN_MEMBER_ID if group.state is ClassicGroupState.EMPTY else member
+
+
+def check_heartbeat(group: ClassicGroupMetadata, request: Heartbeat) -> ClassicGroupMember | ErrorCode:
+    """A member is alive also where the reply is REBALANCE_IN_PROGRESS: that is for the caller to say."""
+    return _member_of_generation(group, request.member_id, request.instance_id, request.generation)
+
+
+def check_commit(group: ClassicGroupMetadata, request: CommitOffsets) -> ClassicGroupMember | ErrorCode:
+    """The member that commits; NONE where a commit from outside the group is accepted.
+
+    In a transaction members need not identify themselves (before KIP-447 they could not), and need not wait
+    for a rebalance: the producer's epoch is what fences them.
+    """
+    if group.state is ClassicGroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    claims_membership = bool(request.member_id) or request.instance_id is not None
+    empty = group.state is ClassicGroupState.EMPTY
+    if request.generation < 0 and not claims_membership:
+        if request.producer is not None:
+            return ErrorCode.NONE
+        # A client that uses the group id without joining: members' offsets must not be overwritten.
+        return ErrorCode.NONE if empty else ErrorCode.UNKNOWN_MEMBER_ID
+    if empty and request.generation < 0:
+        return ErrorCode.NONE
+    member = _member_of_generation(group, request.member_id, request.instance_id, request.generation)
+    completing = group.state is ClassicGroupState.COMPLETING_REBALANCE
+    if not isinstance(member, ErrorCode) and completing and request.producer is None:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return member
+
+
+def _member_of_generation(
+    group: ClassicGroupMetadata, member_id: str, instance_id: str | None, generation: int
+) -> ClassicGroupMember | ErrorCode:
+    if group.state is ClassicGroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    member = group.known_member(member_id, instance_id)
+    if not isinstance(member, ErrorCode) and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return member
