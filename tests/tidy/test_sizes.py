@@ -12,9 +12,7 @@ FUNCTION_LINES: Final = 70
 
 LONG_FILES: Final[frozenset[str]] = frozenset(
     {
-        "data_plane/coordinator/groups/classic/group.py",
         "data_plane/log/log.py",
-        "data_plane/log/recovery.py",
         "data_plane/replication/partition.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
@@ -24,7 +22,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
 )
 LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(
     {
-        "data_plane/log/recovery.py: load",
         "metadata_quorum/foundation/record_walk.py: _some",
     }
 )
