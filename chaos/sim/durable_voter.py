@@ -1,14 +1,15 @@
 """The oracle of durability: what a voter would find if its machine lost power now.
 
 Durable is what a clone opened on durable bytes shows, never what the journal says of itself. The worlds
-that move messages ask it about every message that leaves (invariant M5) and about everything that is
-committed (M6).
+that move messages ask it about every message that leaves and about everything that is
+committed.
 """
 
 from __future__ import annotations
 
 from chaos.sim.disk import SimDisk
 from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.messages import (
     Ack,
@@ -41,7 +42,10 @@ class DurableVoter:
             if snapshot is not None and snapshot.index > journal.base_index:
                 journal.trim_to(snapshot.index, snapshot.term)
             elif journal.base_index > (1 if snapshot is None else snapshot.index):
-                raise AssertionError(f"M5: the log starts at {journal.base_index}, its snapshot is lost")
+                raise InvariantViolation(
+                    Invariant.LOG_BEGINS_AT_A_SNAPSHOT,
+                    f"the log starts at {journal.base_index}, its snapshot is lost",
+                )
             self._journal, self._seen = journal, now
         return self._journal
 

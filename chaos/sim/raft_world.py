@@ -5,29 +5,30 @@ simulated. First come faults (kills, power loss, delay, loss, copies, one-way cu
 lost disks), under which nothing unsafe may happen; then everything heals, and the quorum has to agree
 and to commit again within seconds.
 
-    w = World(seed, Options.from_seed(seed, voters=3)); w.run()      # raises Violation
+    w = World(seed, Options.from_seed(seed, voters=3)); w.run()      # raises InvariantViolation
 
-The checks carry the names of docs/ARCHITECTURE.md's invariants (M1-M7).
+The checks are those of `Invariant`.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 from uuid import UUID
 
+from chaos.sim.applied_history import AppliedHistory
 from chaos.sim.disk import Killed, SimDisk
 from chaos.sim.durable_voter import DurableVoter
 from chaos.sim.raft_options import Options
 from metadata_quorum.foundation.blocking import RAFT
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.raft.identity import Identity, format_voter
 from metadata_quorum.raft.messages import VoteReply, VoteRequest, decode
-from metadata_quorum.raft.port import QUICK_WEIGHT, Applied, ProposalOutcome
+from metadata_quorum.raft.port import Applied, ProposalOutcome
 from metadata_quorum.raft.voter import SyncObjRaft
 
 T = TypeVar("T")
@@ -39,56 +40,7 @@ FAST_LINK: Final = 0.003
 
 
 class Violation(AssertionError):
-    """An invariant did not hold, or the quorum did not come back after the heal."""
-
-
-class AppliedHistory:
-    """The replicated state machine: a list of commands, and its hash."""
-
-    def __init__(self, world: RaftWorld, node_id: int) -> None:
-        self._world = world
-        self._node_id = node_id
-        self.values: list[bytes] = []
-        self.digest = 0
-        self.index = 0
-
-    def apply(self, index: int, term: int, command: bytes) -> object:
-        if index <= self.index:
-            raise Violation(f"voter {self._node_id} applies {index} after {self.index}")
-        self.index = index
-        self.values.append(command)
-        self.digest = zlib.crc32(command, self.digest)
-        self._world.applied(self._node_id, index, term, self.digest)
-        return len(self.values)
-
-    @property
-    def rolling_hash(self) -> bytes:
-        return self.digest.to_bytes(4)
-
-    def weight(self, command: bytes) -> int:
-        """As if one in so many took long, and the others half a turn."""
-        return QUICK_WEIGHT // 2 if zlib.crc32(command) % 32 else QUICK_WEIGHT + 1
-
-    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
-        return lambda: self.apply(index, term, command)
-
-    def snapshot(self) -> Callable[[], bytes]:
-        digest, values = self.digest, list(self.values)
-        return lambda: b"\n".join([str(digest).encode(), *values])
-
-    def restore(self, data: bytes, index: int, term: int) -> Callable[[], None]:
-        digest, *values = data.split(b"\n")
-
-        def adopt() -> None:
-            self.index, self.digest, self.values = index, int(digest), values
-
-        return adopt
-
-    def became_leader(self, term: int) -> None:
-        self._world.leads(self._node_id, term)
-
-    def lost_leadership(self, term: int) -> None:
-        pass
+    """The quorum did not come back after the heal."""
 
 
 class _SimLink:
@@ -134,7 +86,7 @@ class RaftWorld:
         self._cut: set[tuple[int, int]] = set()
         self._durable = {i: DurableVoter(self.disks[i], DIRECTORY) for i in self.ids}
         self.wiped: set[int] = set()
-        """Voters whose disk was lost in this run; what they held before is not counted in M6."""
+        """Voters whose disk was lost in this run; what they held before is not counted in a majority."""
         self._quiet = False
         self.leaders: dict[int, int] = {}
         """Term -> its leader."""
@@ -403,10 +355,10 @@ class RaftWorld:
             raise Violation(f"LIVENESS: not converged {self.options.heal_seconds} s after the heal")
         missing = set(self.acked) - set(self.nodes[self.ids[0]].machine.values)
         if missing:
-            raise Violation(f"acknowledged commands lost: {sorted(missing)}")
+            raise InvariantViolation(Invariant.ACKED_IN_LOG, f"lost: {sorted(missing)}")
         values = self.nodes[self.ids[0]].machine.values
         if len(values) != len(set(values)):
-            raise Violation("a command was applied twice")
+            raise InvariantViolation(Invariant.APPLIED_ONCE, "")
         for i in self.ids:
             self._check_start(i, self.nodes[i])
 
@@ -419,29 +371,39 @@ class RaftWorld:
     # -- checks ----------------------------------------------------------------------------------------
 
     def leads(self, node_id: int, term: int) -> None:
-        """M1, M2: called when a voter begins to lead."""
+        """A voter begins to lead: alone in its term, with all that is committed."""
         if self.leaders.setdefault(term, node_id) != node_id:
-            raise Violation(f"M1: {self.leaders[term]} and {node_id} lead term {term}")
+            raise InvariantViolation(
+                Invariant.ONE_LEADER_PER_TERM, f"{self.leaders[term]} and {node_id} lead term {term}"
+            )
         journal = self.nodes[node_id].raft.journal
         for index, (entry_term, commit_term) in self._committed.items():
             if commit_term < term and index > journal.base_index and journal.term_at(index) != entry_term:
-                raise Violation(
-                    f"M2: leader {node_id} of term {term} lacks committed ({index}, {entry_term})"
+                raise InvariantViolation(
+                    Invariant.LEADER_COMPLETENESS,
+                    f"leader {node_id} of term {term} lacks committed ({index}, {entry_term})",
                 )
 
     def applied(self, node_id: int, index: int, term: int, digest: int) -> None:
-        """M3."""
+        """Every voter applies the same history."""
         if self.histories.setdefault(index, (term, digest)) != (term, digest):
-            raise Violation(f"M3: voter {node_id} applied another history at {index}")
+            raise InvariantViolation(
+                Invariant.STATE_MACHINE_SAFETY, f"voter {node_id} applied another history at {index}"
+            )
 
     def _check(self, node: SimVoter) -> None:
         raft = node.raft
         core, journal = raft.core, raft.journal
         if core.term < node.term_seen or core.commit_index < node.commit_seen:
-            raise Violation(f"M4: term or commit of voter {raft.node_id} went back")
+            raise InvariantViolation(
+                Invariant.TERM_AND_COMMIT_MONOTONIC, f"term or commit of voter {raft.node_id} went back"
+            )
         node.term_seen = core.term
         if core.is_leader and core.commit_index > journal.durable_index:
-            raise Violation(f"M5: leader {raft.node_id} commits {core.commit_index} before it is durable")
+            raise InvariantViolation(
+                Invariant.DURABLE_BEFORE_COUNTED,
+                f"leader {raft.node_id} commits {core.commit_index} before it is durable",
+            )
         for index in range(max(node.commit_seen, journal.base_index) + 1, core.commit_index + 1):
             term = journal.term_at(index)
             assert term is not None
@@ -449,29 +411,36 @@ class RaftWorld:
                 self._committed[index] = (term, core.term)
                 self._check_majority(index, term)
             elif self._committed[index][0] != term:
-                raise Violation(f"M3: voter {raft.node_id} commits {index} of another term")
+                raise InvariantViolation(
+                    Invariant.STATE_MACHINE_SAFETY, f"voter {raft.node_id} commits {index} of another term"
+                )
         node.commit_seen = core.commit_index
 
     def _check_majority(self, index: int, term: int) -> None:
-        """M6."""
+        """What is committed is on a majority of disks."""
         holders = sum(durable.holds(index, term) for durable in self._durable.values())
         if holders + len(self.wiped) <= len(self.ids) // 2:
-            raise Violation(f"M6: ({index}, {term}) is committed and on {holders} disks only")
+            raise InvariantViolation(
+                Invariant.COMMITTED_ON_A_MAJORITY,
+                f"({index}, {term}) is committed and on {holders} disks only",
+            )
 
     def _check_frame(self, source: int, target: int, frame: bytes) -> None:
-        """M5: what an answer or a vote says is on the device when it leaves. M4: one vote per term."""
+        """What an answer or a vote says is on the device when it leaves; one vote per term."""
         message = decode(frame).message
         live = self.nodes[source].raft.journal
         broken = self._durable[source].broken_promise(source, target, message, live)
         if broken is not None:
-            raise Violation(f"M5: {broken}")
+            raise InvariantViolation(Invariant.DURABLE_BEFORE_COUNTED, f"{broken}")
         if isinstance(message, VoteReply | VoteRequest):
             vote = target if isinstance(message, VoteReply) else source
             if self._votes.setdefault((self._identities[source], message.term), vote) != vote:
-                raise Violation(f"M4: voter {source} voted twice in term {message.term}")
+                raise InvariantViolation(
+                    Invariant.TERM_AND_COMMIT_MONOTONIC, f"voter {source} voted twice in term {message.term}"
+                )
 
     def _check_start(self, node_id: int, node: SimVoter) -> None:
-        """M7: the log starts where a snapshot ends; a newer one may just have been written beside it."""
+        """The log starts where a snapshot ends; a newer one may just have been written beside it."""
         names = [
             n
             for n in self.disks[node_id].list(DIRECTORY, RAFT)
@@ -480,7 +449,10 @@ class RaftWorld:
         ends = {int(name.removeprefix("snapshot-")) for name in names}
         start = node.raft.journal.base_index
         if start > 1 and start not in ends:
-            raise Violation(f"M7: log of voter {node_id} starts at {start}, snapshots end at {sorted(ends)}")
+            raise InvariantViolation(
+                Invariant.LOG_BEGINS_AT_A_SNAPSHOT,
+                f"log of voter {node_id} starts at {start}, snapshots end at {sorted(ends)}",
+            )
 
 
 def run_seed(seed: int, voters: int) -> RaftWorld:

@@ -1,6 +1,6 @@
-"""What must hold for a simulated partition after every step: P5 to P8, and no acknowledged record is lost.
+"""What must hold for a simulated partition after every step: the invariants of logs, and no lost record.
 
-docs/ARCHITECTURE.md names the invariants; P3 is checked where the controller commits.
+`Invariant.ISR_WELL_FORMED` is checked where the controller commits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from chaos.sim.replication_broker import SIMULATED, SimBroker
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 
 
 def values_of(partition: Partition) -> dict[int, bytes]:
@@ -55,25 +55,33 @@ class ReplicationChecks:
             replica = brokers[member].partition
             # A replica is taken away in a later epoch, of which this leader has not heard yet.
             if replica is not None and brokers[member].wiped_in <= state.leader_epoch:
-                invariant(replica.log.log_end_offset >= hw, "P5", (member, replica, hw))
+                invariant(replica.log.log_end_offset >= hw, Invariant.OFFSETS_IN_ORDER, (member, replica, hw))
         # The high watermark is what consumers may have seen from this epoch on.
         if hw >= state.epoch_start_offset:
             before = self._high_watermarks.get(state.leader_epoch, 0)
-            invariant(hw >= before, "P6", (leader, before))
+            invariant(hw >= before, Invariant.HIGH_WATERMARK_MONOTONIC, (leader, before))
             self._high_watermarks[state.leader_epoch] = hw
         held = values_of(leader)
         for offset in range(leader.log.log_start_offset, min(hw, len(self.committed))):
-            invariant(held.get(offset) == self.committed[offset], "acked-in-log", (leader, offset))
+            invariant(held.get(offset) == self.committed[offset], Invariant.ACKED_IN_LOG, (leader, offset))
         for offset in range(len(self.committed), hw):
             self.committed.append(held[offset])
         if state.leader_epoch == latest_leader_epoch:
-            invariant(leader.log.log_end_offset >= len(self.committed), "P6", (leader, len(self.committed)))
+            invariant(
+                leader.log.log_end_offset >= len(self.committed),
+                Invariant.HIGH_WATERMARK_MONOTONIC,
+                (leader, len(self.committed)),
+            )
 
     @staticmethod
     def _check_epochs(partition: Partition) -> None:
         entries = partition.log.epochs.entries
         pairs = list(pairwise(entries))
-        invariant(all(a[0] < b[0] and a[1] < b[1] for a, b in pairs), "P8", (partition, entries))
+        invariant(
+            all(a[0] < b[0] and a[1] < b[1] for a, b in pairs),
+            Invariant.BATCH_EPOCHS_MONOTONIC,
+            (partition, entries),
+        )
 
     def _check_identical(self, alive: list[Partition]) -> None:
         replicas = sorted(alive, key=lambda p: -p.high_watermark)
@@ -82,4 +90,4 @@ class ReplicationChecks:
             low = max(replicas[0].log.log_start_offset, other.log.log_start_offset)
             here = values_of(other)
             same = all(held.get(o) == here.get(o) for o in range(low, other.high_watermark))
-            invariant(same, "P7", (low, replicas[0], other))
+            invariant(same, Invariant.REPLICAS_AGREE, (low, replicas[0], other))

@@ -14,7 +14,7 @@ from uuid import UUID
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from metadata_quorum.decisions.replicas import completed, reverted, toward
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 
 DIRECTORY: Final = UUID(int=77)
@@ -33,7 +33,9 @@ class SimController:
 
     def _commit(self, registration: PartitionRegistration) -> None:
         invariant(
-            registration.leader == NO_LEADER or registration.leader in registration.isr, "P3", registration
+            registration.leader == NO_LEADER or registration.leader in registration.isr,
+            Invariant.ISR_WELL_FORMED,
+            registration,
         )
         self.registration = registration
         self.history.append((registration, dict(self.active)))

@@ -4,7 +4,7 @@ Kept in memory as a short sorted list, in the file `leader-epoch-checkpoint` acr
 file may be behind after a crash: every epoch since the recovery point is in the batches and is
 found again by recovery, so the file is written with a flush, at a truncation and at the close.
 
-Invariant P8: epochs and start offsets strictly increase, and agree with the batches, but for an
+Invariant: epochs and start offsets strictly increase, and agree with the batches, but for an
 empty epoch that a new leader opened at the end of the log.
 
 Way of the data: log -> here when a batch brings a new epoch; a follower's or leader's question

@@ -60,7 +60,7 @@ from metadata_quorum.foundation.batch import (
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
@@ -183,7 +183,11 @@ class UnifiedLog:
             set_offset_and_epoch(records, position, offset, leader_epoch)
             offsets.append(offset)
             offset += header.last_offset_delta + 1
-        invariant(leader_epoch >= self.epochs.latest, "P8", (self.directory, leader_epoch))
+        invariant(
+            leader_epoch >= self.epochs.latest,
+            Invariant.BATCH_EPOCHS_MONOTONIC,
+            (self.directory, leader_epoch),
+        )
         rolled = self._write(records, batches, offsets, (leader_epoch,) * len(batches), now_ms)
         return AppendInfo(
             first_offset,
@@ -443,7 +447,11 @@ class UnifiedLog:
         log starts there or later already."""
         if offset <= self.log_start_offset:
             return False
-        invariant(offset <= self.log_end_offset, "P5", (self.directory, offset, self.log_end_offset))
+        invariant(
+            offset <= self.log_end_offset,
+            Invariant.OFFSETS_IN_ORDER,
+            (self.directory, offset, self.log_end_offset),
+        )
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
         return True
@@ -535,7 +543,11 @@ class UnifiedLog:
     def take_state(self, other: UnifiedLog) -> None:
         """Take from `other`, of which this is a copy, the state that its batches no longer show: producers
         whose records are deleted, an epoch without records."""
-        invariant(self.log_end_offset == other.log_end_offset, "P7", (self.directory, other.directory))
+        invariant(
+            self.log_end_offset == other.log_end_offset,
+            Invariant.REPLICAS_AGREE,
+            (self.directory, other.directory),
+        )
         self.config = other.config
         self.producers = other.producers
         self.epochs = other.epochs

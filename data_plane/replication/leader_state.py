@@ -31,7 +31,7 @@ from typing import Final
 from uuid import UUID
 
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import NO_EPOCH, LeaderRecoveryState, PartitionRegistration
 
 UNKNOWN_OFFSET: Final = -1
@@ -214,8 +214,10 @@ class LeaderState:
         """Take a committed state of this leader epoch; False where it is no news."""
         if registration.partition_epoch < self.partition_epoch:
             return False
-        invariant(registration.leader_epoch == self.leader_epoch, "one-leader-per-epoch", registration)
-        invariant(self._local_id in registration.isr, "leader-in-isr", registration)
+        invariant(
+            registration.leader_epoch == self.leader_epoch, Invariant.ONE_LEADER_PER_EPOCH, registration
+        )
+        invariant(self._local_id in registration.isr, Invariant.ISR_WELL_FORMED, registration)
         # The answer to our own change does not tell these, and may have been quicker.
         self._directories = {r: registration.directory(r) for r in registration.replicas}
         self._take_replicas(registration, now)

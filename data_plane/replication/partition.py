@@ -38,7 +38,7 @@ from data_plane.replication.leader_state import (
 from data_plane.replication.partition_context import PartitionContext
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
 ALL_REPLICAS: Final = -1  # acks=all
@@ -521,10 +521,10 @@ class Partition:
     # --- refusals -----------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """For the simulator and the tests (P5)."""
+        """For the simulator and the tests."""
         log = self.log
         order = (log.log_start_offset, self.last_stable_offset, self.high_watermark, log.log_end_offset)
-        invariant(list(order) == sorted(order), "P5", (self.tp, order))
+        invariant(list(order) == sorted(order), Invariant.OFFSETS_IN_ORDER, (self.tp, order))
 
     def _check_usable(self) -> None:
         if self.offline:

@@ -10,7 +10,7 @@ ends it, and the voter with it: an `OSError` of its disk, since the log is deriv
 cannot write cannot go on; or lack of memory. Refusing a command for that would be to decide it
 otherwise than the others do.
 
-The rolling hash over applied commands and the batches they gave is equal on every node (M3): the
+The rolling hash over applied commands and the batches they gave is equal on every node: the
 voters compare it, so that versions that decide otherwise stop instead of living apart.
 
     snapshot:  int8 1 | int64 end offset | int32 epoch | 16 bytes rolling hash | checkpoint
@@ -44,7 +44,7 @@ from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.weight import weight
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import InvariantViolation, invariant
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation, invariant
 from metadata_quorum.metadata.control_records import LeaderChangeMessage, Voter, encode_control
 from metadata_quorum.metadata.delta import MetadataDelta, check_partition
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -293,8 +293,12 @@ class MetadataStateMachine:
         return encode_batch(values, base_offset=base, leader_epoch=delta.epoch)
 
     def _check(self, delta: MetadataDelta) -> None:
-        """P2 and P3 of everything that changed, and the controller epoch's order."""
-        invariant(delta.epoch >= self.image.epoch, "M4", (delta.epoch, self.image.epoch))
+        """The invariants of all partitions that changed, and the controller epoch's order."""
+        invariant(
+            delta.epoch >= self.image.epoch,
+            Invariant.TERM_AND_COMMIT_MONOTONIC,
+            (delta.epoch, self.image.epoch),
+        )
         for topic_id, changed in delta.changed_partitions.items():
             topic = self.image.topics_by_id.get(topic_id)
             for partition_id, after in changed.items():

@@ -1,7 +1,7 @@
 """Who leads: elections, and the changes of ISR and ELR that go with them.
 
-All changes of a partition's state pass through `change_partition`, so that one place keeps P2, P3
-and the rules of eligible leader replicas (ELR, KIP-966):
+All changes of a partition's state pass through `change_partition`, so that one place keeps the
+invariants of partitions and the rules of eligible leader replicas (ELR, KIP-966):
 
 * A leader stays while it is in the wanted ISR and acceptable.
 * Else the first acceptable replica, in assignment order, of the ISR; then of the ELR.

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import (
     NO_LEADER,
     UNASSIGNED_DIR,
@@ -93,16 +93,26 @@ def merge_change(before: PartitionRegistration, change: PartitionChangeRecord) -
 
 
 def check_partition(name: object, before: PartitionRegistration | None, after: PartitionRegistration) -> None:
-    """P2 and P3 of a partition's new state; `before` is None for a new partition."""
+    """The invariants of a partition's new state; `before` is None for a new partition."""
     if before is not None:
-        invariant(after.partition_epoch > before.partition_epoch, "P2", (name, before, after))
+        invariant(
+            after.partition_epoch > before.partition_epoch,
+            Invariant.PARTITION_EPOCH_MONOTONIC,
+            (name, before, after),
+        )
         if after.leader != before.leader:
-            invariant(after.leader_epoch > before.leader_epoch, "P2", (name, before, after))
+            invariant(
+                after.leader_epoch > before.leader_epoch,
+                Invariant.PARTITION_EPOCH_MONOTONIC,
+                (name, before, after),
+            )
     isr, replicas = set(after.isr), set(after.replicas)
-    invariant(after.leader == NO_LEADER or after.leader in isr, "P3", (name, after))
-    invariant(isr <= replicas and len(isr) == len(after.isr), "P3", (name, after))
-    invariant(len(replicas) == len(after.replicas), "P3", (name, after))
-    invariant(not isr & set(after.elr) and set(after.elr) <= replicas, "P3", (name, after))
+    invariant(after.leader == NO_LEADER or after.leader in isr, Invariant.ISR_WELL_FORMED, (name, after))
+    invariant(isr <= replicas and len(isr) == len(after.isr), Invariant.ISR_WELL_FORMED, (name, after))
+    invariant(len(replicas) == len(after.replicas), Invariant.ISR_WELL_FORMED, (name, after))
+    invariant(
+        not isr & set(after.elr) and set(after.elr) <= replicas, Invariant.ISR_WELL_FORMED, (name, after)
+    )
 
 
 class MetadataDelta:

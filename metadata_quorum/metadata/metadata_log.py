@@ -27,7 +27,7 @@ from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, check_
 from metadata_quorum.foundation.blocking import RAFT, MayBlock
 from metadata_quorum.foundation.disk import Buffer, Disk, File, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import METADATA_TOPIC_ID
 from metadata_quorum.foundation.uuids import uuid_text
 
@@ -165,7 +165,11 @@ class MetadataLog:
         header = read_header(batch)
         if self._written:
             _ = self.checkpoints
-        invariant(header.base_offset == self.end_offset, "M3", (header.base_offset, self.end_offset))
+        invariant(
+            header.base_offset == self.end_offset,
+            Invariant.STATE_MACHINE_SAFETY,
+            (header.base_offset, self.end_offset),
+        )
         if not self._segments or self._segments[-1].file.size() + len(batch) > self._segment_bytes:
             self._roll()
         segment = self._segments[-1]

@@ -2,7 +2,7 @@
 
 PySyncObj calls in commit order, once per entry. A rolling hash of everything applied, and of what the
 state machine made of it, travels with the leader's messages and with snapshots: two voters that applied
-different histories, or the same one differently, find out at the next heartbeat and stop (invariant M3).
+different histories, or the same one differently, find out at the next heartbeat and stop.
 
 What may take seconds is done beside the loop: snapshots are encoded, written and read there, and commands
 that change much of a large cluster decided. Commands are applied while a snapshot is being written; but
@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from metadata_quorum.foundation.disk import is_of_disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.invariants import InvariantViolation, invariant
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation, invariant
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
 from metadata_quorum.raft.messages import EntryKind, MalformedFrame
@@ -74,7 +74,7 @@ class Applier:
         machine that raises is broken: the node stops, and the entry is not applied again."""
         index = self.index + 1
         term = self._journal.term_at(index)
-        invariant(term is not None, "RAFT_LOG_DENSE", ("apply", index))
+        invariant(term is not None, Invariant.RAFT_LOG_DENSE, ("apply", index))
         assert term is not None
 
         def take(adopt: Callable[[], object]) -> None:
@@ -124,7 +124,7 @@ class Applier:
     def take_snapshot(self) -> None:
         """Save the state, then forget the log that led to it."""
         index, digest, term = self.index, self.digest, self._journal.term_at(self.index)
-        invariant(term is not None, "RAFT_LOG_DENSE", ("snapshot", index))
+        invariant(term is not None, Invariant.RAFT_LOG_DENSE, ("snapshot", index))
         assert term is not None
         encode = self._machine.snapshot()
 
@@ -159,7 +159,11 @@ class Applier:
     ) -> None:
         """A leader's snapshot replaces the state. On the device first. Refused where it
         is damaged or the process has no file left for it; then nothing has changed."""
-        invariant(incoming.index > self._journal.getRaftCommitIndex(), "M4", ("snapshot", incoming.index))
+        invariant(
+            incoming.index > self._journal.getRaftCommitIndex(),
+            Invariant.TERM_AND_COMMIT_MONOTONIC,
+            ("snapshot", incoming.index),
+        )
 
         def take_in() -> tuple[Snapshot, Callable[[], None]] | Exception:
             try:
@@ -261,7 +265,7 @@ class Applier:
 
 def _must_agree(index: int, ours: int, the_leaders: int) -> None:
     if ours != the_leaders:
-        raise InvariantViolation("M3", _DIVERGED.format(index))
+        raise InvariantViolation(Invariant.STATE_MACHINE_SAFETY, _DIVERGED.format(index))
 
 
 def _never_raising(what: str, step: Callable[[], T]) -> T:
@@ -271,4 +275,4 @@ def _never_raising(what: str, step: Callable[[], T]) -> T:
     except OSError:
         raise
     except Exception as e:
-        raise InvariantViolation("RAFT_APPLY_NEVER_RAISES", f"{what}: {e!r}") from e
+        raise InvariantViolation(Invariant.APPLY_NEVER_RAISES, f"{what}: {e!r}") from e

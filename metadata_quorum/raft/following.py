@@ -5,7 +5,7 @@ receive -> judge_append (pure) -> journal -> answer in the outbox -> (fsync) -> 
 
 from __future__ import annotations
 
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.raft.admission import VoterAdmission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
@@ -61,7 +61,7 @@ class Following:
             return True
         invariant(
             not (self._core.is_leader and message.term == self._core.term),
-            "M1",
+            Invariant.ONE_LEADER_PER_TERM,
             ("second leader", peer, "in term", message.term),
         )
         return False
@@ -111,7 +111,11 @@ class Following:
             return
 
         def installed() -> None:
-            invariant(not self._core.is_leader, "M7", ("a leader installs snapshot", chunk.index))
+            invariant(
+                not self._core.is_leader,
+                Invariant.LEADER_INSTALLS_NO_SNAPSHOT,
+                ("a leader installs snapshot", chunk.index),
+            )
             self._installing = False
             self._core.restored_to(chunk.index)
             if self._core.term == chunk.term:

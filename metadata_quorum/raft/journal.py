@@ -36,7 +36,7 @@ from uuid import UUID
 from metadata_quorum.foundation.blocking import RAFT
 from metadata_quorum.foundation.disk import Disk, File
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.raft.messages import EntryKind, LogEntry
 
 FILE_NAME: Final = "journal"
@@ -105,7 +105,7 @@ class RaftJournal:
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append one entry."""
-        invariant(index == self.last_index + 1, "RAFT_LOG_DENSE", (index, self.last_index))
+        invariant(index == self.last_index + 1, Invariant.RAFT_LOG_DENSE, (index, self.last_index))
         self._entries.append((command, index, term))
         self._note(_ENTRY_FIELDS.pack(_ENTRY, index, term, len(command)) + command)
 
@@ -120,12 +120,20 @@ class RaftJournal:
         return len(self._entries)
 
     def setRaftCommitIndex(self, index: int) -> None:
-        """Note a commit. What is committed is on the device first (invariant M5)."""
+        """Note a commit. What is committed is on the device first."""
         if index == self._commit:
             return
-        invariant(index > self._commit, "M4", ("commit goes back", self._commit, index))
+        invariant(
+            index > self._commit,
+            Invariant.TERM_AND_COMMIT_MONOTONIC,
+            ("commit goes back", self._commit, index),
+        )
         self.sync()
-        invariant(index <= self._durable_index, "M5", ("commit", index, "durable", self._durable_index))
+        invariant(
+            index <= self._durable_index,
+            Invariant.DURABLE_BEFORE_COUNTED,
+            ("commit", index, "durable", self._durable_index),
+        )
         self._commit = index
         self._pending.append(_INDEX_FIELDS.pack(_COMMIT, index))
 
@@ -135,10 +143,12 @@ class RaftJournal:
     def setCurrentTerm(self, term: int, voted_for: int | None) -> None:
         """Note term and vote; `sync` makes them durable before any message tells of them."""
         vote = NOBODY if voted_for is None else voted_for
-        invariant(term >= self._term, "M4", ("term goes back", self._term, term))
+        invariant(
+            term >= self._term, Invariant.TERM_AND_COMMIT_MONOTONIC, ("term goes back", self._term, term)
+        )
         invariant(
             term > self._term or self._voted_for in (NOBODY, vote),
-            "M4",
+            Invariant.TERM_AND_COMMIT_MONOTONIC,
             ("vote changes within term", term, self._voted_for, vote),
         )
         self._term, self._voted_for = term, vote
@@ -200,7 +210,11 @@ class RaftJournal:
 
     def cut_from(self, index: int) -> None:
         """Drop the entries from `index` on: they conflict with the leader's."""
-        invariant(index > self._commit, "M4", ("truncation at", index, "commit", self._commit))
+        invariant(
+            index > self._commit,
+            Invariant.TERM_AND_COMMIT_MONOTONIC,
+            ("truncation at", index, "commit", self._commit),
+        )
         del self._entries[index - self.base_index :]
         self._durable_index = min(self._durable_index, self.last_index)
         self._note(_INDEX_FIELDS.pack(_CUT, index))
@@ -228,7 +242,11 @@ class RaftJournal:
         if self.term_at(index) == term:
             kept = self._entries[index - self.base_index + 1 :]
         else:
-            invariant(index > self._commit, "M4", ("snapshot conflicts below commit", index, self._commit))
+            invariant(
+                index > self._commit,
+                Invariant.TERM_AND_COMMIT_MONOTONIC,
+                ("snapshot conflicts below commit", index, self._commit),
+            )
             kept = []
         self._rewrite([(GENESIS[0], index, term), *kept], max(self._commit, index))
 

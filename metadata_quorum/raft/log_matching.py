@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.messages import Append, LogEntry
 
@@ -43,7 +43,7 @@ def judge_append(log: RaftJournal, commit_index: int, message: Append) -> Matche
     if known is not None and known != message.prev_term:
         invariant(
             message.prev_index > commit_index,
-            "M2",
+            Invariant.LEADER_COMPLETENESS,
             ("leader's log differs at committed", message.prev_index, known, message.prev_term),
         )
         return Mismatch(_start_of_term(log, message.prev_index, commit_index))
@@ -57,7 +57,11 @@ def judge_append(log: RaftJournal, commit_index: int, message: Append) -> Matche
         if ours is None and index > log.last_index:
             break
         if ours is not None and ours != term:
-            invariant(index > commit_index, "M2", ("leader's log differs at committed", index, ours, term))
+            invariant(
+                index > commit_index,
+                Invariant.LEADER_COMPLETENESS,
+                ("leader's log differs at committed", index, ours, term),
+            )
             cut_from = index
             break
         del command

@@ -106,7 +106,7 @@ class Append:
 
     `seq` counts the leader's messages to this follower and comes back in the answer. `digest` is
     the rolling hash of all commands up to `commit_index` and of what came of them, compared by the
-    follower (invariant M3).
+    follower (`Invariant.STATE_MACHINE_SAFETY`).
     """
 
     CODE: ClassVar[int] = 5

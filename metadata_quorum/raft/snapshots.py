@@ -9,7 +9,7 @@ File `snapshot-<index>`, big-endian:
      0  4s   magic "KRS1"
      4  u64  index of the last command in it
     12  u64  term of that command
-    20  u32  rolling hash of all commands up to index, and of what came of them (invariant M3)
+    20  u32  rolling hash of all commands up to index, and of what came of them
     24  u64  length of the state
     32  u32  CRC-32 of the state
     36  ...  the state, as StateMachine.snapshot gave it

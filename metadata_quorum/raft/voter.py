@@ -23,7 +23,7 @@ from uuid import UUID
 
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.raft.admission import VoterAdmission
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
@@ -473,5 +473,5 @@ class SyncObjRaft(Raft):
             self._failure = e
             raise
         except Exception as e:
-            self._failure = InvariantViolation("RAFT_NEVER_RAISES", repr(e))
+            self._failure = InvariantViolation(Invariant.RAFT_NEVER_RAISES, repr(e))
             raise self._failure from e

@@ -1,4 +1,4 @@
-"""Random commands: P1-P4 hold after each of them, and every way to the same state is the same state."""
+"""Random commands: the invariants of partitions hold after each; every way to a state is the same state."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from metadata_quorum.foundation.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import Invariant
 from metadata_quorum.foundation.model import (
     NO_LEADER,
     LeaderRecoveryState,
@@ -220,26 +221,32 @@ class Chaos:
         for topic, number, p in after.each_partition():
             name = (topic.name, number, p)
             leads = self.leaders.setdefault((topic.id, number, p.leader_epoch), p.leader)
-            assert leads == p.leader, f"P1 {name}"
+            assert leads == p.leader, (Invariant.ONE_LEADER_PER_EPOCH, name)
             known = before.topics_by_id.get(topic.id)
             old = None if known is None else known.partitions.get(number)
             if old is not None and old != p:
-                assert p.partition_epoch > old.partition_epoch, f"P2 {name}"
+                assert p.partition_epoch > old.partition_epoch, (Invariant.PARTITION_EPOCH_MONOTONIC, name)
                 smaller = not set(old.replicas) <= set(p.replicas)
                 moved = p.leader != old.leader or smaller
-                assert (p.leader_epoch > old.leader_epoch) == moved, f"P2 {name}"
+                assert (p.leader_epoch > old.leader_epoch) == moved, (
+                    Invariant.PARTITION_EPOCH_MONOTONIC,
+                    name,
+                )
                 self._check_move(old, p)
-            assert p.leader in (NO_LEADER, *p.isr), f"P3 {name}"
-            assert len(p.replicas) == len(p.directories), f"P3 {name}"
-            assert set(p.adding_replicas) | set(p.removing_replicas) <= set(p.replicas), f"P3 {name}"
-            assert set(p.isr) <= set(p.replicas), f"P3 {name}"
-            assert not set(p.isr) & set(p.elr), f"P3 {name}"
+            assert p.leader in (NO_LEADER, *p.isr), (Invariant.ISR_WELL_FORMED, name)
+            assert len(p.replicas) == len(p.directories), (Invariant.ISR_WELL_FORMED, name)
+            assert set(p.adding_replicas) | set(p.removing_replicas) <= set(p.replicas), (
+                Invariant.ISR_WELL_FORMED,
+                name,
+            )
+            assert set(p.isr) <= set(p.replicas), (Invariant.ISR_WELL_FORMED, name)
+            assert not set(p.isr) & set(p.elr), (Invariant.ISR_WELL_FORMED, name)
             if not self.elr:
                 assert p.isr, f"the last member stays {name}"
             if p.leader != NO_LEADER:
-                assert after.can_serve(p.leader, p), f"P4 {name}"
+                assert after.can_serve(p.leader, p), (Invariant.ISR_ALIVE, name)
             if self.elr or len(p.isr) > 1:
-                assert all(after.can_serve(b, p) for b in p.isr), f"P4 {name}"
+                assert all(after.can_serve(b, p) for b in p.isr), (Invariant.ISR_ALIVE, name)
 
     def _check_move(self, old: PartitionRegistration, new: PartitionRegistration) -> None:
         """A replica goes only when all that stay are in sync, or when the move is called off; and of

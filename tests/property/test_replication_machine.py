@@ -1,6 +1,6 @@
 """Replication of one partition under every order of steps that hypothesis can think of.
 
-The world checks P3 and P5 to P8 after each step; at the end everything heals, all replicas must be in
+The world checks the invariants of logs after each step; at the end everything heals, all replicas must be in
 sync again, and nothing that was acknowledged may be gone.
 """
 

@@ -1,5 +1,5 @@
 """Random schedules of faults against 3 and 5 voters: a hundred seeds, hundreds in `make test-long`;
-invariants M1-M7, and agreement after the heal. One seed again: `run_seed(seed, voters)` of
+the invariants of Raft, and agreement after the heal. One seed again: `run_seed(seed, voters)` of
 chaos/sim/raft_world.py.
 
 The simulator itself is on trial too: with a mitigation taken out, it has to find a bad seed.

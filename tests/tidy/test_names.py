@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from functools import cache
 from typing import Final
 
+from metadata_quorum.foundation.invariants import Invariant
 from tests.support.suite.rows import FEATURES
 from tests.tidy.sources import FLOORS, FOLDERS, ROOT, documents, prose, python_files, text_of, tree_of
 
@@ -116,6 +117,11 @@ def test_make_targets_that_prose_names_are_there():
 def test_feature_rows_have_names_of_their_own():
     rows = re.findall(r"^\| ([A-Z]\d+) \|", FEATURES.read_text(), re.MULTILINE)
     assert [row for row, count in Counter(rows).items() if count > 1] == []
+
+
+def test_the_documented_invariants_are_those_of_the_code():
+    table = re.findall(r"^\| ([A-Z_]{4,}) \| (.*) \|$", text_of("docs/ARCHITECTURE.md"), re.MULTILINE)
+    assert table == [(each.name, each.value) for each in Invariant]
 
 
 def test_no_class_has_the_name_of_another_on_its_floor():

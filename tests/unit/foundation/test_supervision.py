@@ -14,7 +14,7 @@ import uvloop
 
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.foundation.supervision import (
     ELSEWHERE,
     LOG_AGAIN_S,
@@ -112,7 +112,7 @@ def test_whoever_waits_for_an_answer_hears_why_there_is_none(loop):
 
 
 def _broken_invariant() -> None:
-    raise InvariantViolation("P5", "")
+    raise InvariantViolation(Invariant.OFFSETS_IN_ORDER, "")
 
 
 def _failed_disk() -> None:

@@ -119,7 +119,7 @@ def test_an_apply_that_raises_ends_the_voter(mutant: Mutant | None, monkeypatch:
         rig.elect(1)
         rig.machines[2].raises = RuntimeError("a bug")
         rig.propose(1, b"x")
-        with pytest.raises(InvariantViolation, match="RAFT_APPLY_NEVER_RAISES"):
+        with pytest.raises(InvariantViolation, match="APPLY_NEVER_RAISES"):
             rig.settle()
         rig.machines[2].raises = None
         with pytest.raises(InvariantViolation):

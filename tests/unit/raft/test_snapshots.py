@@ -238,23 +238,22 @@ def test_a_snapshot_beyond_the_limit_is_refused() -> None:
 
 
 def test_a_leader_never_installs_a_snapshot() -> None:
-    """M7."""
     rig = Rig(1)
     rig.elect(1)
     chunk = snapshots.OutgoingSnapshot(Snapshot.of(50, 1, 0, b"")).chunk(rig.rafts[1].term, 1, 10)
-    with pytest.raises(InvariantViolation, match="M7"):
+    with pytest.raises(InvariantViolation, match="LEADER_INSTALLS_NO_SNAPSHOT"):
         rig.rafts[1].following.snapshot_chunk(2, chunk)
 
 
 def test_a_history_that_differs_is_noticed() -> None:
-    """M3: a state machine fed with something else stops at the leader's next message."""
+    """A state machine fed with something else stops at the leader's next message."""
     rig = Rig()
     rig.elect(1)
     rig.propose(1, b"x")
     rig.settle()
     applier: Applier = rig.rafts[2].applier
     applier.digests[applier.index] ^= 1
-    with pytest.raises(InvariantViolation, match="M3"):
+    with pytest.raises(InvariantViolation, match="STATE_MACHINE_SAFETY"):
         rig.run(1.0)
 
 
@@ -320,13 +319,15 @@ def test_power_loss_after_a_transfer_keeps_it() -> None:
 
 
 def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M3: two versions of a decision, the commands are the same."""
+    """Two versions of a decision, the commands are the same."""
     rig = Rig()
     rig.elect(1)
     machine = rig.machines[2]
     monkeypatch.setattr(machine, "values", [b"decided otherwise"])
     rig.propose(1, b"x")
-    with pytest.raises(InvariantViolation, match=r"M3.*run one build.*begin anew with empty directories"):
+    with pytest.raises(
+        InvariantViolation, match=r"STATE_MACHINE_SAFETY.*run one build.*begin anew with empty directories"
+    ):
         rig.run(1.0)
 
 

@@ -21,7 +21,7 @@ from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
 from metadata_quorum.foundation.supervision import ErrorBoundary
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -299,7 +299,7 @@ async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
         cluster.loop.set_exception_handler(ErrorBoundary(deaths.append, cluster.loop.time).loop_error)
 
         def broken(*_: object) -> None:
-            raise InvariantViolation("P5", "")
+            raise InvariantViolation(Invariant.OFFSETS_IN_ORDER, "")
 
         monkeypatch.setattr(Partition, "maybe_shrink_isr", broken)
         cluster.create_topic("t", [[1]])

@@ -12,17 +12,17 @@ from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.leader_state import LeaderState
 from data_plane.replication.partition import Partition
 from fetch.follower import TRUNCATE_BY_EPOCHS, TRUNCATE_TO_HIGH_WATERMARK
-from metadata_quorum.foundation.invariants import InvariantViolation
+from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 
 MORE = pytest.mark.long  # the same with other seeds
 
 
-def violation(run: Callable[[], ReplicationWorld]) -> str | None:
-    """The invariant that broke, or None."""
+def violation(run: Callable[[], ReplicationWorld]) -> Invariant | str | None:
+    """The invariant that broke, `lost` where a record is gone, or None."""
     try:
         world = run()
     except InvariantViolation as e:
-        return e.name
+        return e.invariant
     return "lost" if world.lost() else None
 
 
@@ -50,7 +50,9 @@ def test_the_classic_schedule_with_and_without_leader_epochs() -> None:
     world = classic_schedule(TRUNCATE_BY_EPOCHS)
     assert world.acked == {b"v1": 0}
     assert world.lost() == []
-    assert violation(lambda: classic_schedule(TRUNCATE_TO_HIGH_WATERMARK)) == "P6"
+    assert (
+        violation(lambda: classic_schedule(TRUNCATE_TO_HIGH_WATERMARK)) is Invariant.HIGH_WATERMARK_MONOTONIC
+    )
 
 
 @pytest.mark.row("R5")

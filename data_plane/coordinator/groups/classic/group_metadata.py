@@ -20,7 +20,7 @@ from data_plane.coordinator.groups.messages import DescribedGroup, JoinReply, Me
 from data_plane.coordinator.groups.records import StoredGroup
 from data_plane.coordinator.machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.invariants import invariant
+from metadata_quorum.foundation.invariants import Invariant, invariant
 
 
 @dataclass(slots=True)
@@ -38,7 +38,9 @@ class ClassicGroupMetadata:
     """Member ids that were given out (KIP-394) and have not joined yet, with their deadlines (seconds)."""
 
     def transition(self, target: ClassicGroupState, at: Instant) -> None:
-        invariant(target in TRANSITIONS[self.state], "GROUP_TRANSITION", (self.group_id, self.state, target))
+        invariant(
+            target in TRANSITIONS[self.state], Invariant.GROUP_TRANSITION, (self.group_id, self.state, target)
+        )
         self.state = target
         self.state_since_ms = at.now_ms
 
