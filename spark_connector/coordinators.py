@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import RETRIABLE, ClusterClient, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
@@ -48,13 +48,6 @@ _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
 )
 
 Value = TypeVar("Value")
-
-
-class CoordinatorType(IntEnum):
-    """Of a coordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
 
 
 class OpenTransaction(NamedTuple):

@@ -8,6 +8,7 @@ the first who looks for one has that topic created.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from data_plane.coordinator.groups.messages import (
@@ -31,10 +32,14 @@ from kraft.api.row import BROKER, ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
-_TOPICS: Final = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
-"""By the type of a key that a coordinator is looked for by."""
+_TOPICS: Final[Mapping[int, str]] = {
+    CoordinatorType.GROUP: OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
+}
+"""The topic whose partitions' leaders are the coordinators."""
 
 _FIRST_WITH_KEYS: Final = 4
 """FindCoordinator: many keys at once."""

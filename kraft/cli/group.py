@@ -17,8 +17,9 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import LATEST, GroupView, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
+from kraft.cli.wire_client import Address, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -139,7 +140,7 @@ def delete(
 ) -> None:
     """Delete groups that nobody is in, with all that they have committed."""
     for group_id in group_ids:
-        at_coordinator(bootstrap, group_id, CoordinatorKeyType.GROUP, partial(_delete, group_id))
+        at_coordinator(bootstrap, group_id, CoordinatorType.GROUP, partial(_delete, group_id))
         print(f"Deleted group {group_id}.")
 
 

@@ -20,8 +20,9 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, raise_for, request
+from kraft.cli.wire_client import Address, at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -78,14 +79,14 @@ def reset_offsets(
     ]
     rule = _the_one(rules)
     offsets = at_coordinator(
-        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: committed(address, group_id)
+        bootstrap, group_id, CoordinatorType.GROUP, lambda address: committed(address, group_id)
     )
     partitions = _selected(bootstrap, rule, topic, offsets if all_topics else None)
     _refuse_active(bootstrap, group_id)
     plan = _plan(bootstrap, rule, partitions, offsets)
     if execute:
         at_coordinator(
-            bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _commit(address, group_id, plan)
+            bootstrap, group_id, CoordinatorType.GROUP, lambda address: _commit(address, group_id, plan)
         )
     if export:
         csv.writer(sys.stdout, lineterminator="\n").writerows((*place, new) for place, new in plan.items())
@@ -186,7 +187,7 @@ def delete_offsets(group_id: GroupId, topic: Topics, bootstrap: Bootstrap = DEFA
     """Forget what a group has committed for topics that none of its members reads."""
     partitions = partitions_of(bootstrap, reset.parse_selection(topic))
     at_coordinator(
-        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _delete(address, group_id, partitions)
+        bootstrap, group_id, CoordinatorType.GROUP, lambda address: _delete(address, group_id, partitions)
     )
     for place in partitions:
         print(f"Deleted the offset of {group_id} in {place.topic}-{place.partition}.")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
 from kraft.cli.confluent_client import require_partitions
 from kraft.cli.errors import CliError
-from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator, metadata, raise_for, request
+from kraft.cli.wire_client import Address, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -65,7 +66,7 @@ def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
 def group_of(bootstrap: str, group_id: str) -> GroupView | None:
     """None where there is no such group."""
     return at_coordinator(
-        bootstrap, group_id, CoordinatorKeyType.GROUP, lambda address: _group_at(address, group_id)
+        bootstrap, group_id, CoordinatorType.GROUP, lambda address: _group_at(address, group_id)
     )
 
 

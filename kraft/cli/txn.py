@@ -16,7 +16,6 @@ from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import (
     Address,
-    CoordinatorKeyType,
     at_coordinator,
     attempts,
     metadata,
@@ -24,6 +23,7 @@ from kraft.cli.wire_client import (
     request,
 )
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def list_transactions(
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
     transaction = at_coordinator(
-        bootstrap, name, CoordinatorKeyType.TRANSACTION, lambda address: _describe(address, name)
+        bootstrap, name, CoordinatorType.TRANSACTION, lambda address: _describe(address, name)
     )
     open_s = "-"
     if transaction.transaction_state == "Ongoing":
@@ -76,7 +76,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 @app.command()
 def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Abort what a transactional id has open, and fence its producer."""
-    at_coordinator(bootstrap, name, CoordinatorKeyType.TRANSACTION, lambda address: _abort(address, name))
+    at_coordinator(bootstrap, name, CoordinatorType.TRANSACTION, lambda address: _abort(address, name))
     print(f"Nothing of {name} is open; its producer is fenced.")
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraft.cli.confluent_client import PATIENCE_S, first_address
 from kraft.cli.errors import CliError
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -25,13 +25,6 @@ Result = TypeVar("Result")
 PAUSE_S: Final = 0.1
 _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
-
-
-class CoordinatorKeyType(IntEnum):
-    """What is looked for, in FindCoordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
 
 
 def request(
@@ -55,7 +48,7 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
 
 
 def at_coordinator(
-    bootstrap: str, name: str, key_type: CoordinatorKeyType, work: Callable[[Address], Result]
+    bootstrap: str, name: str, key_type: CoordinatorType, work: Callable[[Address], Result]
 ) -> Result:
     """Do `work` at the coordinator of the group or the transactional id; retry where that broker is not yet,
     or no longer, its coordinator: then it has done nothing."""
@@ -69,7 +62,7 @@ def at_coordinator(
     raise AssertionError("attempts end by an error of their own")
 
 
-def _coordinator(bootstrap: str, name: str, key_type: CoordinatorKeyType) -> Address:
+def _coordinator(bootstrap: str, name: str, key_type: CoordinatorType) -> Address:
     fields = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
         coordinator = request(first_address(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), fields)

@@ -25,6 +25,7 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import OnError, Response
 from kraft.wire.bridge import Message, replaced
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
@@ -34,6 +35,10 @@ _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
 _CLUSTER: Final = AclResourceType.CLUSTER
 _TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
+_COORDINATED: Final[Mapping[int, AclResourceType]] = {
+    CoordinatorType.GROUP: _GROUP,
+    CoordinatorType.TRANSACTION: _TRANSACTION,
+}
 
 
 # ---- groups and their offsets ------------------------------------------------------------------------
@@ -60,7 +65,7 @@ def find_coordinator(on_error: OnError) -> OwnRule:
 
 
 def _coordinator_action(node: NodeContext, request: Message, key: str) -> Action | None:
-    resource = {0: _GROUP, 1: _TRANSACTION}.get(request.key_type)
+    resource = _COORDINATED.get(request.key_type)
     return None if resource is None else Action(AclOperation.DESCRIBE, resource, key)
 
 

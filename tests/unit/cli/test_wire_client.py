@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from kraft.cli import wire_client
-from kraft.cli.wire_client import Address, CoordinatorKeyType, at_coordinator
+from kraft.cli.wire_client import Address, at_coordinator
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
@@ -32,7 +33,7 @@ def test_who_is_no_coordinator_is_not_the_last_to_be_asked(code: ErrorCode) -> N
             raise BrokerError(code)
         return "done"
 
-    assert at_coordinator("here:9", "group", CoordinatorKeyType.GROUP, work) == "done"
+    assert at_coordinator("here:9", "group", CoordinatorType.GROUP, work) == "done"
 
 
 @pytest.mark.usefixtures("two_coordinators")
@@ -41,4 +42,4 @@ def test_any_other_refusal_is_the_answer() -> None:
         raise BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-        at_coordinator("here:9", "group", CoordinatorKeyType.GROUP, work)
+        at_coordinator("here:9", "group", CoordinatorType.GROUP, work)
