@@ -1,4 +1,4 @@
-"""Spark's way in and out: a source and a sink for any Kafka cluster, without a jar.
+"""A source and a sink of Spark for any Kafka cluster, without a jar.
 
     from spark_connector import register
 

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: what `assign`, `subscribe` and `subscribePattern` come to in a cluster."""
+"""Which partitions a query reads: what `assign`, `subscribe` and `subscribePattern` select in a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TopicLookup(Protocol):
         ...
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """Of those whose partitions were asked for last; old brokers know none."""
+        """Of the topics whose partitions were listed last; old brokers have none."""
         ...
 
 
@@ -52,7 +52,7 @@ def require_all(topics: Topics, found: Iterable[TopicPartition]) -> None:
             missing = sorted(names - {each.topic for each in found})
             option, what = "subscribe", "topic"
         case _:
-            return  # a topic that matches the pattern may come later
+            return  # a topic that matches the pattern may be created later
     if missing:
         raise SourceError(
             "UNKNOWN_TOPIC_OR_PARTITION", f"Option '{option}': {what} {', '.join(missing)} does not exist"

@@ -1,9 +1,9 @@
-"""The names of clients' properties, so that a misspelled one is told instead of meaning nothing.
+"""The names of clients' properties, so that a misspelled one is an error and not ignored.
 
     unknown_property("fetch.max.byte") -> "is no property ...; did you mean 'kafka.fetch.max.bytes'?"
 
-Those of Java's clients (consumer, producer, admin), which people bring from Spark's own source and sink, and
-those of librdkafka. One set of options often serves a source and a sink, so both know all of them.
+Those of Java's clients (consumer, producer, admin), which users have from Spark's own source and sink, and
+those of librdkafka. One set of options often serves a source and a sink, so both accept all of them.
 """
 
 from __future__ import annotations

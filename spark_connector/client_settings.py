@@ -1,7 +1,7 @@
-"""What the client's properties mean for our own connections: whom to ask, for how long, as whom.
+"""What the client's properties mean for our own connections: addresses, timeouts, credentials.
 
-Properties have the names of Java's client, without the prefix `kafka.`; what is of no meaning here (the
-settings of a group or of a producer) is left alone.
+Properties have the names of Java's client, without the prefix `kafka.`; those without meaning here (the
+settings of a group or of a producer) are ignored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """One cluster, and how it is to be asked."""
+    """One cluster, and how to connect to it."""
 
     bootstrap: tuple[Address, ...]
     client_id: str
     request_timeout_s: float
     """For one answer."""
     api_timeout_s: float
-    """For one question, however often it must be asked."""
+    """For one request with all its retries."""
     fetch_bytes: int
     check_crc: bool
     read_committed: bool

@@ -1,11 +1,11 @@
-"""A cluster as the connector sees it: who leads what, where logs begin and end, and fetches.
+"""A cluster as the connector sees it: leaders, where logs begin and end, fetches.
 
     cluster(properties) -> Cluster      one per process, thread and properties; kept between micro-batches
 
-The connections are kraft's own (kraft/net/client.py), on an event loop that runs only while somebody waits
-for an answer: no thread stands beside Spark's, and what arrives in the meantime waits in the socket. Leaders
-are asked all at once, one request each. Whatever comes from a leader that is none any more (refusals, a
-broken connection) is asked again of the next one, with metadata from another broker, until time is up.
+The connections are kraft's own (kraft/net/client.py), on an event loop that runs only while a caller waits
+for a response: there is no thread beside Spark's, and what arrives in the meantime waits in the socket.
+Requests to leaders are sent all at once, one to each. After an error from a former leader (a refusal, a
+broken connection) the request is sent to the next one, with metadata from another broker, until the timeout.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _METADATA_VERSIONS: Final = (7, 12)  # from 7 on with the leader epoch, from 10 
 
 CONNECT_TIMEOUT_S: Final = 3.0
 METADATA_TIMEOUT_S: Final = 5.0
-"""Then another broker is asked."""
+"""Then another broker is tried."""
 FIRST_CONTACT_S: Final = 15.0
 """How long to look for a first broker that answers at all."""
 UNKNOWN_TOPIC_PATIENCE_S: Final = 5.0
-"""How long a topic may be unknown before it is taken to be gone: metadata spreads with a delay."""
+"""How long a topic may be unknown before it counts as deleted: metadata spreads with a delay."""
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
 
@@ -115,9 +115,9 @@ class ClusterClient:
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
         self._gone: set[str] = set()  # topics that were waited for in vain
-        self._turn = 0  # whose turn it is to be asked for metadata
+        self._next_broker = 0  # index of the broker that gets the next Metadata request
 
-    # ---- what the driver asks
+    # ---- requests of the driver
 
     def topic_names(self) -> list[str]:
         """Of all topics but the cluster's own."""
@@ -129,7 +129,7 @@ class ClusterClient:
         return self.run(self._partitions_of(sorted(set(topics))))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """Of those whose partitions were asked for last; old brokers know none."""
+        """Of the topics whose partitions were listed last; old brokers have none."""
         return {name: self._topic_ids[name] for name in topics if name in self._topic_ids}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -149,7 +149,7 @@ class ClusterClient:
         committed = self.settings.read_committed if read_committed is None else read_committed
         return self.run(self._offsets(wanted, committed)) if wanted else {}
 
-    # ---- what a reader asks
+    # ---- requests of a reader
 
     def leader_of(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionLeader | None:
         """None where there is no such partition. Raises `Retry`."""
@@ -187,7 +187,7 @@ class ClusterClient:
         return self._loop.time()
 
     def close(self) -> None:
-        """End all connections; what is still asked for is not answered any more."""
+        """End all connections; pending requests get no response any more."""
         unanswered = asyncio.all_tasks(self._loop)
         for task in unanswered:
             task.cancel()
@@ -251,13 +251,13 @@ class ClusterClient:
         return list(self._brokers.values())
 
     async def ask_any_broker(self, api_key: ApiKey, versions: tuple[int, int], fields: Fields) -> Message:
-        """Every broker in turn, so that one that is cut off from the others does not mislead us for long.
-        Raises `Retry`."""
+        """Send it to each broker alternately, so that one that is cut off from the others does not mislead us
+        for long. Raises `Retry`."""
         addresses = list(dict.fromkeys((*self._brokers.values(), *self.settings.bootstrap)))
         problem = ""
         for _ in addresses:
-            self._turn += 1
-            address = addresses[self._turn % len(addresses)]
+            self._next_broker += 1
+            address = addresses[self._next_broker % len(addresses)]
             try:
                 client = await self.connected(address)
                 version = common_version(client, api_key, versions)
@@ -268,13 +268,13 @@ class ClusterClient:
 
     # ---- offsets
 
-    async def _offsets(self, wanted: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
+    async def _offsets(self, positions: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
         asked_at = self._loop.time()
         found: Offsets = {}
-        gone: set[TopicPartition] = set()
+        deleted: set[TopicPartition] = set()
 
         async def ask() -> None:
-            missing = [each for each in wanted if each not in found and each not in gone]
+            missing = [each for each in positions if each not in found and each not in deleted]
             if any(self._leaders.get(each, _NOBODY).node_id == NO_LEADER for each in missing):
                 await self._metadata(sorted({each.topic for each in missing}))
             by_leader: dict[int, list[TopicPartition]] = {}
@@ -282,9 +282,12 @@ class ClusterClient:
                 if each in self._leaders:
                     by_leader.setdefault(self._leaders[each].node_id, []).append(each)
                 elif each.topic in self._gone or self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
-                    gone.add(each)
+                    deleted.add(each)
             answers = await asyncio.gather(
-                *(self._ask_leader(node, each, wanted, read_committed) for node, each in by_leader.items()),
+                *(
+                    self._ask_leader(node, each, positions, read_committed)
+                    for node, each in by_leader.items()
+                ),
                 return_exceptions=True,
             )
             for answer in answers:
@@ -292,7 +295,7 @@ class ClusterClient:
                     raise answer
                 if not isinstance(answer, BaseException):
                     found.update(answer)
-            if left := [each for each in missing if each not in found and each not in gone]:
+            if left := [each for each in missing if each not in found and each not in deleted]:
                 for each in left:
                     self._leaders.pop(each, None)
                 why = next((str(each) for each in answers if isinstance(each, Retry)), "no such partition")
@@ -355,7 +358,7 @@ class ClusterClient:
                 ApiKey.FETCH, version, body, partial(read_fetch_response, version), FOREVER
             )
         except asyncio.CancelledError:
-            client.close()  # the answer would be in the way
+            client.close()  # a late response would be taken for the next one's
             raise
         except OSError as error:
             raise Retry(f"broker {leader.node_id}: {problem_of(error)}") from error
@@ -374,7 +377,7 @@ class ClusterClient:
     async def connected(self, address: Address) -> PeerClient:
         """Raises `OSError`, or `SourceError` where trying again is no use."""
         async with self._dialling.setdefault(address, asyncio.Lock()):
-            await asyncio.sleep(0)  # the loop has not run since; now it hears of what ended meanwhile
+            await asyncio.sleep(0)  # let the loop notice connections that ended while it did not run
             client = self._clients.get(address)
             if client is None or not client.connected:
                 try:
@@ -433,7 +436,7 @@ class ClusterClient:
 
 
 def _buffer(size: int) -> bytearray | memoryview:
-    """A large one as it comes: zeroing it first costs a tenth of what a reader does with its contents."""
+    """A large one uninitialized: zeroing it first costs a tenth of what a reader does with its contents."""
     if size < LARGE_ANSWER_BYTES:
         return bytearray(size)
     import numpy as np
@@ -467,8 +470,8 @@ _open = threading.local()
 
 
 def cluster(properties: Mapping[str, str]) -> ClusterClient:
-    """The cluster that these client properties (without the prefix `kafka.`) name: connected to when it is
-    first asked something. Kept by process too: what a parent opened before a fork is not the child's."""
+    """The cluster that these client properties (without the prefix `kafka.`) name: it connects at its first
+    request. Cached by process too: connections that a parent opened before a fork are not the child's."""
     settings = client_settings(properties)
     mine: dict[tuple[int, ClientSettings], ClusterClient] = vars(_open).setdefault("clusters", {})
     key = (os.getpid(), settings)

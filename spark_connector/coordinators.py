@@ -1,14 +1,14 @@
-"""What the transactional sink's driver asks the coordinators of groups and of transactions.
+"""Requests of the transactional sink's driver to the coordinators of groups and of transactions.
 
-    open_transactions(cluster, prefix)              -> names of those that somebody has left open
-    fence(cluster, names)                           -> ends them, and whoever was at work in them
+    open_transactions(cluster, prefix)              -> names of those that are still open
+    fence(cluster, names)                           -> aborts them, and fences their producers
     committed_marks(cluster, groups)                -> what each group has committed last
     add_marks(cluster, marked)                      -> offsets of groups that are committed with transactions
-    end_transactions(cluster, transactions, ...)    -> the coordinators' answers
+    end_transactions(cluster, transactions, ...)    -> the coordinators' error codes
 
 librdkafka ends a transaction only in the process that began it; the driver ends those of its tasks. So these
 are requests of our own, over the connections that the source uses, too; those of one call all at once. A
-coordinator that has moved, or is about to, is looked up again until time is up.
+coordinator that has moved, or is about to, is looked up again until the timeout.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _OFFSET_FETCH_VERSIONS: Final = (7, 7)  # from 7 on it waits for open transactio
 _FIND_COORDINATOR_VERSIONS: Final = (1, 3)  # from 1 on with the kind, from 4 on keys are many
 _INIT_PRODUCER_ID_VERSIONS: Final = (1, 4)
 _ADD_OFFSETS_VERSIONS: Final = (1, 3)
-_END_TXN_VERSIONS: Final = (1, 3)  # from 5 on the epoch is another after each; librdkafka goes to 1
+_END_TXN_VERSIONS: Final = (1, 3)  # from 5 on each raises the epoch; librdkafka uses up to 1
 _TXN_OFFSET_COMMIT_VERSIONS: Final = (2, 3)
 _LIST_TRANSACTIONS_VERSIONS: Final = (0, 1)  # Kafka 3.0
 
 _OPEN: Final = "Ongoing"
 _FENCED_TIMEOUT_MS: Final = 60_000
-"""Of a producer that begins no transaction; whoever takes the name sets its own."""
+"""Of a producer that begins no transaction; the next producer of that name sets its own."""
 
 _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
     {
@@ -99,7 +99,7 @@ def open_transactions(source: ClusterClient, prefix: str) -> set[str]:
 
 
 def fence(source: ClusterClient, names: Collection[str]) -> None:
-    """What is open under those names is aborted, and whoever opened it cannot go on. Raises `SinkError`."""
+    """Abort the transactions open under those names, and fence their producers. Raises `SinkError`."""
 
     async def ask(name: str) -> None:
         fields = {"transactional_id": name, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
@@ -120,7 +120,7 @@ def fence(source: ClusterClient, names: Collection[str]) -> None:
 def end_transactions(
     source: ClusterClient, transactions: Iterable[OpenTransaction], *, committed: bool
 ) -> list[ErrorCode]:
-    """NONE also where it has ended so before. Raises `SinkError` where nobody answers."""
+    """NONE also where it has ended the same way before. Raises `SinkError` where no broker answers."""
 
     async def ask(each: OpenTransaction) -> ErrorCode:
         fields = {
@@ -165,7 +165,8 @@ def committed_marks(source: ClusterClient, groups: Sequence[str]) -> dict[str, C
 
 
 def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[ErrorCode]:
-    """Partition 0 is in every topic, and brokers ask for no more. Raises `SinkError` where nobody answers."""
+    """Partition 0 is in every topic, and brokers check no more. Raises `SinkError` where no broker
+    answers."""
 
     async def ask(each: PendingMark) -> ErrorCode:
         producer = {
@@ -240,7 +241,7 @@ async def _ask(
     fields: Fields,
     error_of: Callable[[Message], ErrorCode] = _error_of,
 ) -> tuple[Message, ErrorCode]:
-    """The coordinator's answer and what it says that went wrong, once that is not for the moment only."""
+    """The coordinator's response and its error code, once that is not a retriable one."""
     timeout_s = source.settings.request_timeout_s
 
     async def attempt() -> tuple[Message, ErrorCode]:

@@ -109,7 +109,7 @@ def whole_batches(records: memoryview) -> list[Batch]:
 
 
 def _is_plausible(header: BatchHeader) -> bool:
-    """Whether reading goes on behind the batch, and it has an offset for every record."""
+    """Whether reading continues behind the batch, and it has an offset for every record."""
     base, last = header.base_offset, header.last_offset_delta
     return base >= 0 and last >= 0 and base + last < _END_OF_OFFSETS and 0 <= header.record_count <= last + 1
 
@@ -202,7 +202,7 @@ class Decoder:
             raise CorruptBatchError(f"{self._name}: batches from offset {offset} on: {error}") from error
 
     def _cut(self, whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Where its rows are large; a little more than wanted is better than a small rest."""
+        """Where its rows are large; a little more than requested is better than a small rest."""
         rows = whole.num_rows
         at_once = rows
         if whole.nbytes > 2 * self._max_bytes:
@@ -338,7 +338,7 @@ class _Found:
         return _Records(self._buffer, offsets, timestamps, types, keys, values, ends)
 
     def _offsets(self, deltas: Positions, counts: Positions) -> Positions:
-        """Ascending, for ranges are cut by them, and inside what the batch's header says."""
+        """Ascending, because ranges are cut by them, and within the bounds of the batch's header."""
         last = np.repeat(np.array([each.last_offset_delta for each in self._headers], np.uint64), counts)
         if (deltas.view(np.uint64) > last).any():  # or below 0
             raise CorruptBatchError("an offset lies outside its batch")

@@ -1,4 +1,4 @@
-"""What goes wrong in a query, under the names of Spark's own Kafka source: a search finds the same advice."""
+"""Errors of a query, under the names of Spark's own Kafka source: a search finds the same advice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OptionError(ValueError):
 
 
 class ConnectorError(RuntimeError):
-    """What the query asks for cannot be had. `condition` is the name under which it is known."""
+    """The query cannot be served. `condition` is the error's name in Spark."""
 
     def __init__(self, condition: str, problem: str) -> None:
         super().__init__(condition, problem)
@@ -41,7 +41,7 @@ class SourceError(ConnectorError):
 
 
 class DataLossError(SourceError):
-    """Records that the query was promised are gone, and `failOnDataLoss` is on."""
+    """Records of the query's range are deleted, and `failOnDataLoss` is on."""
 
     def __init__(self, kind: str, problem: str) -> None:
         super().__init__(f"KAFKA_DATA_LOSS.{kind}", problem)

@@ -1,4 +1,5 @@
-"""A fetch that has been sent and whose answer somebody may wait for, on a loop that runs only meanwhile."""
+"""A fetch that has been sent, and whose response a caller may wait for, on a loop that runs only
+meanwhile."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ class Fetching:
         self._timeout_s = timeout_s
 
     def answer(self) -> FetchedPartition:
-        """Wait for it; only now does time count, for the reader may have been held up by who reads it.
-        Raises `Retry`."""
+        """Wait for it. The timeout starts only now, because Spark may have paused the reader. Raises
+        `Retry`."""
         try:
             return self._loop.run_until_complete(asyncio.wait_for(self._answer, self._timeout_s))
         except TimeoutError:
             raise Retry(f"no answer within {self._timeout_s:g} s") from None
 
     def give_up(self) -> None:
-        """Nobody will ask for the answer."""
+        """The response is not needed any more."""
         self._answer.cancel()
         if not self._loop.is_closed() and not self._loop.is_running():  # a generator may end anywhere
             self._loop.run_until_complete(asyncio.wait([self._answer]))

@@ -2,8 +2,9 @@
 
     pushed(filters) -> Pushed, and the filters that Spark must still apply
 
-A partition that cannot match is not read, a range is cut to the offsets asked for, and begins at the first
-record as young as the time asked for. Later records can be older, so Spark checks times again.
+A partition that cannot match is not read, a range is cut to the offsets of the filter, and begins at the
+first record that is not older than its timestamp. Later records can be older, so Spark checks timestamps
+again.
 """
 
 from __future__ import annotations

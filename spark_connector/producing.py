@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POLL_EVERY_ROWS: Final = 10_000
 FULL_QUEUE_WAIT_S: Final = 0.02
-"""Short, for nothing tells that there is room again: only failures are reported."""
+"""Short, because librdkafka does not notify us of room: only failures are reported."""
 FLUSH_WAIT_S: Final = 1.0
 PARTITION_UNSET: Final = -1
 """The partitioner decides."""
@@ -137,7 +137,7 @@ class Columns:
 
 
 class Digest:
-    """Of rows, whatever their order: after a shuffle they come in another one each time."""
+    """Of rows in any order: after a shuffle they come in another one each time."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -2,8 +2,8 @@
 
     offsets_behind_latest(query.lastProgress.sources[0])
 
-Spark's own Kafka source puts these figures among a source's `metrics`. Python has no way to put anything
-there, but what they are counted from is in the progress: the micro-batch's end, and where the logs ended.
+Spark's own Kafka source puts these figures among a source's `metrics`. Python cannot put anything there,
+but the progress has what they are computed from: the micro-batch's end, and the ends of the logs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_connector.offsets import Offsets, from_spark
 
 
 def offsets_behind_latest(source: SourceProgress) -> dict[str, float]:
-    """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`; empty where Spark was
-    told no latest offset."""
+    """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`; empty where Spark has
+    no latest offset."""
     end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
     behind = [offset - end.get(partition, 0) for partition, offset in latest.items()]
     if not behind:
@@ -30,7 +30,7 @@ def offsets_behind_latest(source: SourceProgress) -> dict[str, float]:
     }
 
 
-def _offsets(told: Any) -> Offsets:
-    """An offset as PySpark hands it out: JSON, what it stands for, or nothing."""
-    document = json.loads(told) if isinstance(told, str) else told
+def _offsets(offset: Any) -> Offsets:
+    """An offset as PySpark returns it: JSON, its parsed value, or None."""
+    document = json.loads(offset) if isinstance(offset, str) else offset
     return from_spark(document) if document else {}

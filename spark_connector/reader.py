@@ -2,10 +2,10 @@
 
     read_range(properties, topic, partition, start, end) -> Iterator[pyarrow.RecordBatch]
 
-The next request is sent before the last answer is decoded, so that the broker works while we do, and no more
-than two answers are in memory. Leaders are followed as they change. The range always ends: where records are
-gone (retention, a truncated log, a topic made anew) that is a `DataLossError`, or, where the query does not
-mind, a warning and a smaller result; where nothing answers for `timeout_s`, an error.
+The next request is sent before the last response is decoded, so that the broker works while we do, and no
+more than two responses are in memory. Changes of leaders are followed. The range always ends: where records
+are deleted (retention, a truncated log, a re-created topic) that is a `DataLossError`, or, with
+`failOnDataLoss` off, a warning and a smaller result; where no leader answers for `timeout_s`, an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from spark_connector.offsets import (
 
 DEFAULT_TIMEOUT_S: Final = 120.0
 FIRST_FETCH_BYTES: Final = 1024 * 1024
-"""Many queries want a few rows only, and see them sooner so."""
+"""Many queries need a few rows only, and get them sooner this way."""
 LEAST_FETCH_BYTES: Final = 16 * 1024
 FIRST_RECORD_BYTES: Final = 512
 """How large a record is thought to be before one has been seen. The broker sends whole batches anyway."""
@@ -70,8 +70,8 @@ def read_range(
     topic_id: UUID | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records with offsets from `start` up to, not including, `end`; those of open and aborted
-    transactions too, unless the properties say `isolation.level=read_committed`. `topic_id`: of the topic
-    whose offsets these are; another one of its name has other records.
+    transactions too, unless the properties have `isolation.level=read_committed`. `topic_id`: of the topic
+    that the offsets belong to; a re-created one of the same name has other records.
 
     Raises `DataLossError`, `CorruptBatchError`, and `SourceError` for all else.
     """
@@ -101,15 +101,15 @@ def read_range(
 
 
 class _Gone(Retry):
-    """What is left of the range seems to be gone; if it stays so, it is."""
+    """The rest of the range seems to be deleted; it is, if that does not change."""
 
 
 class _Lost(Exception):
-    """Records up to an offset are gone: (that offset, why)."""
+    """Records up to an offset are deleted: (that offset, why)."""
 
 
 class _Answers:
-    """The batches of a range, from whoever leads the partition, an answer at a time."""
+    """The batches of a range, from the current leader, one response at a time."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Answers:
                 yield first, batches, answer.aborted_transactions
 
     def close(self) -> None:
-        """Nothing more will be asked for."""
+        """No more requests will follow."""
         if self._fetching is not None:
             self._fetching.give_up()
             self._fetching = None
@@ -196,7 +196,7 @@ class _Answers:
         self._leader = leader
 
     def _batches(self, answer: FetchedPartition) -> list[Batch]:
-        """Empty where it has to be asked again, otherwise."""
+        """Empty where the request has to be sent again, changed."""
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._out_of_range()
         if answer.error in UNKNOWN_TOPIC:
@@ -232,7 +232,7 @@ class _Answers:
         return self._nothing_there()
 
     def _nothing_there(self) -> Retry:
-        """Why a leader may have nothing though the range goes on."""
+        """Why a leader may have nothing although the range is not complete."""
         latest = self._bound(LATEST)
         if latest <= self._position:
             return _Gone(f"the log ends at {latest}")
@@ -258,7 +258,7 @@ class _Answers:
     # ---- trying again
 
     def _try_again(self, reason: Retry) -> None:
-        """With a leader looked up anew, after a pause; unless it has been going on for too long."""
+        """With the leader looked up again, after a pause. Raises `SourceError` after `timeout_s`."""
         now = self._source.now()
         self._leader = None
         gone_for_s, failing_for_s = self._failures.note(now, gone=isinstance(reason, _Gone))

@@ -1,11 +1,11 @@
-"""From record to record: the one thing in a batch that has to be read in order.
+"""Where each record of a batch begins: the one thing in it that has to be read in order.
 
 A record begins with its length, so where the next one begins is known when this length has been read. One
 chain after the other that is a loop in Python, 150 ns a record, three times as much as all its fields cost.
 Many chains side by side (lanes) are a loop over numpy operations, each of which takes a step in all lanes:
 30 ns a record with some hundred lanes. Every batch is a lane, and small ones make enough of them. Long ones
 are cut: somewhere in the middle, bytes are found that look like two records with consecutive offsets. Such
-a guess is proved when the lane before it ends right there, with as many records as the offsets tell;
+a guess is proved when the lane before it ends right there, with as many records as the offsets say;
 otherwise the loop in Python decides.
 """
 

@@ -1,11 +1,11 @@
-"""The sink as Spark sees it: a writer for each kind of query, and what rows must look like.
+"""The sink as Spark sees it: a writer for each kind of query, and the schema of rows.
 
     write (worker, one task)  -> every row is produced and acknowledged, or the task fails
     commit, abort (driver)    -> nothing: what was acknowledged is in the topic, and stays
 
 A task or micro-batch that Spark runs again writes its rows again. With `transactional=true` it does not: that
-sink is in transactional_sink.py, imported only where it is used, because what Spark asks about a micro-batch
-it asks a new process every time.
+sink is in transactional_sink.py, imported only where it is used, because Spark starts a new process for
+each call about a micro-batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     rows: int
 
@@ -69,8 +69,8 @@ class KraftStreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(options: SinkOptions, schema: StructType, job: str) -> DataSourceWriter:
-    """`job`: a name that no other job has. Everything that can be wrong without asking the cluster is told
-    here, on the driver; here and below."""
+    """`job`: a name that no other job has. Everything that can be checked without the cluster is checked
+    here, on the driver."""
     check_columns(schema, options.topic)
     if options.transactional:
         from spark_connector.transactional_sink import TransactionalWriter

@@ -1,7 +1,7 @@
 """The data source "kraft" as Spark sees it: schema, readers and writers, made from options.
 
-Spark makes and pickles these objects in processes of its own, several times for a query: making one costs
-nothing and asks nobody. What needs Arrow, numpy or a connection is imported where it is used, because Spark's
+Spark makes and pickles these objects in processes of its own, several times for a query: making one is cheap
+and sends no request. What needs Arrow, numpy or a connection is imported where it is used, because Spark's
 planner processes import this module for every query and mostly need none of it.
 """
 
@@ -82,14 +82,14 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 class KraftDataSource(DataSource):
-    """`spark.read.format("kraft")` and its kin."""
+    """`spark.read.format("kraft")`, and the same for streams and sinks."""
 
     @classmethod
     def name(cls) -> str:
         return "kraft"
 
     def schema(self) -> StructType:
-        """Asked for when a source is loaded; a sink's comes with its rows."""
+        """Called when a source is loaded; a sink's schema comes with its rows."""
         check_source_options(self.options)
         return source_schema(wants_headers(self.options))
 
@@ -199,8 +199,8 @@ class KraftStreamReader(DataSourceStreamReader):
         return to_spark(*self._plan.initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark asks for all there is where no limit is set. The numbers are ours to look up: Python cannot
-        tell Spark of both limits, nor of `maxTriggerDelay`."""
+        """All that is available where no limit is set. Our stream applies the limits: Python cannot pass both
+        of them to Spark, nor `maxTriggerDelay`."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
         if self.options.max_offsets_per_trigger is not None:
@@ -233,7 +233,7 @@ class KraftStreamReader(DataSourceStreamReader):
 
     @property
     def _plan(self) -> StreamPlanner:
-        """Made when first asked, in the one process that lives as long as the query."""
+        """Made at the first call, in the one process that lives as long as the query."""
         if self._planner is None:
             self._planner = StreamPlanner(self.options, _cluster(self.options))
         return self._planner

@@ -1,10 +1,10 @@
-"""What a query that is stopped leaves open is aborted at once.
+"""Aborts the open transactions of a stopped query at once.
 
     spark.streams.addListener(AbortWhenStopped(options))    # in the driver's own Python
 
-Spark starts a Python process to commit a micro-batch. Where the query is stopped meanwhile, Spark tells its
-sink neither to commit nor to abort: the tasks' transactions stay open until the query is started again or
-`kafka.transaction.timeout.ms` is over. Only a listener hears of it.
+Spark starts a Python process to commit a micro-batch. If the query is stopped meanwhile, Spark calls neither
+`commit` nor `abort` of its sink: the tasks' transactions stay open until the query is started again or
+`kafka.transaction.timeout.ms` is over. Only a listener is notified.
 """
 
 from __future__ import annotations
@@ -53,4 +53,4 @@ class AbortWhenStopped(StreamingQueryListener):
             try:
                 abort_query(self._client, self._prefix, str(event.id))
             finally:
-                close_clusters()  # each event comes in a thread of its own
+                close_clusters()  # Spark calls us in a new thread for each event

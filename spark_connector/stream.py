@@ -1,13 +1,13 @@
-"""A streaming query's driver: where it begins, how far the next micro-batch reads, and what that comes to.
+"""A streaming query's driver: where it begins, how far the next micro-batch reads, and its tasks.
 
     initial_offset -> latest(start) -> tasks(start, end) -> latest(end) -> ...
 
-Spark asks for the latest offsets about every 15 ms while there is nothing to do. The leaders are asked every
-`ASK_INTERVAL_S` at most; a question that comes earlier is answered from what is known where that is news, and
-waits for its turn where it is not, which also keeps Spark from asking in vain.
+Spark calls for the latest offsets about every 15 ms while there is nothing to do. ListOffsets is sent every
+`ASK_INTERVAL_S` at most; an earlier call is answered from the cache if that has news, and otherwise waits for
+the next request, which also slows Spark down while there are none.
 
-With the offsets go the topics' ids. One that was deleted and made anew is another topic: that is a data loss,
-and where the query does not mind, the new one is read from its first record.
+The topics' ids belong to the offsets. A topic that was deleted and re-created is another topic: that is a
+data loss, and with `failOnDataLoss` off the new one is read from its first record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamCluster(OffsetLookup, TopicLookup, Protocol):
-    """The cluster, and the time that goes by while it is asked."""
+    """The cluster, and the time that passes during its requests."""
 
     def now(self) -> float:
         """Seconds; monotonic."""
@@ -81,8 +81,8 @@ class StreamPlanner:
         self._until_available_now = True
 
     def latest(self, start: StreamOffset | None, *, limited: bool) -> StreamOffset:
-        """The end of the next micro-batch, which is `start` where there is none yet. Spark 4.1 does not say
-        where it is (`start` is None). `limited`: by the options `maxOffsetsPerTrigger` and
+        """The end of the next micro-batch, which is `start` where there is none yet. Spark 4.1 does not pass
+        it (`start` is None). `limited`: by the options `maxOffsetsPerTrigger` and
         `minOffsetsPerTrigger`."""
         if start is None:
             start = self._position if self._position is not None else self.initial_offset()
@@ -103,7 +103,7 @@ class StreamPlanner:
         return ends._replace(offsets=most)
 
     def reported(self) -> StreamOffset | None:
-        """How far the logs reached when they were last asked."""
+        """Where the logs ended at the last request."""
         return self._target if self._target is not None else self._ends.known
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
@@ -117,7 +117,7 @@ class StreamPlanner:
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def _without_recreated_topics(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
-        """Offsets of a topic say nothing about the next one of its name, which is read from its beginning."""
+        """Offsets of a deleted topic do not apply to a re-created one, which is read from its beginning."""
         recreated = end.recreated_since(start)
         if recreated:
             self._report(
@@ -143,9 +143,9 @@ class StreamPlanner:
         return depends_on_now(self._options.starting, latest_if_unmatched=self._options.latest_if_unmatched)
 
     def _anchors(self, start: StreamOffset) -> bool:
-        """Whether the micro-batch is to be the empty one that puts a start which depends on the time into the
-        checkpoint. Without it a query that dies in its first micro-batch would begin later when it is started
-        again, because Spark asks for the initial offset anew."""
+        """Whether the micro-batch must be the empty one that writes a start which depends on the time into
+        the checkpoint. Without it a query that fails in its first micro-batch would begin later when it is
+        restarted, because Spark calls for the initial offset again."""
         anchors = self._must_anchor and start == self._initial
         self._must_anchor = False
         return anchors
@@ -155,7 +155,7 @@ class StreamPlanner:
 
 
 class LogEnds:
-    """How far the logs of all assigned partitions reach; asked for, but not too often."""
+    """The ends of the logs of all assigned partitions; requested at most every `ASK_INTERVAL_S`."""
 
     def __init__(self, options: SourceOptions, cluster: StreamCluster) -> None:
         self._options = options
@@ -167,7 +167,7 @@ class LogEnds:
         self.known: StreamOffset | None = None
 
     def after(self, start: StreamOffset) -> StreamOffset:
-        """Ends that were asked for just now, or those known where they differ from `start`."""
+        """New ends, or the cached ones where they differ from `start`."""
         wait_s = self._asked_at + ASK_INTERVAL_S - self._cluster.now()
         if wait_s > 0:
             if self.known is not None and self.known.offsets != start.offsets:
@@ -201,7 +201,7 @@ def _behind(start: StreamOffset, ends: StreamOffset) -> list[TopicPartition]:
 
 
 def report_data_loss(options: SourceOptions, error: DataLossError) -> None:
-    """Raise, or tell the log and go on, as `failOnDataLoss` has it."""
+    """Raise, or log it and continue, as `failOnDataLoss` says."""
     if options.fail_on_data_loss:
         raise error
     _log.warning("%s", error)

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _QUERY_ID: Final = "sql.streaming.queryId"
-"""Where Spark tells its tasks the query's id, which is in the checkpoint."""
+"""The property by which Spark gives its tasks the query's id, which is in the checkpoint."""
 _PLACE_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     query: str
     task: int
@@ -99,7 +99,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         return MicroBatch(group, names, batchId, written, self._mark_topic).prepare(self._client)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Where every task died, none has told the query's id; where its checkpoint is goes for it."""
+        """Where every task failed, none has sent the query's id; the checkpoint's path replaces it."""
         queries = [each.query for each in _prepared(messages)]
         if queries:
             abort_all(self._client, f"{self.transaction_names(queries[0])}-")

@@ -1,11 +1,11 @@
 """Rows in a transaction, in a worker: each task leaves its own open, for the driver to end it.
 
-    TransactionalTask.write(rows, name)  -> Rows: how many, what they are like, and the open transaction
+    TransactionalTask.write(rows, name)  -> Rows: their number and digest, and the open transaction
 
 Each attempt of a task has a name of its own, PREFIX-...-TASK-ATTEMPT, so that a second one (a retry, a
 speculative copy) does not abort what the first has finished: Spark decides which of the two counts. There are
-`ATTEMPT_NAMES` names for a task, the same in every run of the query. Starting a transaction fences whoever
-had its name before, and aborts what that left open. What the driver does: micro_batches.py.
+`ATTEMPT_NAMES` names for a task, the same in every run of the query. Starting a transaction fences the
+former producer of that name, and aborts what it left open. The driver's part is in micro_batches.py.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 ATTEMPT_NAMES: Final = 4
 """As many as Spark tries a task (`spark.task.maxFailures`)."""
 STREAM_TIMEOUT_MS: Final = 300_000
-"""A micro-batch's first task waits for its last one; who reads committed records waits for it, too, where a
-query is stopped in just that moment."""
+"""A micro-batch's first task waits for its last one; so do consumers of committed records, where a query is
+stopped meanwhile."""
 BATCH_TIMEOUT_MS: Final = 900_000
 """The longest that brokers allow by default."""
 DEFAULT_PATIENCE_MS: Final = 120_000
 ABORT_PATIENCE_S: Final = 5.0
 IDENTITY_INTERVAL_MS: Final = 25
-"""How often librdkafka tells who it is, among its statistics; it has no other way to."""
+"""How often librdkafka reports its producer id, among its statistics; there is no other call for it."""
 IDENTITY_POLL_S: Final = 0.1
 
 
@@ -104,7 +104,7 @@ def name_of(prefix: str, task: int, attempt: int) -> str:
 
 @contextmanager
 def _transactional(producer: Producer) -> Iterator[None]:
-    """What goes wrong ends the transaction, and is told in our words."""
+    """An error ends the transaction, and is raised as `SinkError`."""
     from confluent_kafka import KafkaException
 
     try:
@@ -118,7 +118,7 @@ def _transactional(producer: Producer) -> Iterator[None]:
 
 
 class _Identity:
-    """Hears from librdkafka which producer it is: whoever ends the transaction has to say so."""
+    """Gets the producer id from librdkafka's statistics: the request that ends the transaction needs it."""
 
     def __init__(self) -> None:
         self._on_log = ""
@@ -127,9 +127,9 @@ class _Identity:
         self._on_log = statistics
 
     def of(self, producer: Producer, name: str) -> OpenTransaction:
-        """As it is told from now on."""
+        """The id in the next statistics."""
         self._on_log = ""
         while not self._on_log:
             producer.poll(IDENTITY_POLL_S)
-        told = json.loads(self._on_log)["eos"]
-        return OpenTransaction(name, told["producer_id"], told["producer_epoch"])
+        statistics = json.loads(self._on_log)["eos"]
+        return OpenTransaction(name, statistics["producer_id"], statistics["producer_epoch"])
