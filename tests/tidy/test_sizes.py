@@ -16,8 +16,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
         "data_plane/replication/partition.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
-        "tests/unit/replication/test_faults.py",
-        "tests/unit/replication/test_following.py",
     }
 )
 LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(

@@ -24,7 +24,7 @@ from metadata_quorum.metadata.records import (
     TopicRecord,
 )
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import in_loop
 
 NODE_ID = 1
 OURS, THEIRS = UUID(int=1), UUID(int=2)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
@@ -13,6 +14,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuotas
+from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.directory_assignments import DirectoryChannel
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from data_plane.replication.partition import Partition
@@ -27,6 +29,7 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.blocking import Blocking, MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.supervision import ErrorBoundary
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import (
@@ -371,3 +374,30 @@ class Cluster:
 
 
 __all__ = ["NOW_MS", "BrokerError", "Cluster", "batch", "until"]
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: object, **more: object) -> None:
+        asyncio.run(test(*args, **more), debug=False)
+
+    return run
+
+
+async def produce_outcome(cluster: Cluster, *values: bytes, timeout: float = 10.0) -> ErrorCode:
+    """Produce with acks=all to t-0 and wait for the answer."""
+    leader = cluster.leader()
+    needed = cluster.produce(*values)
+    done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
+    broker = cluster.brokers[leader.leader_id]
+    await_replication([(leader, needed)], timer=broker.timer, timeout=timeout, on_done=done.set_result)
+    return (await done)[0]
+
+
+def boundary_of(cluster: Cluster) -> ErrorBoundary:
+    def end(error: BaseException) -> None:
+        raise AssertionError("the node ends") from error
+
+    boundary = ErrorBoundary(end, cluster.loop.time)
+    cluster.loop.set_exception_handler(boundary.loop_error)
+    return boundary

@@ -8,9 +8,7 @@ import errno
 import pytest
 
 from metadata_quorum.foundation.errors import BrokerError
-from tests.unit.replication.cluster import Cluster, batch, until
-from tests.unit.replication.test_faults import boundary_of
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
 from tests.unit.replication.test_incarnations import Executor
 from tests.unit.replication.test_replica_manager import follower_with_three_durable_records
 

@@ -1,47 +1,27 @@
-"""A bug that one partition's work meets ends that work, and no other partition's; so does what the process,
-and not the disk, is to blame for."""
+"""A bug that one partition's work meets ends that work, and no other partition's."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
-from data_plane.log.flush import FlushWork
-from data_plane.replication.delta_applier import LocalReplicaChanges
-from data_plane.replication.directory_assignments import ReplicaAssignment
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
-from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
 from metadata_quorum.foundation.supervision import ErrorBoundary
-from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import cut, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import NOW_MS, Cluster, until
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import NOW_MS, Cluster, boundary_of, in_loop, until
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=300)
-
-
-def boundary_of(cluster: Cluster) -> ErrorBoundary:
-    def end(error: BaseException) -> None:
-        raise AssertionError("the node ends") from error
-
-    boundary = ErrorBoundary(end, cluster.loop.time)
-    cluster.loop.set_exception_handler(boundary.loop_error)
-    return boundary
 
 
 @pytest.fixture
@@ -245,51 +225,7 @@ async def test_a_cleaning_that_fails_while_it_takes_the_logs_place_loses_nothing
         assert read_all(open_log("/data/t-0", SMALL_SEGMENTS, disk=cluster.disks[1])) == before, after
 
 
-# ---- what is not the disk's fault
-
-
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.EINVAL])
-@in_loop
-async def test_a_file_that_cannot_be_opened_refuses_one_produce_and_no_directory_fails(code):
-    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
-        boundary = boundary_of(cluster)
-        cluster.create_topic("t", [[1]])
-        cluster.produce(b"x" * 150)
-        cluster.disks[1].fail("open", code, path_part="/t-0/")
-        with pytest.raises(BrokerError) as refused:
-            cluster.produce(b"y" * 150)
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert cluster.brokers[1].partitions.logs.dirs[0].online
-        assert cluster.produce(b"y" * 150) == 2
-        assert boundary.faults
-
-
-@in_loop
-async def test_a_follower_without_files_comes_again():
-    async with Cluster(2, log_defaults=SMALL_SEGMENTS) as cluster:
-        boundary_of(cluster)
-        cluster.create_topic("t", [[1, 2]])
-        cluster.produce(b"x" * 150)
-        await until(lambda: cluster.leader().high_watermark == 1)
-        cluster.disks[2].fail("open", errno.EMFILE, path_part="/t-0/")
-        cluster.produce(b"y" * 150)
-        await until(lambda: cluster.leader().high_watermark == 2)
-        assert cluster.brokers[2].partitions.logs.dirs[0].online
-
-
-@in_loop
-async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
-    async with Cluster(1) as cluster:
-        boundary_of(cluster)
-        cluster.create_topic("bad", [[1]])
-        cluster.create_topic("good", [[1]])
-        cluster.produce(b"x", topic="bad")
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/")
-        with pytest.raises(BrokerError):
-            cluster.leader("bad").restart_at(100)
-        assert cluster.replica(1, "bad").offline
-        assert cluster.brokers[1].partitions.logs.dirs[0].online
-        cluster.produce(b"x", topic="good")
+# ---- invariants
 
 
 @in_loop
@@ -305,203 +241,3 @@ async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
         cluster.create_topic("t", [[1]])
         cluster.brokers[1].partitions.maybe_shrink_isr()
         assert [type(error) for error in deaths] == [InvariantViolation]
-
-
-# ---- what is made and renamed becomes durable outside the loop
-
-
-@in_loop
-async def test_making_and_removing_partitions_never_waits_for_the_device_on_the_loop():
-    async with Cluster(1) as cluster:
-        disk = cluster.disks[1]
-        waited: list[str] = []
-        inside = [False]
-
-        async def blocking(work: Any) -> None:
-            await asyncio.sleep(0)
-            inside[0] = True
-            work(MAY_BLOCK)
-            inside[0] = False
-
-        cluster.brokers[1].executor = blocking
-        for name in ("sync_dir", "write_atomic"):
-            kept = getattr(disk, name)
-
-            def noted(*args: Any, kept: Any = kept, name: str = name) -> Any:
-                if not inside[0]:
-                    waited.append(name)
-                return kept(*args)
-
-            setattr(disk, name, noted)
-        topic_id = cluster.create_topic("t", [[1]] * 20)
-        await until(lambda: disk.exists("/data/t-19/partition.metadata"))
-        cluster.delete_topic(topic_id)
-        await until(lambda: cluster.brokers[1].partitions.background.idle)
-        assert waited == []
-        assert not disk.durable_clone().exists("/data/t-0")
-
-
-@in_loop
-async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
-    async with Cluster(1) as cluster:
-        partitions = cluster.brokers[1].partitions
-        seen: list[int] = []
-        kept = partitions.applier.apply
-
-        def ahead(delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
-            made = partitions.applier.logs_to_create(delta, image)
-            if made is not None:
-                made.run(MAY_BLOCK)
-                seen.append(len(made.logs))
-                partitions.applier.add_created(made)
-            return kept(delta, image)
-
-        partitions.applier.apply = ahead  # type: ignore[method-assign]
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-7/")  # that one is made by `apply`
-        cluster.create_topic("t", [[1]] * 20)
-        cluster.create_topic("few", [[1]])
-        assert seen == [19]
-        for number in range(20):
-            cluster.produce(b"x", number=number)
-        await until(lambda: cluster.disks[1].exists("/data/t-19/partition.metadata"))
-
-
-@pytest.mark.parametrize("operation", ["open", "sync", "sync_dir"])
-@in_loop
-async def test_a_flush_that_could_have_no_file_is_done_later_and_nobody_stops_leading(operation):
-    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
-        boundary = boundary_of(cluster)
-        cluster.create_topic("t", [[1]])
-        cluster.produce(b"x" * 200)
-        cluster.produce(b"y" * 200)
-        log = cluster.leader().log
-        await until(lambda: log.recovery_point == 2 or not log.unflushed_records)
-        cluster.produce(b"z" * 200)  # rolls
-        cluster.disks[1].heal()
-        cluster.disks[1].fail(operation, errno.EMFILE, path_part="/t-0")
-        flushed: list[ErrorCode] = []
-        cluster.leader().when_flushed(flushed.append)
-        await until(lambda: bool(boundary.faults))
-        assert not cluster.leader().offline
-        await until(lambda: bool(flushed))
-        assert flushed == [ErrorCode.NONE]
-        assert log.recovery_point == log.log_end_offset == 3
-        assert cluster.produce(b"y") == 4
-
-
-@in_loop
-async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
-    """Its files are closed, and a descriptor that is -1 is no error of the disk."""
-    async with Cluster(1, log_defaults=LogConfig(flush_messages=1)) as cluster:
-        boundary = boundary_of(cluster)
-        topic_id = cluster.create_topic("t", [[1]])
-        begun, closed = asyncio.Event(), asyncio.Event()
-        partitions = cluster.brokers[1].partitions
-        partition, others = cluster.leader(), cluster.brokers[1].executor
-
-        async def blocking(work: Any) -> Any:
-            if not isinstance(getattr(work, "__self__", None), FlushWork):
-                return await others(work)
-            begun.set()
-            await closed.wait()
-            raise ValueError("file descriptor cannot be a negative integer (-1)")
-
-        monkeypatch.setattr(cluster.brokers[1], "executor", blocking)
-        cluster.produce(b"x")
-        await begun.wait()
-        cluster.delete_topic(topic_id)
-        closed.set()
-        await until(lambda: not partitions.executor.is_flushing(partition))
-        monkeypatch.undo()
-        assert not boundary.faults
-
-
-@in_loop
-async def test_a_log_that_cannot_be_identified_is_its_own_affair_and_is_tried_again(monkeypatch):
-    async with Cluster(1) as cluster:
-        boundary = boundary_of(cluster)
-        kept, left = checkpoints.write_partition_metadata, [1]
-
-        def once(*args: Any) -> None:
-            if left and left.pop():
-                raise OSError(errno.EMFILE, "Too many open files")
-            kept(*args)
-
-        monkeypatch.setattr(checkpoints, "write_partition_metadata", once)
-        cluster.create_topic("t", [[1], [1]])
-        logs = [cluster.replica(1, "t", number).log for number in (0, 1)]
-        await until(lambda: not logs[1].unidentified)
-        await until(lambda: not logs[0].unidentified)
-        assert boundary.faults
-
-
-class Told:
-    """A controller that hears where replicas lie."""
-
-    def __init__(self) -> None:
-        self.places: list[ReplicaAssignment] = []
-
-    async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
-        self.places += places
-
-
-@in_loop
-async def test_the_controller_hears_of_a_replica_that_was_given_up():
-    """Else it would stay the leader that serves nobody."""
-    told = Told()
-    async with Cluster(1, directory_channel=told) as cluster:
-        boundary_of(cluster)
-        partitions = cluster.brokers[1].partitions
-        cluster.create_topic("bad", [[1]])
-        replica = cluster.replica(1, "bad")
-        partitions.failures.give_up(replica, "the log", KeyError("a bug"))
-        await until(lambda: bool(told.places))
-        cluster.commit(ConfigRecord(resource_type=2, resource_name="bad", name="retention.ms", value="7"))
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/other-0/")
-        cluster.create_topic("other", [[1]])
-        await until(lambda: len(told.places) == 2)
-        assert [place.directory for place in told.places] == [LOST_DIR] * 2
-
-
-@in_loop
-async def test_a_topic_made_anew_is_not_offline_for_what_its_forerunner_could_not():
-    async with Cluster(1) as cluster:
-        boundary_of(cluster)
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
-        topic_id = cluster.create_topic("t", [[1]])
-        with pytest.raises(BrokerError) as refused:
-            cluster.replica(1, "t")
-        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        cluster.delete_topic(topic_id)
-        with pytest.raises(BrokerError) as refused:
-            cluster.replica(1, "t")
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        cluster.create_topic("t", [[1]])
-        assert cluster.produce(b"x") == 1
-
-
-@in_loop
-async def test_a_partition_for_which_there_was_no_file_is_made_again():
-    async with Cluster(1) as cluster:
-        boundary_of(cluster)
-        partitions = cluster.brokers[1].partitions
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
-        cluster.create_topic("t", [[1], [1]])
-        assert partitions.applier.to_make_again
-        delta = partitions.applier.make_again(cluster.image)
-        assert not partitions.applier.to_make_again
-        changes = partitions.applier.apply(delta, cluster.image)
-        assert [str(partition.tp) for partition in changes.leading] == ["t-0"]
-        cluster.produce(b"x")
-
-
-@in_loop
-async def test_what_could_not_be_made_is_of_one_topic_and_not_of_its_name():
-    async with Cluster(1) as cluster:
-        boundary_of(cluster)
-        partitions = cluster.brokers[1].partitions
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
-        topic_id = cluster.create_topic("t", [[1]])
-        tp = TopicPartition("t", 0)
-        assert partitions.logs.unclaimed.is_offline(tp, topic_id)
-        assert not partitions.logs.unclaimed.is_offline(tp, UUID(int=77))

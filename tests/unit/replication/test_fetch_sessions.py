@@ -15,8 +15,7 @@ from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, batch, until
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import Cluster, batch, in_loop, until
 
 
 def want(topic_id: UUID, number: int = 0, offset: int = 0, **fields: int) -> FetchPartition:

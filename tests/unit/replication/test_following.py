@@ -4,56 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import wraps
 
 import pytest
 
-from data_plane.log.append import AppendInfo
 from data_plane.log.config import LogConfig
-from data_plane.replication.delayed_produce import await_deletion, await_replication
+from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from fetch.follower_session import FetchLimits
-from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, batch, until
-
-
-def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: object, **more: object) -> None:
-        asyncio.run(test(*args, **more), debug=False)
-
-    return run
-
-
-async def produce_outcome(cluster: Cluster, *values: bytes, timeout: float = 10.0) -> ErrorCode:
-    """Produce with acks=all to t-0 and wait for the answer."""
-    leader = cluster.leader()
-    needed = cluster.produce(*values)
-    done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
-    broker = cluster.brokers[leader.leader_id]
-    await_replication([(leader, needed)], timer=broker.timer, timeout=timeout, on_done=done.set_result)
-    return (await done)[0]
-
-
-@pytest.mark.row("R1", "R2", "R4")
-@in_loop
-async def test_acks_all_is_answered_when_all_in_sync_replicas_have_the_record():
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2, 3]])
-        for i in range(20):
-            assert await produce_outcome(cluster, b"value %d" % i) == ErrorCode.NONE
-            assert cluster.leader().high_watermark == i + 1
-            assert all(cluster.replica(b).log.log_end_offset == i + 1 for b in (2, 3))
-        # Followers learn the high watermark one fetch later: with the next append at the latest.
-        await until(lambda: all(cluster.replica(b).high_watermark >= 19 for b in (2, 3)))
-        data = [bytes(cluster.replica(b).log.read(0, 1 << 20).read(MAY_BLOCK)) for b in (1, 2, 3)]
-        assert data[0] == data[1] == data[2]
+from tests.unit.replication.cluster import Cluster, batch, in_loop, produce_outcome, until
 
 
 @pytest.mark.row("R1")
@@ -130,39 +93,6 @@ async def test_an_idle_partition_keeps_its_isr():
         cluster.brokers[1].partitions.maybe_shrink_isr()
         await asyncio.sleep(0)
         assert set(cluster.isr()) == {1, 2, 3}
-
-
-@pytest.mark.row("R4")
-@in_loop
-async def test_below_min_insync_replicas_a_produce_is_refused_before_and_after_the_append():
-    async with Cluster(lag_time_max=0.02) as cluster:
-        cluster.create_topic("t", [[1, 2, 3]], min_insync_replicas="2")
-        assert await produce_outcome(cluster, b"a") == ErrorCode.NONE
-        cluster.cuts |= {(2, 1), (3, 1)}
-        for broker in (2, 3):
-            for endpoint in cluster.brokers[broker].endpoints:
-                endpoint.break_off()
-        waiting = asyncio.ensure_future(produce_outcome(cluster, b"b"))
-        sweeper = cluster.brokers[1].partitions
-        await until(lambda: (sweeper.maybe_shrink_isr(), cluster.isr() == (1,))[1])
-        assert await waiting == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        with pytest.raises(BrokerError) as refused:
-            cluster.produce(b"c")
-        assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
-        # acks=1 goes on, but nobody can read it: the high watermark stands still.
-        cluster.produce(b"d", acks=1)
-        assert cluster.leader().high_watermark == 1
-        cluster.cuts.clear()
-        await until(lambda: cluster.leader().high_watermark == 3)
-
-
-@pytest.mark.row("R4")
-@in_loop
-async def test_a_produce_that_is_not_replicated_in_time_times_out():
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2, 3]])
-        cluster.cuts |= {(2, 1), (3, 1)}
-        assert await produce_outcome(cluster, b"a", timeout=0.02) == ErrorCode.REQUEST_TIMED_OUT
 
 
 @pytest.mark.row("R5", "R2")
@@ -353,37 +283,6 @@ async def test_a_topic_deleted_and_made_again_under_its_name_begins_empty():
         assert "t-0" in cluster.disks[1].list("/data", MAY_BLOCK)
 
 
-@pytest.mark.row("P1", "L3")
-@in_loop
-async def test_delete_records_waits_until_all_replicas_begin_there():
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2, 3]])
-        for _ in range(5):
-            await produce_outcome(cluster, b"x")
-        leader = cluster.leader()
-        offset = leader.delete_records(3)
-        done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
-        await_deletion(
-            [(leader, offset)], timer=cluster.brokers[1].timer, timeout=10, on_done=done.set_result
-        )
-        assert not done.done()
-        assert await done == [ErrorCode.NONE]
-        assert [cluster.replica(b).log.log_start_offset for b in (1, 2, 3)] == [3, 3, 3]
-        with pytest.raises(BrokerError) as refused:
-            leader.delete_records(99)
-        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-@in_loop
-async def test_flush_messages_one_acknowledges_only_what_all_in_sync_replicas_have_fsynced():
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2, 3]], flush_messages="1")
-        for _ in range(3):
-            assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
-            hw = cluster.leader().high_watermark
-            assert all(cluster.replica(b).log.recovery_point >= hw for b in (1, 2, 3))
-
-
 @in_loop
 async def test_a_failing_disk_takes_its_log_directory_offline():
     async with Cluster() as cluster:
@@ -445,59 +344,6 @@ async def test_a_follower_may_begin_inside_a_batch():
         assert bytes(follower.log.read(1, 1 << 20).read(MAY_BLOCK)) == bytes(
             cluster.leader().log.read(1, 1 << 20).read(MAY_BLOCK)
         )
-
-
-@in_loop
-async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
-    """The records may be cut off then, and the flush that was waited for never come."""
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2]], flush_messages="1")
-        leader = cluster.leader()
-        cluster.produce(b"x", acks=1)
-        told: list[ErrorCode] = []
-        leader.when_flushed(told.append)
-        cluster.elect("t", 0, 2)
-        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-
-
-@pytest.mark.row("P3")
-@in_loop
-async def test_a_repeated_batch_keeps_its_offset_on_a_new_leader():
-    """Also after that one had to cut off what the old leader alone had."""
-    async with Cluster() as cluster:
-        cluster.create_topic("t", [[1, 2, 3]])
-
-        def sent(sequence: int) -> bytearray:
-            records = [Record(value=b"%d" % sequence, timestamp=cluster.now_ms)]
-            return bytearray(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence))
-
-        def append(sequence: int) -> AppendInfo:
-            return cluster.leader().append_as_leader(
-                sent(sequence), acks=-1, now=cluster.loop.time(), now_ms=cluster.now_ms
-            )
-
-        for sequence in range(6):
-            append(sequence)
-        await until(lambda: cluster.leader().high_watermark == 6)
-        cluster.cuts |= {(2, 1), (3, 1)}
-        for endpoint in cluster.brokers[2].endpoints + cluster.brokers[3].endpoints:
-            endpoint.break_off()
-        append(6)  # on broker 1 alone
-        cluster.held_back.add(1)
-        cluster.fence(1)
-        assert cluster.leader().leader_id == 2
-        for sequence in range(1, 6):
-            info = append(sequence)
-            assert (info.duplicate, info.first_offset) == (True, sequence)
-        with pytest.raises(BrokerError) as refused:
-            append(0)  # the sixth last
-        assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert append(6).first_offset == 6
-        append(7)
-        await until(lambda: cluster.leader().high_watermark == 8)
-        cluster.catch_up(1)
-        await until(lambda: cluster.replica(1).log.log_end_offset == 8)
-        assert cluster.replica(1).log.producers.states == cluster.leader().log.producers.states
 
 
 @pytest.mark.row("R7")

@@ -23,8 +23,7 @@ from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import Cluster, in_loop
 
 CONFIG: Final = {
     "cleanup_policy": "compact",

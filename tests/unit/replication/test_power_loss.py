@@ -12,8 +12,7 @@ import pytest
 from chaos.sim.disk import PAGE
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, until
-from tests.unit.replication.test_following import in_loop
+from tests.unit.replication.cluster import Cluster, in_loop, until
 
 BATCHES = 12
 LOG = "/data/t-0/00000000000000000000.log"

@@ -21,9 +21,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Broker, Cluster, until
-from tests.unit.replication.test_faults import boundary_of
-from tests.unit.replication.test_following import in_loop, produce_outcome
+from tests.unit.replication.cluster import Broker, Cluster, boundary_of, in_loop, produce_outcome, until
 
 
 @pytest.mark.row("R8")

@@ -22,8 +22,7 @@ from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
-from tests.unit.replication.cluster import NOW_MS, Cluster, until
-from tests.unit.replication.test_following import produce_outcome
+from tests.unit.replication.cluster import NOW_MS, Cluster, produce_outcome, until
 
 pytestmark = pytest.mark.row("L8")
 

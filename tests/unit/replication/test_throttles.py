@@ -22,8 +22,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.virtual_loop import run_virtually
-from tests.unit.replication.cluster import Cluster
-from tests.unit.replication.test_following import produce_outcome
+from tests.unit.replication.cluster import Cluster, produce_outcome
 
 pytestmark = pytest.mark.row("R12")
 
