@@ -89,7 +89,12 @@ class SimBroker:
         self, replica: LocalReplica, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
     ) -> None:
         work.run(SIMULATED)
-        done(cut(work.ready))
+        was_cut = cut(work.ready)
+        flush = replica.log.prepare_flush() if was_cut else None
+        if flush is not None:
+            flush.run(SIMULATED)
+            replica.log.flush_done(flush)
+        done(was_cut)
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:

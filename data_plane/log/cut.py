@@ -8,7 +8,8 @@ again, it lies: the next start would trust bytes that were never synced. So:
     CutWork.run         in an executor: where the log will end, and the state of its producers there
     the log's owner     makes a checkpoint durable that was begun after `prepare_cut`
     log.truncate_to     cuts. Refused if anything has come between
-    a flush             makes the cut durable, before anything is written in the place of what was cut
+    a flush             makes the cut durable; until then the log refuses appends, whoever leads: nothing is
+                        written in the place of what was cut
 
 So no checkpoint on disk ever tells of more than is durable, whatever dies in between, and no page or segment
 of before comes back among those of after.

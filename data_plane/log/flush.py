@@ -68,6 +68,8 @@ class Unflushed:
         """The name of the log's directory is not known to be durable."""
         self.new_files = True
         """Entries of the log's directory have changed."""
+        self.cut_is_durable = True
+        """The last truncation. Until it is, the log refuses appends."""
         self._snapshots: list[str] = []
         self._files: list[File] = []  # of a flush that failed
         self._truncations = 0
@@ -126,6 +128,11 @@ class Unflushed:
         self.new_files = self.new_directory = False
         epochs.dirty = False
         return work
+
+    def cut_done(self, work: FlushWork) -> None:
+        """`work.run` has returned: truncations before it was prepared are durable."""
+        if work.generation == self._truncations:
+            self.cut_is_durable = True
 
     def done(self, work: FlushWork) -> None:
         """`work.run` has returned: raise the recovery point, unless the log was truncated meanwhile."""

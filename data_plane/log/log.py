@@ -22,7 +22,7 @@ Path of the data: api/produce or fetcher -> partition -> here -> segment -> disk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
 from data_plane.log import checkpoints, files, load, retention, validation
@@ -162,6 +162,8 @@ class UnifiedLog:
     ) -> AppendInfo:
         """Validate what is not validated yet, set offsets and epoch in place, write. Raises BrokerError; then
         nothing was written. Records validated earlier may have been validated under another config."""
+        if not self._unflushed.cut_is_durable:
+            self._refuse_until_flushed()
         config = self.config
         if isinstance(records, ValidatedRecords):
             records, batches = records
@@ -202,8 +204,11 @@ class UnifiedLog:
         """Append a leader's run of batches unchanged, with one write; None if no batch is whole.
 
         Raises BrokerError(CORRUPT_MESSAGE), or OFFSET_OUT_OF_RANGE where the run does not continue
-        at the log's end. A batch that is cut off at the end of the run is left for the next fetch.
+        at the log's end, or NOT_LEADER_OR_FOLLOWER while a truncation is not durable. A batch that is cut
+        off at the end of the run is left for the next fetch.
         """
+        if not self._unflushed.cut_is_durable:
+            self._refuse_until_flushed()
         try:
             begin = first_offset_expected(records, self.log_start_offset, self.log_end_offset)
             run = check_leader_run(records, begin)
@@ -229,6 +234,13 @@ class UnifiedLog:
         rolled = self._write(records, batches, offsets, epochs, now_ms)
         self.advance_log_start(start_offset)
         return rolled
+
+    def _refuse_until_flushed(self) -> NoReturn:
+        """If records were written over a truncation that is not durable, a loss of power could leave pages of
+        both. Leader and follower try again; by then a flush is done."""
+        raise BrokerError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.directory}: the truncation is not durable yet"
+        )
 
     def assign_epoch(self, epoch: int) -> None:
         """A new leader starts its epoch at the end of the log, with no record in it yet."""
@@ -387,6 +399,11 @@ class UnifiedLog:
     def is_to_be_cut(self) -> bool:
         return self._cut is not None
 
+    @property
+    def is_cut_durable(self) -> bool:
+        """Of the last truncation. Until it is, the log refuses appends."""
+        return self._unflushed.cut_is_durable
+
     def forgo_cut(self) -> None:
         """What was prepared will not be applied, or is out of date: the recovery point may rise."""
         self._cut = None
@@ -396,6 +413,7 @@ class UnifiedLog:
         """Apply a prepared cut; False where it is out of date: nothing is changed."""
         if self._cut is not work or not work.ready:
             return False
+        self._unflushed.cut_is_durable = False
         if work.begins_anew:
             self.truncate_fully_and_start_at(work.end)
             return True
@@ -587,7 +605,8 @@ class UnifiedLog:
         )
 
     def flush_done(self, work: FlushWork) -> None:
-        """`work.run(may_block)` has returned: its records are durable."""
+        """`work.run(may_block)` has returned: its records are durable, and the truncations before it."""
+        self._unflushed.cut_done(work)
         if self._cut is None:  # otherwise it would vouch for what is about to be cut
             self._unflushed.done(work)
 

@@ -102,8 +102,8 @@ class LogExecutor:
         done: Callable[[bool], None],
     ) -> None:
         """Run `work` in the executor and write checkpoints with the log's present recovery point; call `cut`
-        with whether both succeeded; flush the log if `cut` returns True; call `done` with what it returned.
-        Neither is called if the broker stops meanwhile."""
+        with whether both succeeded; flush the log if `cut` returns True; call `done` with whether the cut is
+        durable. Neither is called if the broker stops meanwhile."""
         if not self._background.closed:
             self._background.spawn(self._truncate(replica, work, cut, done))
 
@@ -128,7 +128,7 @@ class LogExecutor:
                 self.flush(replica)
                 if replica in self._flushing:
                     await asyncio.wait([self._flushing[replica]])
-        done(was_cut)
+        done(was_cut and replica.log.is_cut_durable)
 
     # --- deletion -----------------------------------------------------------------------------
 

@@ -364,8 +364,7 @@ class Partition:
 
     def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
         """Cut what the leader does not have, once no checkpoint vouches for it any longer; `done` is told
-        whether it is, once the cut is durable. Before that nothing is to be appended: of what is written
-        over something else, a loss of power may leave one page of this and one of that."""
+        whether it is, once the cut is durable. Before that the log takes no appends."""
         log = self.log
         if self.offline or self.removed:
             done(False)

@@ -60,6 +60,13 @@ class _SliceRead:
         self.data = bytes(self._piece.read(may_block))
 
 
+async def _flush(log: UnifiedLog, blocking: Blocking) -> None:
+    work = log.prepare_flush()
+    if work is not None:
+        await blocking(work.run)
+        log.flush_done(work)
+
+
 class ReplicaMove:
     """One replica, and its copy in another directory."""
 
@@ -95,6 +102,7 @@ class ReplicaMove:
         if work is not None:
             await blocking(work.run)
             self.log.truncate_to(work)
+            await _flush(self.log, blocking)
         start = self.partition.log.log_start_offset
         if self.log.log_end_offset < start or cut == 0:
             self.log.truncate_fully_and_start_at(start)
@@ -255,10 +263,7 @@ class ReplicaMoves:
 
     async def _finish(self, move: ReplicaMove) -> bool:
         """The copy is whole, but for what comes meanwhile: make it durable, then put it in place."""
-        work = move.log.prepare_flush()
-        if work is not None:
-            await self._background.blocking(work.run)
-            move.log.flush_done(work)
+        await _flush(move.log, self._background.blocking)
         if move.was_cut or not self._has_rest(move):
             return False
         partition, log = move.partition, move.log

@@ -167,6 +167,7 @@ class History:
             producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence,
             transactional=producer >= 0,
         )  # fmt: skip
+        self.flush_cut()
         info = self.log.append_as_leader(bytearray(data), leader_epoch=self.epoch, now_ms=self.now_ms)
         assert info.first_offset == self.end
         self.wrote(Written(self.end, tuple(records), self.epoch, time, producer, producer_epoch, sequence))
@@ -197,6 +198,7 @@ class History:
             producer_epoch=written.producer_epoch,
             timestamp=self.now_ms,
         )
+        self.flush_cut()
         self.log.append_as_leader(
             bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR
         )
@@ -284,6 +286,10 @@ class History:
         before = set(self.log.producers.states)
         self.log.producers.expire(self.now_ms, 10_000)
         self.expired |= before - set(self.log.producers.states)
+
+    def flush_cut(self) -> None:
+        if not self.log.is_cut_durable:
+            self.flush()
 
     def flush(self, *_: int) -> None:
         work = self.log.prepare_flush()

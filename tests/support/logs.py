@@ -50,8 +50,23 @@ def lead(log: UnifiedLog, *values: bytes, epoch: int = 0, timestamp: int = NOW_M
     return info.first_offset
 
 
+def flush(log: UnifiedLog) -> None:
+    work = log.prepare_flush()
+    if work is not None:
+        work.run(MAY_BLOCK)
+        log.flush_done(work)
+
+
 def cut(log: UnifiedLog, offset: int) -> bool:
-    """As a follower's broker does; whether there was anything to cut."""
+    """As a follower's broker does, which makes it durable; whether there was anything to cut."""
+    if not cut_unflushed(log, offset):
+        return False
+    flush(log)
+    return True
+
+
+def cut_unflushed(log: UnifiedLog, offset: int) -> bool:
+    """The first half of it: the log takes no appends yet."""
     work = log.prepare_cut(offset)
     if work is None:
         return False

@@ -22,7 +22,7 @@ from data_plane.log.recovery import LogCorruptError
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
-from tests.support.logs import NOW_MS, lead, open_log, read_committed
+from tests.support.logs import NOW_MS, flush, lead, open_log, read_committed
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, marker, put
 
@@ -86,13 +86,6 @@ class Work:
     """Whether (found, before, after) is right though `found` is neither of them."""
 
 
-def flush(log: UnifiedLog) -> None:
-    work = log.prepare_flush()
-    if work is not None:
-        work.run(MAY_BLOCK)
-        log.flush_done(work)
-
-
 def transactions_over_many_segments(log: UnifiedLog) -> None:
     """Tombstones that have had their time, and aborted records whose markers lie in other segments."""
     transaction = {"producer_epoch": 0, "transactional": True}
@@ -153,6 +146,7 @@ def cut_and_written_again(log: UnifiedLog) -> None:
     work.run(MAY_BLOCK)
     checkpoint(log)
     assert log.truncate_to(work)
+    flush(log)
     log.roll(NOW_MS)
     lead(log, b"another", epoch=9)
     flush(log)

@@ -16,8 +16,9 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
+from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
-from tests.support.logs import batch, open_log, read_all
+from tests.support.logs import batch, cut_unflushed, flush, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
 
 PATH: Final = "/d/t-0"
@@ -128,6 +129,36 @@ def live_and_die(seed: int, *, names_in_order: bool) -> None:
             pass
         replica.die(names_in_order=names_in_order)
     replica.start()
+
+
+def test_a_log_takes_no_appends_until_its_cut_is_durable() -> None:
+    disk = SimDisk()
+    log = open_log(PATH, CONFIG, disk=disk)
+    for number in range(20):
+        log.append_as_follower(batch(b"x" * VALUE_BYTES, base_offset=number, leader_epoch=1))
+
+    def refused() -> None:
+        for append in (
+            lambda: log.append_as_follower(batch(b"y", base_offset=log.log_end_offset, leader_epoch=2)),
+            lambda: log.append_as_leader(batch(b"y"), leader_epoch=2, now_ms=0),
+        ):
+            with pytest.raises(BrokerError, match="not durable"):
+                append()
+        assert not log.inconsistent
+
+    for offset in (5, 3):
+        begun = log.prepare_flush()
+        assert begun is not None
+        begun.run(MAY_BLOCK)
+        assert cut_unflushed(log, offset)
+        log.flush_done(begun)  # it does not know of the cut
+        refused()
+        failed = log.prepare_flush()
+        assert failed is not None
+        log.flush_failed(failed)
+        refused()
+    flush(log)
+    assert log.append_as_follower(batch(b"y", base_offset=3, leader_epoch=2)) is not None
 
 
 @pytest.mark.parametrize("names_in_order", [True, False])

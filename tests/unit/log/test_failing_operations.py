@@ -11,20 +11,13 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
-from tests.support.logs import NOW_MS, cut, open_log, read_all
+from tests.support.logs import NOW_MS, cut, flush, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, put
 
 PATH = "/d/t-0"
 
 pytestmark = pytest.mark.row("L7")
-
-
-def flush(log: UnifiedLog) -> None:
-    work = log.prepare_flush()
-    if work is not None:
-        work.run(MAY_BLOCK)
-        log.flush_done(work)
 
 
 def compactable(disk: SimDisk) -> UnifiedLog:

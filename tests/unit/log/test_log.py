@@ -12,7 +12,7 @@ from data_plane.log.config import LogConfig
 from metadata_quorum.foundation.batch import iter_headers, read_header
 from metadata_quorum.foundation.disk import OsDisk, OsFile
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
+from tests.support.logs import NOW_MS, batch, cut, cut_unflushed, lead, open_log, raw_bytes, read_all
 from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -236,8 +236,7 @@ def test_a_flush_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
     for _ in range(5):
         lead(log, b"a")
     work = log.prepare_flush()
-    cut(log, 2)
-    lead(log, b"other")
+    cut_unflushed(log, 2)
     work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 0
@@ -310,7 +309,7 @@ def test_a_truncation_in_the_middle_of_a_flush_disturbs_neither(tmp_path):
     for epoch in range(5):
         lead(log, b"a", epoch=epoch)
     work = log.prepare_flush()
-    disk.meanwhile = lambda: cut(log, 2)
+    disk.meanwhile = lambda: cut_unflushed(log, 2)
     work.run(MAY_BLOCK)
     log.flush_done(work)
     work = log.prepare_flush()

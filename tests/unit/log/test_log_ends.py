@@ -13,7 +13,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import iter_headers
-from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
+from tests.support.logs import NOW_MS, batch, cut, flush, lead, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_aborted import end as end_transaction
 from tests.unit.log.test_aborted import send
@@ -195,10 +195,3 @@ def test_a_cut_is_durable_with_the_next_flush(offset):
         again = open_log("/d/t-0", disk=disk, recovery_point=point)
         assert [place for place, _ in read_all(again)] == list(range(offset))
         assert again.log_end_offset == offset
-
-
-def flush(log: UnifiedLog) -> None:
-    work = log.prepare_flush()
-    if work is not None:
-        work.run(MAY_BLOCK)
-        log.flush_done(work)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import errno
+import random
 
 import pytest
 
+from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import BrokerError
+from tests.support.logs import open_log, read_all
 from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
 from tests.unit.replication.test_incarnations import Executor
 from tests.unit.replication.test_replica_manager import follower_with_three_durable_records
@@ -91,3 +96,92 @@ async def test_a_replica_that_is_offline_takes_nothing_from_its_leader():
             with pytest.raises(BrokerError):
                 change()
         assert follower.log.log_end_offset == 3
+
+
+def value(name: str) -> bytes:
+    return name.encode().ljust(953, b".")
+
+
+async def cut_and_not_flushed(cluster: Cluster) -> tuple[Partition, Executor]:
+    """Twenty durable records of a quarter of a page each, cut to ten; the flush of that waits."""
+    cluster.create_topic("t", [[1, 2]])
+    for number in range(20):
+        cluster.produce(value(f"old{number}-"))
+    follower, broker = cluster.replica(2), cluster.brokers[2]
+    await until(lambda: follower.log.log_end_offset == 20)
+    broker.partitions.executor.flush(follower)
+    await until(lambda: follower.log.recovery_point == 20)
+    await broker.partitions.checkpoints.write(everything=True)
+    executor = Executor()
+    broker.executor = executor
+    broker.fetchers.unfollow(follower)
+    follower.truncate_to(10, lambda done: None)
+    while follower.log.log_end_offset == 20:
+        assert await executor.run_next()
+    return follower, executor
+
+
+def names_after_power_loss(cluster: Cluster, follower: Partition, seed: int) -> list[str]:
+    disk = copy.deepcopy(cluster.disks[2])
+    disk.power_loss(random.Random(seed), names_in_order=True)
+    point = follower.log.recovery_point
+    log = open_log("/data/t-0", follower.log.config, disk=disk, recovery_point=point, machine_restarted=True)
+    return [(found or b"").partition(b"-")[0].decode() for _, found in read_all(log)]
+
+
+def mixed(names: list[str]) -> bool:
+    new = [place for place, name in enumerate(names) if name.startswith("new")]
+    return bool(new) and any(name.startswith("old") for name in names[new[0] :])
+
+
+@in_loop
+async def test_whoever_leads_before_its_cut_is_durable_takes_records_once_it_is():
+    async with Cluster(2) as cluster:
+        follower, executor = await cut_and_not_flushed(cluster)
+        cluster.elect("t", 0, 2)
+        assert follower.leader is not None
+        for number in range(3):
+            with contextlib.suppress(BrokerError):
+                cluster.produce(value(f"new{number}-"))
+        found = [names_after_power_loss(cluster, follower, seed) for seed in range(50)]
+        executor.release()
+        assert not [names for names in found if mixed(names)]
+        await until(lambda: follower.log.is_cut_durable)
+        assert cluster.produce(value("new-"), acks=1) == 11
+
+
+@in_loop
+async def test_whoever_follows_anew_before_its_cut_is_durable_appends_once_it_is():
+    async with Cluster(2) as cluster:
+        follower, executor = await cut_and_not_flushed(cluster)
+        cluster.brokers[2].fetchers.follow(follower)
+        await asyncio.sleep(0.05)
+        end = follower.log.log_end_offset
+        executor.release()
+        assert end == 10
+        await until(lambda: follower.log.log_end_offset == 20)
+
+
+@in_loop
+async def test_a_cut_that_could_not_be_flushed_is_not_done():
+    async with Cluster(2) as cluster:
+        boundary_of(cluster)
+        follower = await follower_with_three_durable_records(cluster)
+        outcomes: list[bool] = []
+        manager = cluster.brokers[2].partitions.executor
+        flush = manager.flush
+
+        def without_files(partition: Partition) -> None:
+            cluster.disks[2].fail("open", errno.EMFILE, path_part="t-0", count=100)
+            cluster.disks[2].fail("sync_dir", errno.EMFILE, path_part="t-0", count=100)
+            flush(partition)
+
+        manager.flush = without_files
+        follower.truncate_to(2, outcomes.append)
+        await until(lambda: outcomes)
+        assert outcomes == [False]
+        assert not follower.offline
+        manager.flush = flush
+        cluster.disks[2].heal()
+        manager.flush(follower)
+        await until(lambda: follower.log.is_cut_durable)
