@@ -39,7 +39,7 @@ in_use: ContextVar[Mapping[str, str]] = ContextVar("client properties", default=
 
 def load(path: str) -> dict[str, str]:
     """Raises `CliError`."""
-    from kraft.config.node_config import parse_properties
+    from kraft.config.properties import parse_properties
 
     try:
         with open(path, encoding="utf-8") as file:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from kraft.config.key import HOUR, MINUTE, KeyRule, Required
 from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, ConfigKeys
+from kraft.config.properties import parse_properties
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 
@@ -52,32 +53,6 @@ class ConfigRow(NamedTuple):
 def reject(key: str, value: object, bound: str) -> NoReturn:
     """Raise FatalError(BAD_CONFIG): the key, its value, and what it should have been."""
     raise FatalError(ExitCode.BAD_CONFIG, f"{key}={value}: {bound}")
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Java's properties format as far as server.properties files use it: `key=value` or `key: value`,
-    comments with # and !, a backslash at the end of a line continues it. Raises FatalError(BAD_CONFIG)."""
-    values: dict[str, str] = {}
-    pending = ""
-    for line in text.splitlines():
-        stripped = line.strip()
-        if not pending and (not stripped or stripped[0] in "#!"):
-            continue
-        logical = pending + stripped
-        if logical.endswith("\\") and not logical.endswith("\\\\"):
-            pending = logical[:-1]
-            continue
-        pending = ""
-        ends = [i for i, c in enumerate(logical) if c in "=:"]
-        if not ends:
-            reject("server.properties", line.strip(), "each line is key=value")
-        values[logical[: ends[0]].strip()] = logical[ends[0] + 1 :].strip()
-    return values
-
-
-def format_properties(values: Mapping[str, str]) -> str:
-    """The text of such a file, keys in the order given."""
-    return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=False)

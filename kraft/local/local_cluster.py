@@ -33,7 +33,8 @@ from typing import Any, Final, Self
 import psutil
 
 from kraft import own_packages
-from kraft.config.node_config import Config, format_properties, parse_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import format_properties, parse_properties
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.blocking import NOT_SERVING

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.live.disk_switch import DiskSwitch
-from kraft.config.node_config import Config, parse_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import parse_properties
 from kraft.local.local_cluster import LocalCluster
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.cli.resource_configs import change, overrides_of
-from kraft.config.node_config import Config, parse_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import parse_properties
 from kraft.local.local_cluster import LocalCluster
 from kraft.storage.formatter import format_storage
 from kraft.wire.api_keys import ApiKey

@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError, Producer
 from typer.testing import CliRunner
 
 from kraft.cli.main import cli
-from kraft.config.node_config import Config, format_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import format_properties
 from kraft.local.local_cluster import LocalCluster
 from tests.compat.secured import brokers, secured
 from tests.support.kafka.kafka_tools import KafkaTools

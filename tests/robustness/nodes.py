@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kraft.config.node_config import Config, format_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import format_properties
 from kraft.local.local_cluster import HOST
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk

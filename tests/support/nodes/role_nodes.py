@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kraft.config.node_config import Config, format_properties
+from kraft.config.node_config import Config
+from kraft.config.properties import format_properties
 from kraft.local.local_cluster import HOST
 from kraft.peers.blocking_client import live_brokers
 from kraft.storage.bootstrap import parse_user

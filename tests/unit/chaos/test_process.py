@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from chaos.live.control import TAKEN
-from kraft.config.node_config import format_properties
+from kraft.config.properties import format_properties
 from metadata_quorum.foundation.errors import ExitCode
 
 

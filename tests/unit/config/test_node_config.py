@@ -16,11 +16,10 @@ from kraft.config.node_config import (
     ROWS,
     Config,
     NodeAddress,
-    format_properties,
     format_value,
-    parse_properties,
     parse_value,
 )
+from kraft.config.properties import format_properties, parse_properties
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 
