@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -84,11 +83,11 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- CreateAcls --------------------------------------------------------------------------------------
 
 
-async def handle_create(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    _require_authorizer(node)
+async def handle_create(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    _require_authorizer(controller.node)
     acls = tuple(
         AccessControlEntryRecord(
-            id=random_uuid(node.random),
+            id=random_uuid(controller.node.random),
             resource_type=each.resource_type,
             resource_name=each.resource_name,
             pattern_type=each.resource_pattern_type,
@@ -99,7 +98,7 @@ async def handle_create(node: NodeContext, ctx: RequestContext, request: Message
         )
         for each in request.creations
     )
-    results = await controller_of(node).propose(CreateAcls(acls=acls))
+    results = await controller.quorum_controller.propose(CreateAcls(acls=acls))
     return {"results": [_result(each.error, each.message) for each in results]}
 
 
@@ -114,10 +113,10 @@ def create_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- DeleteAcls --------------------------------------------------------------------------------------
 
 
-async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    _require_authorizer(node)
+async def handle_delete(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    _require_authorizer(controller.node)
     command = DeleteAcls(filters=tuple(map(_filter, request.filters)))
-    results = await controller_of(node).propose(command)
+    results = await controller.quorum_controller.propose(command)
     return {
         "filter_results": [
             {
@@ -146,27 +145,22 @@ ROWS: Final = (
     ApiRow(
         ApiKey.DESCRIBE_ACLS,
         (1, 3),
-        EVERYWHERE,
         (DESCRIBE_CLUSTER,),
-        handle_describe,
+        node=handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.CREATE_ACLS,
         (1, 3),
-        EVERYWHERE,
         (ALTER_CLUSTER,),
-        handle_create,
+        forwarded=handle_create,
         on_error=create_error,
-        forwarded=True,
     ),
     ApiRow(
         ApiKey.DELETE_ACLS,
         (1, 3),
-        EVERYWHERE,
         (ALTER_CLUSTER,),
-        handle_delete,
+        forwarded=handle_delete,
         on_error=delete_error,
-        forwarded=True,
     ),
 )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -43,42 +43,46 @@ def unknown_topic_error(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def request_creation(node: NodeContext, names: Iterable[str]) -> None:
+def request_creation(broker: BrokerContext, names: Iterable[str]) -> None:
     """Have those topics created that may be, as far as there is room."""
     for name in names:
-        if len(node.creating_topics) >= MOST_AT_ONCE:
+        if len(broker.creating_topics) >= MOST_AT_ONCE:
             return
         if is_legal_name(name):
-            _begin(node, name)
+            _begin(broker, name)
 
 
-def _begin(node: NodeContext, name: str) -> asyncio.Task[bool]:
+def _begin(broker: BrokerContext, name: str) -> asyncio.Task[bool]:
     """Its creation, which may be under way already."""
-    if name not in node.creating_topics:
-        node.creating_topics[name] = supervised(node.loop, _create(node, name), f"creation of {name}")
-    return node.creating_topics[name]
+    if name not in broker.creating_topics:
+        broker.creating_topics[name] = supervised(
+            broker.node.loop, _create(broker, name), f"creation of {name}"
+        )
+    return broker.creating_topics[name]
 
 
-async def creation(node: NodeContext, name: str) -> None:
+async def creation(broker: BrokerContext, name: str) -> None:
     """Have it created, and wait a little until this broker knows it.
 
     A transactional producer of librdkafka asks three times for its group's coordinator, in a third of a
     second, and then no more until something else happens to it; Kafka leaves it to that.
     """
-    done, _ = await asyncio.wait((_begin(node, name),), timeout=PATIENCE_S)
+    done, _ = await asyncio.wait((_begin(broker, name),), timeout=PATIENCE_S)
     if not (done and done.pop().result()):
         return
     for _ in range(LOOKS):
-        if node.client_image.topic(name) is not None:
+        if broker.client_image.topic(name) is not None:
             return
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _create(node: NodeContext, name: str) -> bool:
+async def _create(broker: BrokerContext, name: str) -> bool:
     """Whether there is such a topic now."""
-    request = {"topics": [_wanted(node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
+    request = {"topics": [_wanted(broker.node, name)], "timeout_ms": CREATE_TIMEOUT_MS}
     try:
-        response = await node.controller_channel.request(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        response = await broker.node.controller_channel.request(
+            ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request
+        )
         for topic in response.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode(topic.error_code).name
@@ -91,7 +95,7 @@ async def _create(node: NodeContext, name: str) -> bool:
         log.warning("topic %s was not created on demand: %s", name, error)
         return False
     finally:
-        node.creating_topics.pop(name, None)
+        broker.creating_topics.pop(name, None)
 
 
 def _wanted(node: NodeContext, name: str) -> dict[str, Any]:

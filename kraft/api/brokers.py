@@ -14,13 +14,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.api.authz.checks import ALTER_CLUSTER, CLUSTER_ACTION
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import CONTROLLER, EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.controller.controller import QuorumController
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
@@ -29,15 +28,10 @@ HEARTBEAT_BROKER: Final = "heartbeat_broker"
 """In a connection's state: the broker whose heartbeats come on it."""
 
 
-def controller_of(node: NodeContext) -> QuorumController:
-    """Raises `BrokerError` on a node that is no controller."""
-    if not isinstance(node.controller, QuorumController):
-        raise BrokerError(ErrorCode.NOT_CONTROLLER)
-    return node.controller
-
-
-async def handle_registration(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    epoch = await controller_of(node).register_broker(
+async def handle_registration(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    epoch = await controller.quorum_controller.register_broker(
         RegisterBrokerRequest(
             broker_id=request.broker_id,
             cluster_id=request.cluster_id,
@@ -58,15 +52,13 @@ async def handle_registration(node: NodeContext, ctx: RequestContext, request: M
     return {"error_code": int(ErrorCode.NONE), "broker_epoch": epoch}
 
 
-async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    controller = controller_of(node)
+async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     state = ctx.connection.state
     if state.get(HEARTBEAT_BROKER) is None:
         state[HEARTBEAT_BROKER] = request.broker_id
-        controller.connection_up(request.broker_id)
-        if node.failover_metadata is not None:
-            node.failover_metadata.broker_back(request.broker_id)
-    reply = await controller.heartbeat(
+        controller.quorum_controller.connection_up(request.broker_id)
+        controller.broker_heard(request.broker_id)
+    reply = await controller.quorum_controller.heartbeat(
         BrokerHeartbeatRequest(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
@@ -84,7 +76,9 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
     }
 
 
-async def handle_alter_partition(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter_partition(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     changes = [
         IsrChange(
             topic_id=topic.topic_id,
@@ -97,7 +91,9 @@ async def handle_alter_partition(node: NodeContext, ctx: RequestContext, request
         for topic in request.topics
         for each in topic.partitions
     ]
-    results = await controller_of(node).alter_partition(request.broker_id, request.broker_epoch, changes)
+    results = await controller.quorum_controller.alter_partition(
+        request.broker_id, request.broker_epoch, changes
+    )
     topics = []
     for topic_id, answers in groupby(results, key=lambda result: result.topic_id):
         partitions: list[dict[str, Any]] = [
@@ -126,14 +122,16 @@ def _members(partition: Message) -> tuple[IsrMember, ...]:
     return tuple(IsrMember(broker_id=each) for each in partition.new_isr)
 
 
-async def handle_assign_replicas(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_assign_replicas(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     assignments = [
         DirectoryAssignment(topic_id=topic.topic_id, partition=each.partition_index, directory=directory.id)
         for directory in request.directories
         for topic in directory.topics
         for each in topic.partitions
     ]
-    results = await controller_of(node).assign_replicas_to_dirs(
+    results = await controller.quorum_controller.assign_replicas_to_dirs(
         request.broker_id, request.broker_epoch, assignments
     )
     directories: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
@@ -152,8 +150,10 @@ async def handle_assign_replicas(node: NodeContext, ctx: RequestContext, request
     }
 
 
-async def handle_allocate_producer_ids(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    block = await controller_of(node).allocate_producer_ids(request.broker_id, request.broker_epoch)
+async def handle_allocate_producer_ids(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    block = await controller.quorum_controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
     return {
         "error_code": int(ErrorCode.NONE),
         "producer_id_start": block.first,
@@ -161,8 +161,8 @@ async def handle_allocate_producer_ids(node: NodeContext, ctx: RequestContext, r
     }
 
 
-async def handle_unregister(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    await controller_of(node).unregister_broker(request.broker_id)
+async def handle_unregister(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    await controller.quorum_controller.unregister_broker(request.broker_id)
     return {"error_code": int(ErrorCode.NONE), "error_message": None}
 
 
@@ -175,37 +175,33 @@ ROWS: Final = (
     ApiRow(
         ApiKey.ALTER_PARTITION,
         (2, 3),
-        CONTROLLER,
         (CLUSTER_ACTION,),
-        handle_alter_partition,
+        controller=handle_alter_partition,
         on_error=error_alone,
     ),
     ApiRow(
         ApiKey.BROKER_REGISTRATION,
         (0, 4),
-        CONTROLLER,
         (CLUSTER_ACTION,),
-        handle_registration,
+        controller=handle_registration,
         on_error=error_alone,
     ),
     ApiRow(
-        ApiKey.BROKER_HEARTBEAT, (0, 1), CONTROLLER, (CLUSTER_ACTION,), handle_heartbeat, on_error=error_alone
+        ApiKey.BROKER_HEARTBEAT, (0, 1), (CLUSTER_ACTION,), controller=handle_heartbeat, on_error=error_alone
     ),
-    ApiRow(ApiKey.UNREGISTER_BROKER, (0, 0), EVERYWHERE, (ALTER_CLUSTER,), handle_unregister, forwarded=True),
+    ApiRow(ApiKey.UNREGISTER_BROKER, (0, 0), (ALTER_CLUSTER,), forwarded=handle_unregister),
     ApiRow(
         ApiKey.ALLOCATE_PRODUCER_IDS,
         (0, 0),
-        CONTROLLER,
         (CLUSTER_ACTION,),
-        handle_allocate_producer_ids,
+        controller=handle_allocate_producer_ids,
         on_error=error_alone,
     ),
     ApiRow(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         (0, 0),
-        CONTROLLER,
         (CLUSTER_ACTION,),
-        handle_assign_replicas,
+        controller=handle_assign_replicas,
         on_error=error_alone,
     ),
 )

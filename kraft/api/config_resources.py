@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.api.authz.checks import DESCRIBE_CONFIGS_OF_CLUSTER
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -24,7 +24,7 @@ LISTED: Final = (
 )
 
 
-def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS]
     if unknown := sorted(set(wanted) - set(LISTED)):
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported resource types {unknown}")
@@ -34,7 +34,7 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
             {"resource_name": name, "resource_type": int(kind)}
             for kind in LISTED
             if not wanted or kind in wanted
-            for name in _names(node.image, ctx.listener, kind)
+            for name in _names(broker.node.image, ctx.listener, kind)
         ],
     }
 
@@ -50,4 +50,4 @@ def _names(image: MetadataImage, listener: str, kind: ResourceType) -> Iterator[
             yield from sorted(name for configured, name in image.configs if configured == kind)
 
 
-ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), BROKER, (DESCRIBE_CONFIGS_OF_CLUSTER,), handle),)
+ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), (DESCRIBE_CONFIGS_OF_CLUSTER,), broker=handle),)

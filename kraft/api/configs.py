@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kraft.api import broker_loggers
 from kraft.api.authz.topic_checks import authorize_configs
 from kraft.api.broker_loggers import LevelChange
-from kraft.api.brokers import controller_of
 from kraft.api.config_validation import outcomes
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.group_configs import group_default
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.config.dynamic_config import base_name
 from kraft.config.key import Required, Update
@@ -297,17 +297,26 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- IncrementalAlterConfigs, AlterConfigs -----------------------------------------------------------
 
 
-async def handle_incremental_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter_loggers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    """Of a request that is about the loggers of one node alone: no controller is asked."""
+    levels = partial(_alter_levels, node, request)
+    known = await outcomes(node, request.resources, incremental=True, levels=levels)
+    return _all_altered(known, ())
+
+
+async def handle_incremental_alter(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     known = await outcomes(
-        node,
+        controller.node,
         request.resources,
         incremental=True,
-        levels=lambda resource: _alter_levels(node, resource, request),
+        levels=partial(_alter_levels, controller.node, request),
     )
     judged = await _results(
         request.resources,
         known,
-        lambda resources: controller_of(node).incremental_alter_configs(
+        lambda resources: controller.quorum_controller.incremental_alter_configs(
             [_change(each) for each in resources], validate_only=request.validate_only
         ),
     )
@@ -357,7 +366,7 @@ def _is_all_of_loggers(request: Message) -> bool:
     return all(_is_of_loggers(each) for each in request.resources)
 
 
-def _alter_levels(node: NodeContext, resource: Message, request: Message) -> ConfigResult:
+def _alter_levels(node: NodeContext, request: Message, resource: Message) -> ConfigResult:
     changes = [LevelChange(each.name, each.config_operation, each.value) for each in resource.configs]
     try:
         broker_loggers.check_node(resource.resource_name, node.node_id)
@@ -367,12 +376,12 @@ def _alter_levels(node: NodeContext, resource: Message, request: Message) -> Con
     return ConfigResult(resource.resource_type, resource.resource_name, ErrorCode.NONE, "")
 
 
-async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    known = await outcomes(node, request.resources, incremental=False)
+async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    known = await outcomes(controller.node, request.resources, incremental=False)
     judged = await _results(
         request.resources,
         known,
-        lambda resources: controller_of(node).alter_configs(
+        lambda resources: controller.quorum_controller.alter_configs(
             [_replacement(each) for each in resources], validate_only=request.validate_only
         ),
     )
@@ -401,28 +410,24 @@ ROWS: Final = (
     ApiRow(
         ApiKey.DESCRIBE_CONFIGS,
         (1, 4),
-        EVERYWHERE,
         (authorize_configs(AclOperation.DESCRIBE_CONFIGS, "results", describe_error),),
-        handle_describe,
+        node=handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.ALTER_CONFIGS,
         (0, 2),
-        EVERYWHERE,
         (authorize_configs(AclOperation.ALTER_CONFIGS, "responses", alter_error),),
-        handle_alter,
+        forwarded=handle_alter,
         on_error=alter_error,
-        forwarded=True,
     ),
     ApiRow(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         (0, 1),
-        EVERYWHERE,
         (authorize_configs(AclOperation.ALTER_CONFIGS, "responses", alter_error),),
-        handle_incremental_alter,
+        node=handle_alter_loggers,
+        forwarded=handle_incremental_alter,
         on_error=alter_error,
-        forwarded=True,
         stays=_is_all_of_loggers,
     ),
 )

@@ -20,10 +20,9 @@ from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVI
 from kraft.api.authz.authorization import RequestPrincipal
 from kraft.api.authz.checks import READ_GROUP, authorize_names
 from kraft.api.authz.group_checks import group_operations, hide_members, subscribed
-from kraft.api.context import NodeContext
-from kraft.api.groups import coordinator
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -46,11 +45,11 @@ _GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 # ---- ConsumerGroupHeartbeat --------------------------------------------------------------------------
 
 
-async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    _check_enabled(node)
-    _check(request, ctx.version, node.config.group_consumer_assignors)
+async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    _check_enabled(broker.node)
+    _check(request, ctx.version, broker.node.config.group_consumer_assignors)
     names = request.subscribed_topic_names
-    reply = await coordinator(node).consumer_heartbeat(
+    reply = await broker.group_coordinator.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,
@@ -64,7 +63,7 @@ async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Mess
             owned=_partitions(request.topic_partitions),
             client_id=ctx.client_id or "",
             client_host=f"/{ctx.client_host}",
-            may_see=_may_describe(node, ctx),
+            may_see=_may_describe(broker.node, ctx),
         )
     )
     told = reply.assignment
@@ -140,17 +139,17 @@ def _topics(assignment: Assignment) -> list[dict[str, Any]]:
 # ---- ConsumerGroupDescribe ---------------------------------------------------------------------------
 
 
-async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    _check_enabled(node)
+async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    _check_enabled(broker.node)
     operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
     groups = []
     async for group_id in in_slices(request.group_ids, GROUPS_PER_SLICE):
         try:
-            described = await coordinator(node).describe_consumer_group(group_id)
+            described = await broker.group_coordinator.describe_consumer_group(group_id)
         except BrokerError as error:
             groups.append(_undescribed(group_id, error.code, error.message))
         else:
-            groups.append({**_described(described, node.image), "authorized_operations": operations})
+            groups.append({**_described(described, broker.node.image), "authorized_operations": operations})
     return {"groups": groups}
 
 
@@ -214,11 +213,10 @@ def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), BROKER, (READ_GROUP, subscribed), handle_heartbeat),
+    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), (READ_GROUP, subscribed), broker=handle_heartbeat),
     ApiRow(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         (0, 1),
-        BROKER,
         (
             authorize_names(
                 AclOperation.DESCRIBE, AclResourceType.GROUP, "group_ids", "groups", describe_error
@@ -226,7 +224,7 @@ ROWS: Final = (
             group_operations,
             hide_members(describe_error),
         ),
-        handle_describe,
+        broker=handle_describe,
         on_error=describe_error,
     ),
 )

@@ -22,11 +22,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kraft.api.authz.authorization import AuthorizedRequest, ResponseCompletion, authorize
-from kraft.api.context import NodeContext
-from kraft.api.forwarding import decode_address, decode_principal, forward, must_forward
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
+from kraft.api.forwarding import decode_address, decode_principal, forward
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
-from kraft.api.row import ApiRow, RawHandler, Response
+from kraft.api.row import ApiRow, Response, Result
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
 from kraft.api.throttling import throttled
@@ -63,9 +63,19 @@ class _Call(NamedTuple):
 class Dispatcher:
     """Serves the frames of all listeners of one node."""
 
-    def __init__(self, node: NodeContext, rows: Mapping[int, ApiRow], roles: Mapping[str, Role]) -> None:
-        """`roles` tells for each listener's name what it serves."""
+    def __init__(
+        self,
+        node: NodeContext,
+        rows: Mapping[int, ApiRow],
+        roles: Mapping[str, Role],
+        *,
+        broker: BrokerContext | None = None,
+        controller: ControllerContext | None = None,
+    ) -> None:
+        """`roles`: what each listener serves, by its name. `broker`, `controller`: where the node is one."""
         self._node = node
+        self._broker = broker
+        self._controller = controller
         self._rows = {
             name: {key: row for key, row in rows.items() if role in row.listeners}
             for name, role in roles.items()
@@ -103,8 +113,8 @@ class Dispatcher:
             return self._run(ctx, row, frame[header.body :])
 
     def _run(self, ctx: RequestContext, row: ApiRow, body: memoryview) -> Reply:
-        if row.raw is not None:
-            return self._serve_raw(ctx, row.raw, body)
+        if row.raw_broker is not None or row.raw_controller is not None:
+            return self._serve_raw(ctx, row, body)
         started = ctx.connection.started()
         if len(body) > LONG_BODY_BYTES:
             ctx.is_long = True
@@ -165,8 +175,13 @@ class Dispatcher:
 
     def _is_for_controller(self, call: _Call) -> bool:
         row = call.row
-        is_for_controller = row.forwarded and call.ctx.role is Role.BROKER and must_forward(self._node)
-        return is_for_controller and not (row.stays is not None and row.stays(call.request))
+        if row.forwarded is None or call.ctx.role is Role.CONTROLLER or self._is_active_controller:
+            return False
+        return row.stays is None or not row.stays(call.request)
+
+    @property
+    def _is_active_controller(self) -> bool:
+        return self._controller is not None and self._controller.quorum_controller.is_active
 
     def _answer(self, call: _Call) -> Reply:
         try:
@@ -187,12 +202,11 @@ class Dispatcher:
 
     def _answer_authorized(self, call: _Call, authorized: _Call | Response) -> Reply:
         """Run the handler of a decoded request (also one that came in an envelope)."""
-        result: Response | Awaitable[Response | None] | None
+        result: Result
         if isinstance(authorized, _Call):
             call = authorized
-            assert call.row.handler is not None
             try:
-                result = call.row.handler(self._node, call.ctx, call.request)
+                result = self._handle(call)
             except Exception as error:  # noqa: BLE001
                 if not call.ctx.is_long:
                     return self._refuse(call, error)
@@ -207,6 +221,19 @@ class Dispatcher:
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
         return task
+
+    def _handle(self, call: _Call) -> Result:
+        """Hand the request to its handler, with what that needs of the node."""
+        ctx, row, request = call.ctx, call.row, call.request
+        if row.node is not None and (row.stays is None or row.stays(request)):
+            return row.node(self._node, ctx, request)
+        if row.broker is not None and ctx.role is Role.BROKER:
+            assert self._broker is not None
+            return row.broker(self._broker, ctx, request)
+        handler = row.controller if row.forwarded is None else row.forwarded
+        assert handler is not None
+        assert self._controller is not None
+        return handler(self._controller, ctx, request)
 
     async def close(self) -> None:
         """Give up the requests that still wait."""
@@ -312,10 +339,10 @@ class Dispatcher:
             frame = memoryview(envelope.request_data)
             header = read_request_header(frame)
             row = self._rows[ctx.listener].get(header.api_key)
-            if row is None or not row.forwarded or not row.answers(header.version):
+            if row is None or row.forwarded is None or not row.answers(header.version):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
             self._authorized(call)
-            if must_forward(self._node):
+            if not self._is_active_controller:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
             inner = replace(
                 ctx,
@@ -330,9 +357,15 @@ class Dispatcher:
             raise BrokerError(ErrorCode.INVALID_REQUEST) from error
         return inner, row, frame[header.body :]
 
-    def _serve_raw(self, ctx: RequestContext, handler: RawHandler, body: memoryview) -> Reply:
+    def _serve_raw(self, ctx: RequestContext, row: ApiRow, body: memoryview) -> Reply:
         try:
-            reply = handler(self._node, ctx, body)
+            if row.raw_broker is not None and (row.raw_controller is None or ctx.role is Role.BROKER):
+                assert self._broker is not None
+                reply = row.raw_broker(self._broker, ctx, body)
+            else:
+                assert row.raw_controller is not None
+                assert self._controller is not None
+                reply = row.raw_controller(self._controller, ctx, body)
             if isinstance(reply, asyncio.Task):
                 self._watch(reply)
             return reply

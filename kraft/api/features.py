@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -20,14 +19,16 @@ _LAST_WITH_RESULTS: Final = 1
 """Later versions have one error for all, for it is all or nothing."""
 
 
-async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     # Version 0 says allow_downgrade in place of a type; as in Kafka 4.1 it asks for an upgrade.
     updates = tuple(
         FeatureUpdate(name=each.feature, level=each.max_version_level, upgrade_type=each.upgrade_type)
         for each in request.feature_updates
     )
     supported = tuple(FeatureRange(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
-    await controller_of(node).update_features(updates, supported, validate_only=request.validate_only)
+    await controller.quorum_controller.update_features(
+        updates, supported, validate_only=request.validate_only
+    )
     named = dict.fromkeys(update.name for update in updates)
     return {
         "error_code": int(ErrorCode.NONE),
@@ -38,4 +39,4 @@ async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Re
     }
 
 
-ROWS: Final = (ApiRow(ApiKey.UPDATE_FEATURES, (0, 2), EVERYWHERE, (ALTER_CLUSTER,), handle, forwarded=True),)
+ROWS: Final = (ApiRow(ApiKey.UPDATE_FEATURES, (0, 2), (ALTER_CLUSTER,), forwarded=handle),)

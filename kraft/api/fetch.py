@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Final
 
@@ -19,9 +19,9 @@ from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import read_authorization
-from kraft.api.context import NodeContext
-from kraft.api.request_context import RequestContext, Role
-from kraft.api.row import EVERYWHERE, ApiRow
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
+from kraft.api.request_context import RequestContext
+from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.replication_keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
@@ -50,19 +50,53 @@ Unread = list[tuple[FetchedPartition, Exception]]
 """What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
 
 
-def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    most = partition_lookup.max_request_partitions(node.replica_manager)
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+    most = partition_lookup.max_request_partitions(broker.replica_manager)
     if len(body) > SMALL_BYTES:
-        reading = awaited(node.loop, _large(node, ctx, body, most), "Fetch")
-        parked = ctx.connection.parked
-        parked[reading] = reading.cancel  # else it would open a session for nobody
-        reading.add_done_callback(lambda done: parked.pop(done, None))
-        return reading
+        return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most))
     request = read_fetch_request(ctx.version, body, most)
-    return _found_by(node, ctx, request, ctx.connection.started())
+    return _fetch(broker, ctx, request, ctx.connection.started())
 
 
-async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
+def handle_metadata(
+    controller: ControllerContext, ctx: RequestContext, body: memoryview
+) -> Buffers | asyncio.Future[Buffers]:
+    """On the controllers' listener."""
+    if len(body) > SMALL_BYTES:
+        return _parked(controller.node, ctx, _long_metadata_fetch(controller, ctx, body))
+    request = read_fetch_request(ctx.version, body, partition_lookup.MAX_UNKNOWN_PARTITIONS)
+    return metadata_fetch.handle(controller, ctx, request)
+
+
+def _parked(
+    node: NodeContext, ctx: RequestContext, work: Coroutine[object, object, Buffers]
+) -> asyncio.Future[Buffers]:
+    """Called off when the connection is gone: else it would open a session for nobody."""
+    reading = awaited(node.loop, work, "Fetch")
+    parked = ctx.connection.parked
+    parked[reading] = reading.cancel
+    reading.add_done_callback(lambda done: parked.pop(done, None))
+    return reading
+
+
+async def _long_fetch(broker: BrokerContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
+    request, started = await _read_long(broker.node, ctx, body, most)
+    reply = _fetch(broker, ctx, request, started)
+    return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+async def _long_metadata_fetch(
+    controller: ControllerContext, ctx: RequestContext, body: memoryview
+) -> Buffers:
+    most = partition_lookup.MAX_UNKNOWN_PARTITIONS
+    request, _ = await _read_long(controller.node, ctx, body, most)
+    reply = metadata_fetch.handle(controller, ctx, request)
+    return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+async def _read_long(
+    node: NodeContext, ctx: RequestContext, body: memoryview, most: int
+) -> tuple[FetchRequest, StartedRequest]:
     """Read beside the loop. No other fetch is begun on its connection meanwhile."""
     started = ctx.connection.started()
     try:
@@ -70,17 +104,13 @@ async def _large(node: NodeContext, ctx: RequestContext, body: memoryview, most:
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
     started.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
-    reply = _found_by(node, ctx, request, started)
-    return await reply if isinstance(reply, asyncio.Future) else reply
+    return request, started
 
 
-def _found_by(
-    node: NodeContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
+def _fetch(
+    broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
 ) -> Buffers | asyncio.Future[Buffers]:
-    if ctx.role is Role.CONTROLLER:
-        return metadata_fetch.handle(node, ctx, request)
-    if node.fetches is None:
-        return _written(node, ctx, request, FetchResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+    node = broker.node
     if node.authorizer is not None:
         request.may_read = read_authorization(node, ctx, follower=request.from_follower)
     if ctx.work is not None and not request.from_follower:
@@ -90,10 +120,10 @@ def _found_by(
             request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
         request.meter = partial(charge_fetch, node, ctx)
     if not request.from_follower:
-        request.room = node.fetch_room
+        request.room = broker.fetch_room
     if request.rack_id and not request.from_follower and not request.leader_only:
         _read_nearby(node, ctx, request)
-    return _Fetch(node, ctx, request, started).start()
+    return _Fetch(broker, ctx, request, started).start()
 
 
 def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
@@ -113,12 +143,13 @@ def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) 
 class _Fetch:
     """One request on its way."""
 
-    __slots__ = ("_answer", "_ctx", "_node", "_now", "_request", "_started")
+    __slots__ = ("_answer", "_broker", "_ctx", "_node", "_now", "_request", "_started")
 
     def __init__(
-        self, node: NodeContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
+        self, broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
     ) -> None:
-        self._node = node
+        self._broker = broker
+        self._node = broker.node
         self._ctx = ctx
         self._request = request
         self._started = started
@@ -126,8 +157,7 @@ class _Fetch:
         self._now: Buffers | None = None
 
     def start(self) -> Buffers | asyncio.Future[Buffers]:
-        assert self._node.fetches is not None
-        pending = self._node.fetches.fetch(self._request, self._found)
+        pending = self._broker.fetch_service.fetch(self._request, self._found)
         if self._now is not None:
             return self._now
         answer = self._later()
@@ -173,13 +203,11 @@ class _Fetch:
         self._reply(response)
 
     def _disk_failed(self, each: FetchedPartition, error: OSError) -> None:
-        partitions = self._node.replica_manager
         try:
-            partition = partition_lookup.find(self._node, each.topic, each.topic_id, each.partition)
+            partition = partition_lookup.find(self._broker, each.topic, each.topic_id, each.partition)
         except BrokerError:
             return  # it has gone meanwhile
-        if partitions is not None:
-            partitions.failures.storage_failed(partition, error)
+        self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
         if response.session_id != NO_SESSION:
@@ -257,9 +285,9 @@ ROWS: Final = (
     ApiRow(
         ApiKey.FETCH,
         (4, 18),
-        EVERYWHERE,
         (InHandler("Read on each Topic; of followers ClusterAction on Cluster"),),
-        raw=handle,
+        raw_broker=handle,
+        raw_controller=handle_metadata,
         exclusive=True,
     ),
 )

@@ -16,7 +16,7 @@ from typing import Final
 from kraft.api.authz.checks import CLUSTER_ACTION
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import CONTROLLER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.throttling import MS_PER_S, THROTTLE_TIME_MS, throttle_connection
 from kraft.net.connection import Buffers
 from kraft.wire.api_keys import ApiKey
@@ -28,11 +28,6 @@ from metadata_quorum.foundation.primitives import INT32, compact_string, read_co
 ENVELOPE_VERSION: Final = 0
 
 _PRINCIPAL_VERSION: Final = struct.pack(">h", 0)
-
-
-def must_forward(node: NodeContext) -> bool:
-    """Whether the active controller is another node (or nobody knows who)."""
-    return node.controller is None or not node.controller.is_active
 
 
 async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
@@ -95,5 +90,5 @@ def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "response_data": None}
 
 
-ROWS: Final = (ApiRow(ApiKey.ENVELOPE, (0, 0), CONTROLLER, (CLUSTER_ACTION,), on_error=envelope_error),)
+ROWS: Final = (ApiRow(ApiKey.ENVELOPE, (0, 0), (CLUSTER_ACTION,), on_error=envelope_error),)
 """Without a handler: the dispatcher opens envelopes."""

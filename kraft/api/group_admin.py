@@ -8,10 +8,9 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import DescribedGroup
 from kraft.api.authz.checks import FilterByAuthorized, authorize_names
 from kraft.api.authz.group_checks import group_operations
-from kraft.api.context import NodeContext
-from kraft.api.groups import coordinator
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -26,10 +25,10 @@ _FIRST_TO_MISS_GROUPS: Final = 6
 """DescribeGroups: an unknown group is an error; before, it is a dead one."""
 
 
-async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
-    listed = await coordinator(node).list_groups()
+    listed = await broker.group_coordinator.list_groups()
     return {
         "error_code": 0,
         "groups": [
@@ -49,12 +48,12 @@ def list_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "groups": []}
 
 
-async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
     groups = []
     async for group_id in in_slices(request.groups, GROUPS_PER_SLICE):
         try:
-            described = await coordinator(node).describe_group(group_id)
+            described = await broker.group_coordinator.describe_group(group_id)
         except BrokerError as error:
             described = DescribedGroup(group_id, "", error=error.code, message=error.message)
         groups.append(_described(described, ctx.version, operations))
@@ -91,11 +90,11 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
     }
 
 
-async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     results = []
     async for group_id in in_slices(dict.fromkeys(request.groups_names), GROUPS_PER_SLICE):
         try:
-            outcome = await coordinator(node).delete_group(group_id)
+            outcome = await broker.group_coordinator.delete_group(group_id)
         except BrokerError as error:
             outcome = error.code
         results.append({"group_id": group_id, "error_code": int(outcome)})
@@ -110,18 +109,16 @@ ROWS: Final = (
     ApiRow(
         ApiKey.DESCRIBE_GROUPS,
         (0, 6),
-        BROKER,
         (
             authorize_names(AclOperation.DESCRIBE, AclResourceType.GROUP, "groups", "groups", describe_error),
             group_operations,
         ),
-        handle_describe,
+        broker=handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.LIST_GROUPS,
         (0, 5),
-        BROKER,
         (
             FilterByAuthorized(
                 "groups",
@@ -131,19 +128,18 @@ ROWS: Final = (
                 unless=AclOperation.DESCRIBE,
             ),
         ),
-        handle_list,
+        broker=handle_list,
         on_error=list_error,
     ),
     ApiRow(
         ApiKey.DELETE_GROUPS,
         (0, 2),
-        BROKER,
         (
             authorize_names(
                 AclOperation.DELETE, AclResourceType.GROUP, "groups_names", "results", delete_error
             ),
         ),
-        handle_delete,
+        broker=handle_delete,
         on_error=delete_error,
     ),
 )

@@ -27,10 +27,9 @@ from kraft.api.authz.checks import (
     authorize_topics_or_ids,
 )
 from kraft.api.authz.group_checks import offset_fetch
-from kraft.api.context import NodeContext
-from kraft.api.groups import coordinator
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.api_keys import ApiKey
@@ -54,11 +53,11 @@ _FIRST_TO_ADD: Final = 5
 # ---- OffsetCommit ------------------------------------------------------------------------------------
 
 
-async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     offsets: list[OffsetToCommit] = []
     errors: dict[TopicPartition, ErrorCode] = {}
-    names = [_topic_name(node.image, topic, by_id) for topic in request.topics]
+    names = [_topic_name(broker.node.image, topic, by_id) for topic in request.topics]
     for topic, name in zip(request.topics, names, strict=True):
         if name is None:
             continue
@@ -71,10 +70,10 @@ async def handle_commit(node: NodeContext, ctx: RequestContext, request: Message
                 topic.topic_id if by_id else ZERO_UUID,
             )
             for each in topic.partitions
-            if _is_there(node.image, name, each.partition_index)
+            if _is_there(broker.node.image, name, each.partition_index)
         ]
     if offsets:
-        errors = await _commit(node, request, tuple(offsets), ctx.version)
+        errors = await _commit(broker, request, tuple(offsets), ctx.version)
     return _per_partition(
         request.topics, lambda name, index: _error_of(errors, name, index), names, by_id=by_id
     )
@@ -93,10 +92,10 @@ def _error_of(errors: Mapping[TopicPartition, ErrorCode], name: str | None, inde
 
 
 async def _commit(
-    node: NodeContext, request: Message, offsets: tuple[OffsetToCommit, ...], version: int
+    broker: BrokerContext, request: Message, offsets: tuple[OffsetToCommit, ...], version: int
 ) -> dict[TopicPartition, ErrorCode]:
     try:
-        reply = await coordinator(node).commit_offsets(
+        reply = await broker.group_coordinator.commit_offsets(
             CommitOffsets(
                 group_id=request.group_id,
                 offsets=offsets,
@@ -145,7 +144,9 @@ def _per_partition(
 # ---- TxnOffsetCommit ---------------------------------------------------------------------------------
 
 
-async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_transactional_commit(
+    broker: BrokerContext, ctx: RequestContext, request: Message
+) -> Response:
     """Offsets that count when the producer's transaction commits."""
     offsets = tuple(
         OffsetToCommit(
@@ -156,12 +157,12 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
         )
         for topic in request.topics
         for each in topic.partitions
-        if _is_there(node.image, topic.name, each.partition_index)
+        if _is_there(broker.node.image, topic.name, each.partition_index)
     )
     errors: Mapping[TopicPartition, ErrorCode] = {}
     if offsets:
         try:
-            errors = await _commit_in_transaction(node, ctx, request, offsets)
+            errors = await _commit_in_transaction(broker, ctx, request, offsets)
         except BrokerError as error:
             errors = {wanted.partition: error.code for wanted in offsets}
     return _per_partition(
@@ -172,11 +173,9 @@ async def handle_transactional_commit(node: NodeContext, ctx: RequestContext, re
 
 
 async def _commit_in_transaction(
-    node: NodeContext, ctx: RequestContext, request: Message, offsets: tuple[OffsetToCommit, ...]
+    broker: BrokerContext, ctx: RequestContext, request: Message, offsets: tuple[OffsetToCommit, ...]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    service, verifier, partitions = coordinator(node), node.transaction_verifier, node.replica_manager
-    assert verifier is not None
-    assert partitions is not None
+    service, verifier = broker.group_coordinator, broker.transaction_verifier
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     service.check_serving(request.group_id)
@@ -184,7 +183,7 @@ async def _commit_in_transaction(
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     guard = verifier.guards.begin(place, producer.producer_id)
     try:
-        log = partitions.get(*place).log
+        log = broker.replica_manager.get(*place).log
         asks = verifier.verifies or ctx.version >= _FIRST_TO_ADD
         if asks and not log.producers.has_open_transaction(*producer):
             add = ctx.version >= _FIRST_TO_ADD
@@ -227,13 +226,13 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 # ---- OffsetFetch -------------------------------------------------------------------------------------
 
 
-async def handle_fetch(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
         groups = in_slices(request.groups, GROUPS_PER_SLICE)
-        return {"groups": [await _fetch_group(node, ctx, request, group) async for group in groups]}
+        return {"groups": [await _fetch_group(broker, ctx, request, group) async for group in groups]}
     try:
         wanted = FetchOffsets(request.group_id, None, request.require_stable)
-        return {"error_code": 0, "topics": await _fetch(node, wanted, request.topics, by_id=False)}
+        return {"error_code": 0, "topics": await _fetch(broker, wanted, request.topics, by_id=False)}
     except BrokerError as error:
         return fetch_error(request, error.code, error.message)
 
@@ -251,28 +250,28 @@ def fetch_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def _fetch_group(
-    node: NodeContext, ctx: RequestContext, request: Message, group: Message
+    broker: BrokerContext, ctx: RequestContext, request: Message, group: Message
 ) -> dict[str, Any]:
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     try:
         wanted = FetchOffsets(
             group.group_id, None, request.require_stable, group.member_id, group.member_epoch
         )
-        topics = await _fetch(node, wanted, group.topics, by_id=by_id)
+        topics = await _fetch(broker, wanted, group.topics, by_id=by_id)
     except BrokerError as error:
         return {"group_id": group.group_id, "topics": [], "error_code": int(error.code)}
     return {"group_id": group.group_id, "topics": topics, "error_code": 0}
 
 
 async def _fetch(
-    node: NodeContext, wanted: FetchOffsets, topics: list[Message] | None, *, by_id: bool
+    broker: BrokerContext, wanted: FetchOffsets, topics: list[Message] | None, *, by_id: bool
 ) -> list[dict[str, Any]]:
     """The topics of the response, in the order asked for; no list of them asks for all."""
-    service = coordinator(node)
+    service = broker.group_coordinator
     if topics is None:
         reply = await service.fetch_offsets(wanted)
-        return _all_topics(node.image, reply, by_id=by_id)
-    names = [_topic_name(node.image, topic, by_id) for topic in topics]
+        return _all_topics(broker.node.image, reply, by_id=by_id)
+    names = [_topic_name(broker.node.image, topic, by_id) for topic in topics]
     places = tuple(
         TopicPartition(name, index)
         for topic, name in zip(topics, names, strict=True)
@@ -349,15 +348,15 @@ def _topic_name(image: MetadataImage, topic: Message, by_id: bool) -> str | None
 # ---- OffsetDelete ------------------------------------------------------------------------------------
 
 
-async def handle_delete(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     names = [topic.name for topic in request.topics]
     known = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
-        if _is_there(node.image, topic.name, each.partition_index)
+        if _is_there(broker.node.image, topic.name, each.partition_index)
     ]
-    reply = await coordinator(node).delete_offsets(request.group_id, known)
+    reply = await broker.group_coordinator.delete_offsets(request.group_id, known)
     outcomes = _per_partition(request.topics, lambda name, index: _error_of(reply.errors, name, index), names)
     return {"error_code": 0, **outcomes}
 
@@ -385,31 +384,28 @@ ROWS: Final = (
     ApiRow(
         ApiKey.OFFSET_COMMIT,
         (2, 9),
-        BROKER,
         (READ_GROUP, authorize_topics_or_ids(AclOperation.READ, commit_error)),
-        handle_commit,
+        broker=handle_commit,
         on_error=commit_error,
     ),
     ApiRow(
-        ApiKey.OFFSET_FETCH, (1, 9), BROKER, (offset_fetch(fetch_error),), handle_fetch, on_error=fetch_error
+        ApiKey.OFFSET_FETCH, (1, 9), (offset_fetch(fetch_error),), broker=handle_fetch, on_error=fetch_error
     ),
     ApiRow(
         ApiKey.TXN_OFFSET_COMMIT,
         (0, 5),
-        BROKER,
         (WRITE_TRANSACTIONAL_ID, READ_GROUP, authorize_topics(AclOperation.READ, transactional_commit_error)),
-        handle_transactional_commit,
+        broker=handle_transactional_commit,
         on_error=transactional_commit_error,
     ),
     ApiRow(
         ApiKey.OFFSET_DELETE,
         (0, 0),
-        BROKER,
         (
             AuthorizeRequest((AclOperation.DELETE,), AclResourceType.GROUP, "group_id"),
             authorize_topics(AclOperation.READ, _refused_deletions),
         ),
-        handle_delete,
+        broker=handle_delete,
         on_error=delete_error,
     ),
 )

@@ -21,14 +21,14 @@ from data_plane.coordinator.groups.messages import (
     MemberProtocol,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, partition_of_group
+from data_plane.coordinator.groups.service import OFFSETS_TOPIC, partition_of_group
 from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kraft.api import auto_topic_creation
 from kraft.api.authz.checks import READ_GROUP
 from kraft.api.authz.group_checks import find_coordinator
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -54,22 +54,17 @@ _FIRST_TO_LEAVE_TOGETHER: Final = 3
 """LeaveGroup: many members at once."""
 
 
-def coordinator(node: NodeContext) -> GroupCoordinator:
-    """This broker's groups. Raises `BrokerError` where it has none (yet)."""
-    if not isinstance(node.groups, GroupCoordinator):
-        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return node.groups
-
-
 # ---- FindCoordinator ---------------------------------------------------------------------------------
 
 
-async def handle_find_coordinator(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_find_coordinator(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and node.client_image.topic(topic) is None:
-        await auto_topic_creation.creation(node, topic)
+    if topic is not None and broker.client_image.topic(topic) is None:
+        await auto_topic_creation.creation(broker, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
-    found = [_find(node, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)]
+    found = [
+        _find(broker, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)
+    ]
     if ctx.version >= _FIRST_WITH_KEYS:
         return {"coordinators": found}
     return {name: value for name, value in found[0].items() if name != "key"}
@@ -83,18 +78,18 @@ def find_coordinator_error(request: Message, code: ErrorCode, message: str) -> R
     }
 
 
-def _find(node: NodeContext, ctx: RequestContext, key_type: int, key: str) -> dict[str, Any]:
+def _find(broker: BrokerContext, ctx: RequestContext, key_type: int, key: str) -> dict[str, Any]:
     name = _TOPICS.get(key_type)
     if name is None:
         return _not_found(key, ErrorCode.INVALID_REQUEST, f"no coordinators for keys of type {key_type}")
-    image = node.client_image
+    image = broker.client_image
     topic = image.topic(name)
     if topic is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     number = partition_of_group(key, len(topic.partitions))
     partition = topic.partitions.get(number)
     leader = None if partition is None else image.brokers.get(partition.leader)
-    gone = leader is None or leader.fenced or leader.broker_id in node.suspected_brokers
+    gone = leader is None or leader.fenced or leader.broker_id in broker.suspected_brokers
     endpoint = None if leader is None or gone else leader.endpoint(ctx.listener)
     if leader is None or endpoint is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
@@ -122,7 +117,7 @@ def _not_found(key: str, code: ErrorCode, message: str) -> dict[str, Any]:
 # ---- JoinGroup ---------------------------------------------------------------------------------------
 
 
-async def handle_join(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_join(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -137,7 +132,7 @@ async def handle_join(node: NodeContext, ctx: RequestContext, request: Message) 
         can_skip_assignment=ctx.version >= _FIRST_TO_SKIP_ASSIGNMENT,
     )
     try:
-        reply = await coordinator(node).join(wanted)
+        reply = await broker.group_coordinator.join(wanted)
     except BrokerError as error:
         reply = JoinReply(error.code, request.member_id)
     no_protocol = None if ctx.version >= _FIRST_WITHOUT_PROTOCOL else ""
@@ -170,8 +165,8 @@ def join_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------
 
 
-async def handle_sync(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    reply = await coordinator(node).sync(
+async def handle_sync(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    reply = await broker.group_coordinator.sync(
         SyncGroup(
             group_id=request.group_id,
             member_id=request.member_id,
@@ -194,21 +189,21 @@ def sync_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(code), "assignment": b""}
 
 
-async def handle_heartbeat(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    reply = await coordinator(node).heartbeat(
+async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    reply = await broker.group_coordinator.heartbeat(
         Heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
     )
     return {"error_code": int(reply.error)}
 
 
-async def handle_leave(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_leave(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     together = ctx.version >= _FIRST_TO_LEAVE_TOGETHER
     leaving = (
         tuple(MemberIdentity(each.member_id, each.group_instance_id) for each in request.members)
         if together
         else (MemberIdentity(request.member_id),)
     )
-    reply = await coordinator(node).leave(LeaveGroup(request.group_id, leaving))
+    reply = await broker.group_coordinator.leave(LeaveGroup(request.group_id, leaving))
     error = reply.error
     if not together and error is ErrorCode.NONE:
         error = reply.members[0][1]
@@ -233,13 +228,12 @@ ROWS: Final = (
     ApiRow(
         ApiKey.FIND_COORDINATOR,
         (0, 6),
-        BROKER,
         (find_coordinator(find_coordinator_error),),
-        handle_find_coordinator,
+        broker=handle_find_coordinator,
         on_error=find_coordinator_error,
     ),
-    ApiRow(ApiKey.JOIN_GROUP, (0, 9), BROKER, (READ_GROUP,), handle_join, on_error=join_error),
-    ApiRow(ApiKey.HEARTBEAT, (0, 4), BROKER, (READ_GROUP,), handle_heartbeat, on_error=error_code_only),
-    ApiRow(ApiKey.LEAVE_GROUP, (0, 5), BROKER, (READ_GROUP,), handle_leave, on_error=error_code_only),
-    ApiRow(ApiKey.SYNC_GROUP, (0, 5), BROKER, (READ_GROUP,), handle_sync, on_error=sync_error),
+    ApiRow(ApiKey.JOIN_GROUP, (0, 9), (READ_GROUP,), broker=handle_join, on_error=join_error),
+    ApiRow(ApiKey.HEARTBEAT, (0, 4), (READ_GROUP,), broker=handle_heartbeat, on_error=error_code_only),
+    ApiRow(ApiKey.LEAVE_GROUP, (0, 5), (READ_GROUP,), broker=handle_leave, on_error=error_code_only),
+    ApiRow(ApiKey.SYNC_GROUP, (0, 5), (READ_GROUP,), broker=handle_sync, on_error=sync_error),
 )

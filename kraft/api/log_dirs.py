@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from data_plane.log_manager.log_dirs import LogDir
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.partition_lookup import error_of_absence
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -22,22 +22,20 @@ MAX_FILE_NAME: Final = 255
 LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
 
-async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    partitions = node.replica_manager
-    if partitions is None:
-        return {"error_code": int(ErrorCode.BROKER_NOT_AVAILABLE)}
+async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    replica_manager = broker.replica_manager
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in partitions.logs.dirs}
-    async for partition in in_slices(list(partitions), PARTITIONS_PER_SLICE):
+    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in replica_manager.logs.dirs}
+    async for partition in in_slices(list(replica_manager), PARTITIONS_PER_SLICE):
         if partition.removed or partition.offline:
             continue
         if wanted is None or tuple(partition.tp) in wanted:
             lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
             found = _ReplicaInfo(partition.tp, partition.log.size, lag, is_future=False)
-            kept[partitions.logs.dir_of(partition)].append(found)
-            move = partitions.moves.of(partition)
+            kept[replica_manager.logs.dir_of(partition)].append(found)
+            move = replica_manager.moves.of(partition)
             if move is not None:
                 kept[move.directory].append(
                     _ReplicaInfo(partition.tp, move.log.size, move.lag, is_future=True)
@@ -86,7 +84,7 @@ def _volume(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topics: dict[str, list[dict[str, Any]]] = {}
     every = (
         (directory.path, topic.name, number)
@@ -95,20 +93,18 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
         for number in topic.partitions
     )
     async for path, name, number in in_slices(every, PARTITIONS_PER_SLICE):
-        error = _move(node, TopicPartition(name, number), path)
+        error = _move(broker, TopicPartition(name, number), path)
         topics.setdefault(name, []).append({"partition_index": number, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}
 
 
-def _move(node: NodeContext, tp: TopicPartition, path: str) -> ErrorCode:
+def _move(broker: BrokerContext, tp: TopicPartition, path: str) -> ErrorCode:
     if len(LONGEST_FUTURE_NAME.format(tp.topic, tp.partition)) > MAX_FILE_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
-        if node.replica_manager is None:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-        node.replica_manager.move(tp, path)
+        broker.replica_manager.move(tp, path)
     except BrokerError as e:
-        code = error_of_absence(node, e.code, tp.topic, ZERO_UUID, tp.partition)
+        code = error_of_absence(broker.node, e.code, tp.topic, ZERO_UUID, tp.partition)
         # Not here yet, though the directory is noted: Kafka's name for that.
         return ErrorCode.REPLICA_NOT_AVAILABLE if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else code
     return ErrorCode.NONE
@@ -131,7 +127,7 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), BROKER, (ALTER_CLUSTER,), handle_alter, on_error=alter_error
+        ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), (ALTER_CLUSTER,), broker=handle_alter, on_error=alter_error
     ),
-    ApiRow(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), BROKER, (DESCRIBE_CLUSTER,), handle),
+    ApiRow(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), (DESCRIBE_CLUSTER,), broker=handle),
 )

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from kraft.api import auto_topic_creation
 from kraft.api.authz.topic_checks import describe_cluster, describe_topic_partitions, metadata
-from kraft.api.context import NodeContext
-from kraft.api.request_context import RequestContext, Role
-from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
+from kraft.api.request_context import RequestContext
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -41,15 +41,15 @@ TOPICS_PER_SLICE: Final = 500
 """Topics and partitions between two turns of the loop."""
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
+_ENDPOINT_TYPES: Final = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
 
 
-async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    if node.failover_metadata is not None:
-        await node.failover_metadata.settled()
-    image = node.client_image
-    view = _View(image, ctx.listener, ctx.version, node.suspected_brokers)
+async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    await broker.failover_metadata.settled()
+    image = broker.client_image
+    view = _View(image, ctx.listener, ctx.version, broker.suspected_brokers)
     wants_operations = request.include_topic_authorized_operations
-    found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(node, view, request)
+    found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(broker, view, request)
     topics = [
         _with_operations(topic, wants_operations)
         async for topic in in_slices(found, TOPICS_PER_SLICE, lambda topic: 1 + len(topic["partitions"]))
@@ -59,11 +59,11 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
             {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             for broker, endpoint in (
                 *image.alive_brokers(ctx.listener),
-                *_still_listed(node, image, ctx.listener),
+                *_still_listed(broker, image, ctx.listener),
             )
         ],
-        "cluster_id": node.cluster_id,
-        "controller_id": _any_broker(node, ctx),
+        "cluster_id": broker.node.cluster_id,
+        "controller_id": _any_broker(broker.node, ctx),
         "topics": topics,
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
@@ -72,14 +72,14 @@ async def handle_metadata(node: NodeContext, ctx: RequestContext, request: Messa
 
 
 def _still_listed(
-    node: NodeContext, image: MetadataImage, listener: str
+    broker: BrokerContext, image: MetadataImage, listener: str
 ) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Brokers that died this moment; broker/failover_metadata.py tells why they are named."""
-    for broker_id in () if node.failover_metadata is None else node.failover_metadata.still_listed:
-        broker = image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.endpoint(listener)
-        if broker is not None and broker.fenced and endpoint is not None:
-            yield broker, endpoint
+    for broker_id in broker.failover_metadata.still_listed:
+        registration = image.brokers.get(broker_id)
+        endpoint = None if registration is None else registration.endpoint(listener)
+        if registration is not None and registration.fenced and endpoint is not None:
+            yield registration, endpoint
 
 
 def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -94,14 +94,14 @@ def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_describe_topic_partitions(
-    node: NodeContext, ctx: RequestContext, request: Message
+    broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
     """Topics in the order of their names, at most so many partitions, and where to go on."""
-    image = node.image
+    image = broker.node.image
     view = _View(image, ctx.listener, version=13)
     # To sort very many names takes long.
-    names = await node.blocking(lambda may_block: _pages_from(request, image))
-    limit = min(request.response_partition_limit, node.config.max_request_partition_size_limit)
+    names = await broker.node.blocking(lambda may_block: _pages_from(request, image))
+    limit = min(request.response_partition_limit, broker.node.config.max_request_partition_size_limit)
     left = max(limit, 1)
     first = 0
     if request.cursor is not None and names and names[0] == request.cursor.topic_name:
@@ -149,28 +149,42 @@ def describe_topic_partitions_error(request: Message, code: ErrorCode, message: 
     return {"topics": [{"error_code": int(code), "name": topic.name} for topic in request.topics]}
 
 
-def handle_describe_cluster(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle_describe_cluster(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    """Asked of a broker: the brokers."""
+    _check_endpoint_type(request, _BROKERS)
+    node = broker.node
+    brokers = _describe_brokers(node.image, ctx.listener, with_fenced=request.include_fenced_brokers)
+    return _described_cluster(node, request, brokers, _any_broker(node, ctx))
+
+
+def handle_describe_controllers(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    """Asked of a controller: the controllers."""
+    _check_endpoint_type(request, _CONTROLLERS)
+    node = controller.node
+    return _described_cluster(node, request, _describe_controllers(node), controller.raft.leader_id)
+
+
+def _check_endpoint_type(request: Message, served: int) -> None:
+    """Raises `BrokerError` where the client takes this node for one of the other kind."""
     wanted = request.endpoint_type
-    if wanted not in (_BROKERS, _CONTROLLERS):
+    if wanted not in _ENDPOINT_TYPES:
         raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
-    served = _BROKERS if ctx.role is Role.BROKER else _CONTROLLERS
     if wanted != served:
         raise BrokerError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "The request was sent to an endpoint of type "
-            + ("BROKER" if served == _BROKERS else "CONTROLLER")
-            + ", but we wanted an endpoint of type "
-            + ("BROKER" if wanted == _BROKERS else "CONTROLLER"),
+            f"The request was sent to an endpoint of type {_ENDPOINT_TYPES[served]}, "
+            f"but we wanted an endpoint of type {_ENDPOINT_TYPES[wanted]}",
         )
-    if served == _BROKERS:
-        nodes = _describe_brokers(node.image, ctx.listener, with_fenced=request.include_fenced_brokers)
-        controller_id = _any_broker(node, ctx)
-    else:
-        nodes = _describe_controllers(node)
-        controller_id = node.raft.leader_id
+
+
+def _described_cluster(
+    node: NodeContext, request: Message, nodes: list[dict[str, Any]], controller_id: int
+) -> Response:
     return {
         "error_code": 0,
-        "endpoint_type": served,
+        "endpoint_type": request.endpoint_type,
         "cluster_id": node.cluster_id,
         "controller_id": controller_id,
         "brokers": nodes,
@@ -221,7 +235,7 @@ def _every_topic(view: _View) -> Iterator[dict[str, Any]]:
         yield view.topic(view.image.topics_by_name[name])
 
 
-def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[dict[str, Any]]:
+def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[dict[str, Any]]:
     unknown: list[str] = []
     seen: set[object] = set()
     for wanted in request.topics:
@@ -244,8 +258,8 @@ def _named_topics(node: NodeContext, view: _View, request: Message) -> Iterator[
             }
         else:
             unknown.append(key)
-    if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
-        auto_topic_creation.request_creation(node, unknown)
+    if request.allow_auto_topic_creation and broker.node.config.auto_create_topics_enable:
+        auto_topic_creation.request_creation(broker, unknown)
     for name in unknown:
         yield _missing_topic(name, auto_topic_creation.unknown_topic_error(name))
 
@@ -321,15 +335,20 @@ class _View:
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.METADATA, (0, 13), BROKER, (metadata,), handle_metadata, on_error=metadata_error, in_turn=True
+        ApiKey.METADATA, (0, 13), (metadata,), broker=handle_metadata, on_error=metadata_error, in_turn=True
     ),
-    ApiRow(ApiKey.DESCRIBE_CLUSTER, (0, 2), EVERYWHERE, (describe_cluster,), handle_describe_cluster),
+    ApiRow(
+        ApiKey.DESCRIBE_CLUSTER,
+        (0, 2),
+        (describe_cluster,),
+        broker=handle_describe_cluster,
+        controller=handle_describe_controllers,
+    ),
     ApiRow(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         (0, 0),
-        BROKER,
         (describe_topic_partitions,),
-        handle_describe_topic_partitions,
+        broker=handle_describe_topic_partitions,
         on_error=describe_topic_partitions_error,
     ),
 )

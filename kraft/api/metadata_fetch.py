@@ -14,10 +14,10 @@ from typing import Any, Final
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.api.authz.checks import CLUSTER_ACTION
 from kraft.api.authz.raw_requests import is_cluster_action_authorized
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext
 from kraft.api.metadata_reader import MetadataReader
 from kraft.api.request_context import RequestContext
-from kraft.api.row import CONTROLLER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.net.connection import Buffers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_response
@@ -31,23 +31,23 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 def handle(
-    node: NodeContext, ctx: RequestContext, request: FetchRequest
+    controller: ControllerContext, ctx: RequestContext, request: FetchRequest
 ) -> Buffers | asyncio.Future[Buffers]:
-    if not is_cluster_action_authorized(node, ctx):
+    if not is_cluster_action_authorized(controller.node, ctx):
         return _refused(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    reader = node.metadata_reader
+    reader = controller.metadata_reader
     wanted = request.partitions[0] if len(request.partitions) == 1 else None
-    if reader is None or wanted is None or not _is_metadata(wanted):
+    if wanted is None or not _is_metadata(wanted):
         return _refused(ctx, request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     reader.note(request.replica_id, wanted.fetch_offset)
-    answer = _read(node, reader, wanted, request.max_bytes)
+    answer = _read(controller, reader, wanted, request.max_bytes)
     if request.max_wait_ms <= 0 or answer["records"] or answer["error_code"] or "diverging_epoch" in answer:
         return _framed(ctx, wanted, answer)
-    later: asyncio.Future[Buffers] = node.loop.create_future()
+    later: asyncio.Future[Buffers] = controller.node.loop.create_future()
 
     def look_again(done: asyncio.Future[None]) -> None:
         if not done.cancelled():
-            settle(later, lambda: _framed(ctx, wanted, _read(node, reader, wanted, request.max_bytes)))
+            settle(later, lambda: _framed(ctx, wanted, _read(controller, reader, wanted, request.max_bytes)))
 
     more = reader.more(request.max_wait_ms / 1000)
     more.add_done_callback(look_again)
@@ -61,7 +61,7 @@ def _is_metadata(wanted: FetchPartition) -> bool:
 
 
 def _read(
-    node: NodeContext, reader: MetadataReader, wanted: FetchPartition, max_bytes: int
+    controller: ControllerContext, reader: MetadataReader, wanted: FetchPartition, max_bytes: int
 ) -> dict[str, Any]:
     log = reader.log
     answer: dict[str, Any] = {
@@ -70,7 +70,7 @@ def _read(
         "high_watermark": log.end_offset,
         "last_stable_offset": log.end_offset,
         "log_start_offset": log.start_offset,
-        "current_leader": {"leader_id": node.raft.leader_id, "leader_epoch": node.raft.term},
+        "current_leader": {"leader_id": controller.raft.leader_id, "leader_epoch": controller.raft.term},
         "aborted_transactions": None,
         "records": b"",
     }
@@ -115,36 +115,38 @@ def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buf
     return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, {"responses": topics}),))
 
 
-async def handle_snapshot(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_snapshot(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     left = min(request.max_bytes, MAX_BYTES)  # for all pieces of the answer
     topics = []
     for topic in request.topics:
         pieces = []
         for wanted in topic.partitions:
-            pieces.append(await _snapshot_piece(node, topic.name, wanted, left))
+            pieces.append(await _snapshot_piece(controller, topic.name, wanted, left))
             left -= len(pieces[-1]["unaligned_records"])
         topics.append({"name": topic.name, "partitions": pieces})
     return {"error_code": 0, "topics": topics}
 
 
-async def _snapshot_piece(node: NodeContext, topic: str, wanted: Message, max_bytes: int) -> dict[str, Any]:
+async def _snapshot_piece(
+    controller: ControllerContext, topic: str, wanted: Message, max_bytes: int
+) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "index": wanted.partition,
         "snapshot_id": wanted.snapshot_id,
         "position": wanted.position,
-        "current_leader": {"leader_id": node.raft.leader_id, "leader_epoch": node.raft.term},
+        "current_leader": {"leader_id": controller.raft.leader_id, "leader_epoch": controller.raft.term},
         "unaligned_records": b"",
     }
-    if node.metadata_reader is None or topic != METADATA_TOPIC or wanted.partition != 0:
+    if topic != METADATA_TOPIC or wanted.partition != 0:
         return {**answer, "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
     try:
-        found = node.metadata_reader.log.checkpoint(
+        found = controller.metadata_reader.log.checkpoint(
             SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
         )
-        size, data = await node.blocking(partial(found.piece, wanted.position, max(max_bytes, 0)))
+        size, data = await controller.node.blocking(partial(found.piece, wanted.position, max(max_bytes, 0)))
     except BrokerError as error:
         return {**answer, "error_code": int(error.code)}
     return {**answer, "size": size, "unaligned_records": data}
 
 
-ROWS: Final = (ApiRow(ApiKey.FETCH_SNAPSHOT, (0, 1), CONTROLLER, (CLUSTER_ACTION,), handle_snapshot),)
+ROWS: Final = (ApiRow(ApiKey.FETCH_SNAPSHOT, (0, 1), (CLUSTER_ACTION,), controller=handle_snapshot),)

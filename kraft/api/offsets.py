@@ -20,9 +20,9 @@ from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import authorize_epochs
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -45,7 +45,7 @@ _SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_T
 # ---- ListOffsets -------------------------------------------------------------------------------------
 
 
-async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     named = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
@@ -55,7 +55,7 @@ async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: M
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if wanted.timestamp in _SINCE_VERSION and ctx.version < _SINCE_VERSION[wanted.timestamp]:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition_index)
+        partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
         found = list_offset(
@@ -68,17 +68,17 @@ async def handle_list_offsets(node: NodeContext, ctx: RequestContext, request: M
 
     topics = await _each_partition(request.topics, "name", "partition_index", answer)
     searched = [each for topic in topics for each in topic["partitions"] if _SEARCH in each]
-    return await _with_found(node, topics, searched) if searched else {"topics": topics}
+    return await _with_found(broker, topics, searched) if searched else {"topics": topics}
 
 
 async def _with_found(
-    node: NodeContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
+    broker: BrokerContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
 ) -> Response:
     """Few requests search at a time: the executor's threads are wanted elsewhere, too."""
-    async with node.searches:
+    async with broker.searches:
         for fields in searched:
             search: OffsetSearch = fields.pop(_SEARCH)
-            await node.blocking(search.run)
+            await broker.node.blocking(search.run)
             try:
                 fields.update(_offset_fields(search.answer()))
             except BrokerError as error:
@@ -98,10 +98,10 @@ def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Respo
 
 
 async def handle_offset_for_leader_epoch(
-    node: NodeContext, ctx: RequestContext, request: Message
+    broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition)
+        partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
         epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
@@ -117,12 +117,12 @@ def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: st
 # ---- DeleteRecords -----------------------------------------------------------------------------------
 
 
-async def handle_delete_records(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     deleted: list[tuple[Partition, int]] = []
     answers: list[dict[str, Any]] = []
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
-        partition = partition_lookup.find(node, topic, ZERO_UUID, wanted.partition_index)
+        partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
         deleted.append((partition, partition.delete_records(wanted.offset)))
@@ -130,7 +130,7 @@ async def handle_delete_records(node: NodeContext, ctx: RequestContext, request:
         return answers[-1]
 
     topics = await _each_partition(request.topics, "name", "partition_index", answer, {"low_watermark": -1})
-    outcomes = await _await_deletion(node, deleted, request.timeout_ms)
+    outcomes = await _await_deletion(broker, deleted, request.timeout_ms)
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
     for each, (partition, _), outcome in zip(found, deleted, outcomes, strict=True):
         each["error_code"] = int(outcome)
@@ -143,15 +143,15 @@ def delete_records_error(request: Message, code: ErrorCode, message: str) -> Res
 
 
 async def _await_deletion(
-    node: NodeContext, deleted: list[tuple[Partition, int]], timeout_ms: int
+    broker: BrokerContext, deleted: list[tuple[Partition, int]], timeout_ms: int
 ) -> list[ErrorCode]:
-    done: asyncio.Future[list[ErrorCode]] = node.loop.create_future()
+    done: asyncio.Future[list[ErrorCode]] = broker.node.loop.create_future()
 
     def on_done(outcomes: list[ErrorCode]) -> None:
         if not done.done():
             done.set_result(outcomes)
 
-    await_deletion(deleted, timer=node.deadlines, timeout=max(timeout_ms, 0) / 1000, on_done=on_done)
+    await_deletion(deleted, timer=broker.timer, timeout=max(timeout_ms, 0) / 1000, on_done=on_done)
     return await done
 
 
@@ -199,25 +199,22 @@ ROWS: Final = (
     ApiRow(
         ApiKey.LIST_OFFSETS,
         (1, 10),
-        BROKER,
         (authorize_topics(AclOperation.DESCRIBE, list_offsets_error),),
-        handle_list_offsets,
+        broker=handle_list_offsets,
         on_error=list_offsets_error,
     ),
     ApiRow(
         ApiKey.DELETE_RECORDS,
         (0, 2),
-        BROKER,
         (authorize_topics(AclOperation.DELETE, delete_records_error),),
-        handle_delete_records,
+        broker=handle_delete_records,
         on_error=delete_records_error,
     ),
     ApiRow(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         (2, 4),
-        BROKER,
         (authorize_epochs(offset_for_leader_epoch_error),),
-        handle_offset_for_leader_epoch,
+        broker=handle_offset_for_leader_epoch,
         on_error=offset_for_leader_epoch_error,
     ),
 )

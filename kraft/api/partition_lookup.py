@@ -8,7 +8,7 @@ from uuid import UUID
 
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_manager import ReplicaManager
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -19,27 +19,25 @@ _NOT_HERE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-_UNKNOWN_PARTITIONS: Final = 1000
+MAX_UNKNOWN_PARTITIONS: Final = 1000
 """A request may name so many more than this broker has, for clients whose metadata is old."""
 
 _ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-def max_request_partitions(replica_manager: ReplicaManager | None) -> int:
+def max_request_partitions(replica_manager: ReplicaManager) -> int:
     """So many partitions one request to read or write may name."""
-    return _UNKNOWN_PARTITIONS + (0 if replica_manager is None else len(replica_manager))
+    return MAX_UNKNOWN_PARTITIONS + len(replica_manager)
 
 
-def find(node: NodeContext, topic: str, topic_id: UUID, number: int) -> Partition:
+def find(broker: BrokerContext, topic: str, topic_id: UUID, number: int) -> Partition:
     """This broker's replica, by id where there is one, else by name. Raises `BrokerError`."""
-    if node.replica_manager is None:
-        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
     try:
         if topic_id is ZERO_UUID or topic_id.int == 0:
-            return node.replica_manager.get(topic, number)
-        return node.replica_manager.get_by_id(topic_id, number)
+            return broker.replica_manager.get(topic, number)
+        return broker.replica_manager.get_by_id(topic_id, number)
     except BrokerError as error:
-        code = error_of_absence(node, error.code, topic, topic_id, number)
+        code = error_of_absence(broker.node, error.code, topic, topic_id, number)
         raise BrokerError(code, error.message) from None
 
 

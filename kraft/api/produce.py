@@ -31,11 +31,11 @@ from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.metadata import INTERNAL_TOPICS
 from kraft.api.produce_queue import QueuedProduce
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow
+from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire.api_keys import ApiKey
@@ -75,22 +75,24 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's word for a client that may write to internal topics."""
 
 
-def handle(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
     request = read_produce_request(
-        ctx.version, body, partition_lookup.max_request_partitions(node.replica_manager)
+        ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
     )
-    refusals = _NO_REFUSALS if node.authorizer is None else unauthorized_writes(node, ctx, request)
-    produce = _Produce(node, ctx, request)
-    queued = QueuedProduce.enqueue_if_needed(node, ctx, request, refusals)
+    refusals = (
+        _NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
+    )
+    produce = _Produce(broker, ctx, request)
+    queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)
     if queued is None:
         try:
             produce.check(WorkBudget(INLINE_STEPS))
         except BudgetExceeded:
-            queued = QueuedProduce.begin(node, ctx, request, refusals)
+            queued = QueuedProduce.begin(broker, ctx, request, refusals)
         else:
             produce.append(refusals)
             return produce.answer()
-    return awaited(node.loop, _append_queued(produce, queued), "Produce")
+    return awaited(broker.node.loop, _append_queued(produce, queued), "Produce")
 
 
 async def _append_queued(produce: _Produce, queued: QueuedProduce) -> Buffers:
@@ -116,10 +118,21 @@ class _Produce:
     """One request on its way. It does not keep the records when they are in the log: their frame would
     stay in memory for as long as the followers take."""
 
-    __slots__ = ("_checked", "_ctx", "_node", "_places", "_request", "_results", "_waited", "appended")
+    __slots__ = (
+        "_broker",
+        "_checked",
+        "_ctx",
+        "_node",
+        "_places",
+        "_request",
+        "_results",
+        "_waited",
+        "appended",
+    )
 
-    def __init__(self, node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> None:
-        self._node = node
+    def __init__(self, broker: BrokerContext, ctx: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._node = broker.node
         self._ctx = ctx
         self._request = request
         self._checked: list[
@@ -154,7 +167,7 @@ class _Produce:
                 return
             except BudgetExceeded:
                 records, partition = self._of_leader(self._request.partitions[len(self._checked)])
-            async with self._node.long_checks:
+            async with self._broker.long_checks:
                 now_ms = self._node.now_ms()
                 config = partition.log.config
                 job = partial(check, records, config, now_ms, CLIENT, None, partition.tp)
@@ -188,7 +201,7 @@ class _Produce:
         return wanted.records, partition
 
     def _find(self, wanted: ProducePartition) -> Partition:
-        partition = partition_lookup.find(self._node, wanted.topic, wanted.topic_id, wanted.partition)
+        partition = partition_lookup.find(self._broker, wanted.topic, wanted.topic_id, wanted.partition)
         if partition.tp.topic in INTERNAL_TOPICS and self._ctx.client_id != _ADMIN_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
         return partition
@@ -299,7 +312,7 @@ class _Produce:
         def on_done(outcomes: list[ErrorCode]) -> None:
             settle(answer, partial(self._reply_with, outcomes))
 
-        await_replication(self.appended, timer=self._node.deadlines, timeout=timeout_s, on_done=on_done)
+        await_replication(self.appended, timer=self._broker.timer, timeout=timeout_s, on_done=on_done)
         return answer.result() if answer.done() else answer
 
     def _reply_with(self, outcomes: list[ErrorCode]) -> Buffers:
@@ -333,8 +346,7 @@ ROWS: Final = (
     ApiRow(
         ApiKey.PRODUCE,
         (3, 13),
-        BROKER,
         (InHandler("Write on each Topic; Write on TransactionalId"),),
-        raw=handle,
+        raw_broker=handle,
     ),
 )

@@ -25,7 +25,7 @@ from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import VerificationGuard
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.broker.txn_verification import RETRIABLE, TransactionVerifier
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
@@ -62,7 +62,7 @@ class _OpeningBatch:
 class QueuedProduce:
     """One produce that has to wait before it is appended."""
 
-    _node: NodeContext
+    _broker: BrokerContext
     _version: int
     _request: ProduceRequest
     _refused: Mapping[int, BrokerError]
@@ -73,7 +73,7 @@ class QueuedProduce:
     @classmethod
     def enqueue_if_needed(
         cls,
-        node: NodeContext,
+        broker: BrokerContext,
         ctx: RequestContext,
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = _NO_REFUSALS,
@@ -85,24 +85,25 @@ class QueuedProduce:
             del state[_LAST_QUEUED]
             before = None
         if before is None and (
-            request.transactional_id is None or not any(_opening_batches(node, ctx.version, request, refused))
+            request.transactional_id is None
+            or not any(_opening_batches(broker, ctx.version, request, refused))
         ):
             return None
-        return cls.begin(node, ctx, request, refused)
+        return cls.begin(broker, ctx, request, refused)
 
     @classmethod
     def begin(
         cls,
-        node: NodeContext,
+        broker: BrokerContext,
         ctx: RequestContext,
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = _NO_REFUSALS,
     ) -> QueuedProduce:
         """It must not be appended now. Nothing may have happened since `enqueue_if_needed`."""
-        done: asyncio.Future[None] = node.loop.create_future()
+        done: asyncio.Future[None] = broker.node.loop.create_future()
         before = ctx.connection.state.get(_LAST_QUEUED)
         ctx.connection.state[_LAST_QUEUED] = done
-        return cls(node, ctx.version, request, refused, before, done)
+        return cls(broker, ctx.version, request, refused, before, done)
 
     async def wait_for_predecessor(self) -> None:
         """Wait for what came before it on its connection."""
@@ -113,16 +114,16 @@ class QueuedProduce:
         """By the place of the partition in the request: why its batch must not be appended. What is appended
         must be so before anything else happens; then `end`. `invalid`: what was found out while it waited."""
         self._refused = {**invalid, **self._refused}
-        verifier = self._node.transaction_verifier
-        if verifier is None or self._request.transactional_id is None:
+        verifier = self._broker.transaction_verifier
+        if self._request.transactional_id is None:
             return dict(self._refused)
         for place, partition, header in _opening_batches(
-            self._node, self._version, self._request, self._refused
+            self._broker, self._version, self._request, self._refused
         ):
             guard = verifier.guards.begin(partition.tp, header.producer_id)
             producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
             partition.log.producers.start_verification(
-                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._node.now_ms()
+                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._broker.node.now_ms()
             )
             self._opening.append(_OpeningBatch(place, partition, partition.leader_epoch, producer, guard))
         return {**await self._refusals(verifier), **self._refused}
@@ -130,8 +131,7 @@ class QueuedProduce:
     def end(self) -> None:
         """It is appended, or will not be: the next one may come."""
         for asked in self._opening:
-            assert self._node.transaction_verifier is not None
-            guards = self._node.transaction_verifier.guards
+            guards = self._broker.transaction_verifier.guards
             guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
         if not self._done.done():
             self._done.set_result(None)
@@ -154,7 +154,9 @@ class QueuedProduce:
         holding = {asked.place: asked.partition for asked in self._opening if asked.still_holds}
         lost = {asked.place for asked in self._opening} - holding.keys()
         # A batch that was in the open transaction when it came would begin another, if that one has ended.
-        for place, partition, _ in _opening_batches(self._node, self._version, self._request, self._refused):
+        for place, partition, _ in _opening_batches(
+            self._broker, self._version, self._request, self._refused
+        ):
             if holding.get(place) is not partition:
                 lost.add(place)
         for place in lost - refusals.keys():
@@ -164,26 +166,26 @@ class QueuedProduce:
 
 
 def _opening_batches(
-    node: NodeContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
+    broker: BrokerContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
 ) -> Iterator[tuple[int, Partition, BatchHeader]]:
     """The batches that would open a transaction on their partitions."""
-    verifier = node.transaction_verifier
-    if verifier is None or not (verifier.verifies or version >= FIRST_TO_ADD):
+    verifier = broker.transaction_verifier
+    if not (verifier.verifies or version >= FIRST_TO_ADD):
         return
     for place, wanted in enumerate(request.partitions):
-        opening = None if place in refused else _opened_by(node, wanted)
+        opening = None if place in refused else _opened_by(broker, wanted)
         if opening is not None:
             yield place, *opening
 
 
-def _opened_by(node: NodeContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
+def _opened_by(broker: BrokerContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
     if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
         return None
     header = read_header(wanted.records)
     if not header.is_transactional:
         return None
     try:
-        partition = partition_lookup.find(node, wanted.topic, wanted.topic_id, wanted.partition)
+        partition = partition_lookup.find(broker, wanted.topic, wanted.topic_id, wanted.partition)
     except BrokerError:
         return None
     producers = partition.log.producers

@@ -11,26 +11,24 @@ from typing import Final
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kraft.api.authz.group_checks import init_producer_id
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
-from kraft.api.transactions import coordinator, error_for_version
+from kraft.api.row import ApiRow, Response
+from kraft.api.transactions import error_for_version
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
-async def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if request.transactional_id is None:
-        if node.producer_ids is None:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
         # Kafka too gives a new id to an idempotent producer that already has one.
-        return _response(ProducerIdAndEpoch(await node.producer_ids.next_id(), 0))
+        return _response(ProducerIdAndEpoch(await broker.producer_ids.next_id(), 0))
     if not request.transactional_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     try:
         return _response(
-            await coordinator(node).init_producer_id(
+            await broker.transaction_coordinator.init_producer_id(
                 request.transactional_id, request.transaction_timeout_ms, _expected(request)
             )
         )
@@ -62,4 +60,4 @@ def error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(known), "producer_id": -1, "producer_epoch": -1}
 
 
-ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, (0, 5), BROKER, (init_producer_id,), handle, on_error=error),)
+ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, (0, 5), (init_producer_id,), broker=handle, on_error=error),)

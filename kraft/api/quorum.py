@@ -12,10 +12,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -27,18 +26,17 @@ from metadata_quorum.raft.port import QuorumState
 _ALL_WAS_WELL: Final = {"error_code": int(ErrorCode.NONE), "error_message": None}
 
 
-def handle_describe_quorum(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    controller_of(node)
+def handle_describe_quorum(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     topics = []
     for topic in request.topics:
         partitions = [
-            _quorum(node)
+            _quorum(controller)
             if topic.topic_name == METADATA_TOPIC and each.partition_index == 0
             else _unknown(each.partition_index)
             for each in topic.partitions
         ]
         topics.append({"topic_name": topic.topic_name, "partitions": partitions})
-    return {**_ALL_WAS_WELL, "topics": topics, "nodes": _nodes(node) if ctx.version >= 2 else []}
+    return {**_ALL_WAS_WELL, "topics": topics, "nodes": _nodes(controller.node) if ctx.version >= 2 else []}
 
 
 def _unknown(partition: int) -> dict[str, Any]:
@@ -53,25 +51,24 @@ def _unknown(partition: int) -> dict[str, Any]:
     }
 
 
-def _quorum(node: NodeContext) -> dict[str, Any]:
-    state: QuorumState = node.raft.state()
-    if not node.raft.is_leader:
+def _quorum(controller: ControllerContext) -> dict[str, Any]:
+    state: QuorumState = controller.raft.state()
+    if not controller.raft.is_leader:
         return {
             **_unknown(0),
             "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
             "leader_id": state.leader_id,
             "leader_epoch": state.term,
         }
-    reader = node.metadata_reader
-    end = node.image.offset + 1 if reader is None else reader.log.end_offset
-    observers = {} if reader is None else reader.observers
+    reader = controller.metadata_reader
+    end = reader.log.end_offset
     return {
         "partition_index": 0,
         "error_code": int(ErrorCode.NONE),
         "leader_id": state.leader_id,
         "leader_epoch": state.term,
         "high_watermark": end,
-        "current_voters": [_voter(node, state, end, voter) for voter in sorted(state.match_index)],
+        "current_voters": [_voter(controller.node, state, end, voter) for voter in sorted(state.match_index)],
         "observers": [
             {
                 "replica_id": replica_id,
@@ -80,7 +77,7 @@ def _quorum(node: NodeContext) -> dict[str, Any]:
                 "last_fetch_timestamp": seen.fetched_at_ms,
                 "last_caught_up_timestamp": seen.caught_up_at_ms,
             }
-            for replica_id, seen in sorted(observers.items())
+            for replica_id, seen in sorted(reader.observers.items())
             if replica_id not in state.match_index
         ],
     }
@@ -115,7 +112,9 @@ def _nodes(node: NodeContext) -> list[dict[str, Any]]:
     ]
 
 
-async def handle_elect_leaders(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_elect_leaders(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     wanted = None
     if request.topic_partitions is not None:
         wanted = [
@@ -125,7 +124,7 @@ async def handle_elect_leaders(node: NodeContext, ctx: RequestContext, request: 
         ]
 
     async def elect(partitions: Sequence[TopicPartition] | None) -> Sequence[ElectionResult]:
-        return await controller_of(node).elect_leaders(
+        return await controller.quorum_controller.elect_leaders(
             request.election_type, partitions, timeout_ms=request.timeout_ms
         )
 
@@ -165,19 +164,15 @@ ROWS: Final = (
     ApiRow(
         ApiKey.ELECT_LEADERS,
         (0, 2),
-        EVERYWHERE,
         (ALTER_CLUSTER,),
-        handle_elect_leaders,
+        forwarded=handle_elect_leaders,
         on_error=elect_leaders_error,
-        forwarded=True,
     ),
     ApiRow(
         ApiKey.DESCRIBE_QUORUM,
         (0, 2),
-        EVERYWHERE,
         (DESCRIBE_CLUSTER,),
-        handle_describe_quorum,
+        forwarded=handle_describe_quorum,
         on_error=describe_quorum_error,
-        forwarded=True,
     ),
 )

@@ -11,10 +11,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CONFIGS_OF_CLUSTER, DESCRIBE_CONFIGS_OF_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.api.throttling import addresses_of
 from kraft.wire.api_keys import ApiKey
@@ -46,7 +45,7 @@ Filter = Mapping[str, object]
 """By kind of coordinate: the name, None for the default, or _ANY_NAME."""
 
 
-def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = _filter(request.components)
     return {
         "error_code": int(ErrorCode.NONE),
@@ -56,7 +55,7 @@ def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) ->
                 "entity": _coordinates(entity),
                 "values": [{"key": key, "value": value} for key, value in values.items()],
             }
-            for entity, values in node.image.quotas.items()
+            for entity, values in broker.node.image.quotas.items()
             if _fits(entity, wanted, strict=request.strict)
         ],
     }
@@ -111,11 +110,11 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- AlterClientQuotas -------------------------------------------------------------------------------
 
 
-async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     refused, alterations = [], []
     async for entry in in_slices(request.entries, ENTRIES_PER_SLICE):
         alteration = _alteration(entry)
-        host = await _unknown_host(node, alteration)
+        host = await _unknown_host(controller.node, alteration)
         if host is None:
             alterations.append(alteration)
         else:
@@ -123,7 +122,9 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
             refused.append(QuotaResult(((IP, host),), ErrorCode.INVALID_REQUEST, message))
     results = await in_batches(
         alterations,
-        lambda items: controller_of(node).alter_client_quotas(items, validate_only=request.validate_only),
+        lambda items: controller.quorum_controller.alter_client_quotas(
+            items, validate_only=request.validate_only
+        ),
     )
     return {
         "entries": [
@@ -186,18 +187,15 @@ ROWS: Final = (
     ApiRow(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         (0, 1),
-        BROKER,
         (DESCRIBE_CONFIGS_OF_CLUSTER,),
-        handle_describe,
+        broker=handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.ALTER_CLIENT_QUOTAS,
         (0, 1),
-        EVERYWHERE,
         (ALTER_CONFIGS_OF_CLUSTER,),
-        handle_alter,
+        forwarded=handle_alter,
         on_error=alter_error,
-        forwarded=True,
     ),
 )

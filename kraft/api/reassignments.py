@@ -9,17 +9,16 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.protocol.commands import Reassignment
 
 
-async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = [
         Reassignment(
             topic=topic.name,
@@ -31,7 +30,7 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
     ]
     results = await in_batches(
         wanted,
-        lambda items: controller_of(node).alter_reassignments(
+        lambda items: controller.quorum_controller.alter_reassignments(
             items, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
         ),
     )
@@ -54,12 +53,12 @@ async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message)
     }
 
 
-def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle_list(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for topic, number, partition in controller_of(node).active_image.each_partition():
+    for topic, number, partition in controller.quorum_controller.active_image.each_partition():
         if partition.reassigning and (wanted is None or (topic.name, number) in wanted):
             topics.setdefault(topic.name, []).append(
                 {
@@ -80,17 +79,13 @@ ROWS: Final = (
     ApiRow(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         (0, 1),
-        EVERYWHERE,
         (ALTER_CLUSTER,),
-        handle_alter,
-        forwarded=True,
+        forwarded=handle_alter,
     ),
     ApiRow(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         (0, 0),
-        EVERYWHERE,
         (DESCRIBE_CLUSTER,),
-        handle_list,
-        forwarded=True,
+        forwarded=handle_list,
     ),
 )

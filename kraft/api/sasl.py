@@ -15,7 +15,7 @@ from typing import Final
 
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.net.connection_security import PLAIN, AuthenticationFailed
 from kraft.net.sasl import Exchange, LoginRules, PlainExchange
 from kraft.net.scram import ScramExchange
@@ -110,13 +110,11 @@ def handshake_error(request: Message, code: ErrorCode, message: str) -> Response
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.SASL_HANDSHAKE, (0, 1), EVERYWHERE,
-        (),
-        handle_handshake, on_error=handshake_error, in_turn=True, throttled=False
+        ApiKey.SASL_HANDSHAKE, (0, 1), (),
+        node=handle_handshake, on_error=handshake_error, in_turn=True, throttled=False
     ),
     ApiRow(
-        ApiKey.SASL_AUTHENTICATE, (0, 2), EVERYWHERE,
-        (),
-        handle_authenticate, in_turn=True, throttled=False
+        ApiKey.SASL_AUTHENTICATE, (0, 2), (),
+        node=handle_authenticate, in_turn=True, throttled=False
     ),
 )  # fmt: skip

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from kraft.api.brokers import controller_of
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -67,24 +66,26 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
     }
 
 
-async def handle_alter(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     """Each user is judged for itself, so very many of them are several commands."""
     wanted: dict[str, list[Alteration]] = {}
     for each in request.deletions:
         wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
     async for each in in_slices(request.upsertions, CREDENTIALS_PER_SLICE):
         wanted.setdefault(each.name, []).append(_credential(each))
-    results = await in_batches(list(wanted.values()), lambda users: _propose(node, users))
+    results = await in_batches(list(wanted.values()), lambda users: _propose(controller, users))
     return {"results": [_altered(each.user, each.error, each.message) for each in results]}
 
 
-async def _propose(node: NodeContext, users: Sequence[Sequence[Alteration]]) -> Sequence[UserResult]:
+async def _propose(
+    controller: ControllerContext, users: Sequence[Sequence[Alteration]]
+) -> Sequence[UserResult]:
     alterations = [each for user in users for each in user[:TOO_MANY]]
     command = AlterUserScram(
         deletions=tuple(each for each in alterations if isinstance(each, ScramDeletion)),
         upsertions=tuple(each for each in alterations if not isinstance(each, ScramDeletion)),
     )
-    results: Sequence[UserResult] = await controller_of(node).propose(command)
+    results: Sequence[UserResult] = await controller.quorum_controller.propose(command)
     return results
 
 
@@ -109,13 +110,11 @@ def alter_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), EVERYWHERE,
-        (DESCRIBE_CLUSTER,),
-        handle_describe
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), (DESCRIBE_CLUSTER,),
+        node=handle_describe
     ),
     ApiRow(
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), EVERYWHERE,
-        (ALTER_CLUSTER,),
-        handle_alter, on_error=alter_error, forwarded=True
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), (ALTER_CLUSTER,),
+        forwarded=handle_alter, on_error=alter_error
     ),
 )  # fmt: skip

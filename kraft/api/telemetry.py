@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.versions import SOFTWARE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -46,11 +46,11 @@ class _Subscription:
     subscription_id: int
 
 
-def handle_get(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle_get(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     client = request.client_instance_id
     if client == ZERO_UUID:
-        client = random_uuid(node.random)
-    wish = _subscription_of(node, ctx, client)
+        client = random_uuid(broker.node.random)
+    wish = _subscription_of(broker.node, ctx, client)
     return {
         "error_code": int(ErrorCode.NONE),
         "client_instance_id": client,
@@ -63,10 +63,13 @@ def handle_get(node: NodeContext, ctx: RequestContext, request: Message) -> Resp
     }
 
 
-def handle_push(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if request.client_instance_id == ZERO_UUID:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    if request.subscription_id != _subscription_of(node, ctx, request.client_instance_id).subscription_id:
+    if (
+        request.subscription_id
+        != _subscription_of(broker.node, ctx, request.client_instance_id).subscription_id
+    ):
         raise BrokerError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
     if request.compression_type not in (UNCOMPRESSED, *CODECS):
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -103,7 +106,7 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), BROKER, (), handle_get, on_error=push_error, named=False
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), (), broker=handle_get, on_error=push_error, named=False
     ),
-    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), BROKER, (), handle_push, on_error=push_error, named=False),
+    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), (), broker=handle_push, on_error=push_error, named=False),
 )

@@ -13,17 +13,17 @@ from uuid import UUID
 
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import create_topics, delete_topics
-from kraft.api.brokers import controller_of
 from kraft.api.configs import topic_configs
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
 from kraft.api.request_context import RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol.replies import TopicResult
 from metadata_quorum.protocol.requests import CreatablePartitions, CreatableTopic
 from metadata_quorum.security.acls import AclOperation
@@ -57,13 +57,15 @@ async def _within_quota(
 # ---- CreateTopics ------------------------------------------------------------------------------------
 
 
-async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_create_topics(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     twice = _named_twice(request.topics)
-    mutation_quota = ControllerMutationQuota(node, ctx)
+    mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
         mutation_quota,
         [topic for topic in request.topics if topic.name not in twice],
-        lambda topic: _partitions_to_make(node, topic),
+        lambda topic: _partitions_to_make(controller, topic),
     )
     answers: list[dict[str, Any]] = [
         _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
@@ -71,7 +73,7 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
     answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
     results = await in_batches(
         wanted,
-        lambda topics: controller_of(node).create_topics(
+        lambda topics: controller.quorum_controller.create_topics(
             [_creatable(topic) for topic in topics],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
@@ -81,15 +83,15 @@ async def handle_create_topics(node: NodeContext, ctx: RequestContext, request: 
         if result.error is not ErrorCode.NONE:
             answers.append(_failed(result.name, result.error, result.message))
         else:
-            answers.append(_created(node, topic, result))
+            answers.append(_created(controller.node, topic, result))
     return {"topics": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
-def _partitions_to_make(node: NodeContext, topic: Message) -> int:
-    if controller_of(node).image.topic(topic.name) is not None:
+def _partitions_to_make(controller: ControllerContext, topic: Message) -> int:
+    if controller.quorum_controller.image.topic(topic.name) is not None:
         return 0
     count: int = len(topic.assignments) or topic.num_partitions
-    return node.config.num_partitions if count == -1 else count
+    return controller.node.config.num_partitions if count == -1 else count
 
 
 def _creatable(topic: Message) -> CreatableTopic:
@@ -149,17 +151,19 @@ def create_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 _FIRST_TO_KNOW_DISABLED: Final = 3
 
 
-async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    if not node.config.delete_topic_enable:
+async def handle_delete_topics(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    if not controller.node.config.delete_topic_enable:
         known = ctx.version >= _FIRST_TO_KNOW_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise BrokerError(code, "Topic deletion is disabled.")
-    named, responses = named_for_deletion(node, request)
-    names = {key: _name_of(node, key) for key in named}  # afterwards they are gone
-    mutation_quota = ControllerMutationQuota(node, ctx)
-    topics, refused = await _within_quota(mutation_quota, named, lambda key: _partitions_of(node, key))
+    named, responses = named_for_deletion(controller.quorum_controller.image, request)
+    names = {key: _name_of(controller, key) for key in named}  # afterwards they are gone
+    mutation_quota = ControllerMutationQuota(controller.node, ctx)
+    topics, refused = await _within_quota(mutation_quota, named, lambda key: _partitions_of(controller, key))
     results = await in_batches(
-        topics, lambda keys: controller_of(node).delete_topics(keys, timeout_ms=request.timeout_ms)
+        topics, lambda keys: controller.quorum_controller.delete_topics(keys, timeout_ms=request.timeout_ms)
     )
     answers = list(zip(topics, results, strict=True))
     answers += [
@@ -178,7 +182,9 @@ async def handle_delete_topics(node: NodeContext, ctx: RequestContext, request: 
     return {"throttle_time_ms": mutation_quota.throttle_time_ms, "responses": responses}
 
 
-def named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | UUID], list[dict[str, Any]]]:
+def named_for_deletion(
+    image: MetadataImage, request: Message
+) -> tuple[list[str | UUID], list[dict[str, Any]]]:
     """By name or id from version 6 on, by name before; and what is refused because it is named twice, by
     both or by neither."""
     refused: list[dict[str, Any]] = []
@@ -206,7 +212,6 @@ def named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | 
                    f"Duplicate topic {kind}.")  # fmt: skip
         else:
             wanted.append(key)
-    image = controller_of(node).image
     twice: set[str | UUID] = set()
     for name in wanted:
         topic = image.topic(name) if isinstance(name, str) else None
@@ -216,15 +221,15 @@ def named_for_deletion(node: NodeContext, request: Message) -> tuple[list[str | 
     return [key for key in wanted if key not in twice], refused
 
 
-def _partitions_of(node: NodeContext, key: str | UUID) -> int:
-    topic = controller_of(node).image.topic(key)
+def _partitions_of(controller: ControllerContext, key: str | UUID) -> int:
+    topic = controller.quorum_controller.image.topic(key)
     return 0 if topic is None else len(topic.partitions)
 
 
-def _name_of(node: NodeContext, key: str | UUID) -> str | None:
+def _name_of(controller: ControllerContext, key: str | UUID) -> str | None:
     if isinstance(key, str):
         return key
-    topic = controller_of(node).image.topic(key)
+    topic = controller.quorum_controller.image.topic(key)
     return None if topic is None else topic.name
 
 
@@ -238,26 +243,28 @@ def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 # ---- CreatePartitions --------------------------------------------------------------------------------
 
 
-async def handle_create_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_create_partitions(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
     twice = _named_twice(request.topics)
     hollow: list[tuple[Message, BrokerError]] = []
     whole: list[Message] = []
     async for topic in in_slices(request.topics, NAMED_PER_SLICE):
         if topic.name in twice:
             continue
-        if (error := _no_assignments(node, topic)) is not None:
+        if (error := _no_assignments(controller, topic)) is not None:
             hollow.append((topic, error))
         else:
             whole.append(topic)
-    mutation_quota = ControllerMutationQuota(node, ctx)
+    mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
         mutation_quota,
         whole,
-        lambda topic: topic.count - _partitions_of(node, topic.name),
+        lambda topic: topic.count - _partitions_of(controller, topic.name),
     )
     results = await in_batches(
         wanted,
-        lambda topics: controller_of(node).create_partitions(
+        lambda topics: controller.quorum_controller.create_partitions(
             [
                 CreatablePartitions(
                     topic.name, topic.count, tuple(tuple(each.broker_ids) for each in topic.assignments or ())
@@ -277,9 +284,9 @@ async def handle_create_partitions(node: NodeContext, ctx: RequestContext, reque
     return {"results": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
-def _no_assignments(node: NodeContext, topic: Message) -> BrokerError | None:
+def _no_assignments(controller: ControllerContext, topic: Message) -> BrokerError | None:
     """An empty list of assignments is not the same as none, which leaves the choice to us."""
-    present = _partitions_of(node, topic.name)
+    present = _partitions_of(controller, topic.name)
     if topic.assignments != [] or not 0 < present < topic.count:
         return None
     return BrokerError(
@@ -301,28 +308,22 @@ ROWS: Final = (
     ApiRow(
         ApiKey.CREATE_TOPICS,
         (2, 7),
-        EVERYWHERE,
         (create_topics(create_topics_error),),
-        handle_create_topics,
+        forwarded=handle_create_topics,
         on_error=create_topics_error,
-        forwarded=True,
     ),
     ApiRow(
         ApiKey.DELETE_TOPICS,
         (1, 6),
-        EVERYWHERE,
         (delete_topics,),
-        handle_delete_topics,
+        forwarded=handle_delete_topics,
         on_error=delete_topics_error,
-        forwarded=True,
     ),
     ApiRow(
         ApiKey.CREATE_PARTITIONS,
         (0, 3),
-        EVERYWHERE,
         (authorize_topics(AclOperation.ALTER, create_partitions_error, answers="results"),),
-        handle_create_partitions,
+        forwarded=handle_create_partitions,
         on_error=create_partitions_error,
-        forwarded=True,
     ),
 )

@@ -18,7 +18,6 @@ from typing import Any, Final
 from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
-from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log.producers import ProducerStateEntry
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import (
@@ -30,10 +29,9 @@ from kraft.api.authz.checks import (
     authorize_topics,
 )
 from kraft.api.authz.group_checks import add_partitions, hide_topics
-from kraft.api.context import NodeContext
-from kraft.api.groups import coordinator as group_coordinator
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.row import BROKER, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -67,13 +65,6 @@ _NAMED_BY_WRITING: Final = 2
 """transaction.version, as the way tells in which partitions are added."""
 
 
-def coordinator(node: NodeContext) -> TransactionCoordinator:
-    """This broker's transactions. Raises `BrokerError` where it has none."""
-    if node.transactions is None:
-        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return node.transactions
-
-
 def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
     """The error in the words of the request's version."""
     if code is ErrorCode.PRODUCER_FENCED and ctx.version < FIRST_TO_SAY_FENCED.get(ctx.api_key, 0):
@@ -88,14 +79,14 @@ def error_code_only(request: Message, code: ErrorCode, message: str) -> Response
 # ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------------------
 
 
-async def handle_add_partitions(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_add_partitions(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_OF_BROKERS:
-        results = await asyncio.gather(*(_add_for_broker(node, each) for each in request.transactions))
+        results = await asyncio.gather(*(_add_for_broker(broker, each) for each in request.transactions))
         return {"error_code": 0, "results_by_transaction": results}
     producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     transactional_id = request.v3_and_below_transactional_id
     requested = _partitions(request.v3_and_below_topics)
-    outcomes = await _add(node, transactional_id, producer, requested, _NAMED_BEFOREHAND)
+    outcomes = await _add(broker, transactional_id, producer, requested, _NAMED_BEFOREHAND)
     told_outcomes = {tp: error_for_version(ctx, code) for tp, code in outcomes.items()}
     return {"results_by_topic_v3_and_below": _results(request.v3_and_below_topics, told_outcomes.__getitem__)}
 
@@ -105,13 +96,13 @@ def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Res
     return {"error_code": int(code), "results_by_topic_v3_and_below": failed}
 
 
-async def _add_for_broker(node: NodeContext, requested: Message) -> dict[str, Any]:
+async def _add_for_broker(broker: BrokerContext, requested: Message) -> dict[str, Any]:
     producer = ProducerIdAndEpoch(requested.producer_id, requested.producer_epoch)
     partitions = _partitions(requested.topics)
     if requested.verify_only:
-        outcomes = await _verify(node, requested.transactional_id, producer, partitions)
+        outcomes = await _verify(broker, requested.transactional_id, producer, partitions)
     else:
-        outcomes = await _add(node, requested.transactional_id, producer, partitions, _NAMED_BY_WRITING)
+        outcomes = await _add(broker, requested.transactional_id, producer, partitions, _NAMED_BY_WRITING)
     return {
         "transactional_id": requested.transactional_id,
         "topic_results": _results(requested.topics, outcomes.__getitem__),
@@ -119,43 +110,50 @@ async def _add_for_broker(node: NodeContext, requested: Message) -> dict[str, An
 
 
 async def _add(
-    node: NodeContext,
+    broker: BrokerContext,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: list[TopicPartition],
     client_version: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """All of them, or none."""
-    unknown = {tp for tp in partitions if not _exists(node, tp)}
+    unknown = {tp for tp in partitions if not _exists(broker.node, tp)}
     if unknown:
         return {
             tp: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if tp in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
             for tp in partitions
         }
     try:
-        await coordinator(node).add_partitions(transactional_id, producer, partitions, client_version)
+        await broker.transaction_coordinator.add_partitions(
+            transactional_id, producer, partitions, client_version
+        )
     except BrokerError as error:
         return dict.fromkeys(partitions, error.code)
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
 async def _verify(
-    node: NodeContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: list[TopicPartition]
+    broker: BrokerContext,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: list[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
     try:
-        missing = await coordinator(node).verify(transactional_id, producer, partitions)
+        missing = await broker.transaction_coordinator.verify(transactional_id, producer, partitions)
     except BrokerError as error:
         return dict.fromkeys(partitions, error.code)
     return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
 
 
-async def handle_add_offsets(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_add_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
-    place = TopicPartition(OFFSETS_TOPIC, group_coordinator(node).partition_for(request.group_id))
+    place = TopicPartition(OFFSETS_TOPIC, broker.group_coordinator.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
-        await coordinator(node).add_partitions(request.transactional_id, producer, [place], _NAMED_BEFOREHAND)
+        await broker.transaction_coordinator.add_partitions(
+            request.transactional_id, producer, [place], _NAMED_BEFOREHAND
+        )
     except BrokerError as error:
         return {"error_code": int(error_for_version(ctx, error.code))}
     return {"error_code": 0}
@@ -164,11 +162,11 @@ async def handle_add_offsets(node: NodeContext, ctx: RequestContext, request: Me
 # ---- EndTxn ------------------------------------------------------------------------------------------
 
 
-async def handle_end(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     version = _NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else _NAMED_BEFOREHAND
     try:
-        following = await coordinator(node).end(
+        following = await broker.transaction_coordinator.end(
             request.transactional_id, producer, commit=request.committed, client_version=version
         )
     except BrokerError as error:
@@ -183,12 +181,12 @@ async def handle_end(node: NodeContext, ctx: RequestContext, request: Message) -
 # ---- WriteTxnMarkers ---------------------------------------------------------------------------------
 
 
-async def handle_write_markers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     outcomes: list[Outcomes] = [{} for _ in request.markers]
     writing: list[asyncio.Task[None]] = []
     async for place, part in in_slices(_parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])):
-        work = _write_marker(node, request.markers[place], part, outcomes[place])
-        writing.append(awaited(node.loop, work, "WriteTxnMarkers"))
+        work = _write_marker(broker, request.markers[place], part, outcomes[place])
+        writing.append(awaited(broker.node.loop, work, "WriteTxnMarkers"))
     await asyncio.gather(*writing)
     results = zip(request.markers, outcomes, strict=True)
     return {"markers": [_marker_result(marker, found.__getitem__) for marker, found in results]}
@@ -209,11 +207,9 @@ def write_markers_error(request: Message, code: ErrorCode, message: str) -> Resp
 
 
 async def _write_marker(
-    node: NodeContext, marker: Message, partitions: list[TopicPartition], outcomes: Outcomes
+    broker: BrokerContext, marker: Message, partitions: list[TopicPartition], outcomes: Outcomes
 ) -> None:
-    if node.markers is None:
-        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-    outcomes |= await node.markers.write(
+    outcomes |= await broker.marker_writer.write(
         ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch),
         marker.coordinator_epoch,
         partitions,
@@ -240,20 +236,20 @@ def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode])
 # ---- DescribeTransactions, ListTransactions ----------------------------------------------------------
 
 
-async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     names = in_slices(request.transactional_ids, PARTITIONS_PER_SLICE)
-    return {"transaction_states": [await _describe(node, name) async for name in names]}
+    return {"transaction_states": [await _describe(broker, name) async for name in names]}
 
 
 def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"transaction_states": [_undescribed(name, code) for name in request.transactional_ids]}
 
 
-async def _describe(node: NodeContext, transactional_id: str) -> dict[str, Any]:
+async def _describe(broker: BrokerContext, transactional_id: str) -> dict[str, Any]:
     if not transactional_id:
         return _undescribed(transactional_id, ErrorCode.INVALID_REQUEST)
     try:
-        known = await coordinator(node).describe(transactional_id)
+        known = await broker.transaction_coordinator.describe(transactional_id)
     except BrokerError as error:
         return _undescribed(transactional_id, error.code)
     topics: dict[str, list[int]] = {}
@@ -280,7 +276,7 @@ def _undescribed(transactional_id: str, code: ErrorCode) -> dict[str, Any]:
     }
 
 
-async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     states = {state.label: state for state in TransactionState}
     unknown = [name for name in request.state_filters if name not in states]
     try:
@@ -290,7 +286,7 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
     except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
     state_filters, producer_ids = set(request.state_filters), set(request.producer_id_filters)
-    now_ms, duration_ms = node.now_ms(), request.duration_filter
+    now_ms, duration_ms = broker.node.now_ms(), request.duration_filter
 
     def requested(name: str, known: TransactionMetadata) -> bool:
         return (
@@ -301,7 +297,7 @@ async def handle_list(node: NodeContext, ctx: RequestContext, request: Message) 
         )
 
     found = []
-    listed = sorted(await coordinator(node).list(), key=lambda each: each[0])
+    listed = sorted(await broker.transaction_coordinator.list(), key=lambda each: each[0])
     async for name, known in in_slices(listed, 500, lambda each: 1 + len(each[0])):
         if requested(name, known):
             found.append(
@@ -321,7 +317,7 @@ def _is_open_for(known: TransactionMetadata, now_ms: int, duration_ms: int) -> b
 # ---- DescribeProducers -------------------------------------------------------------------------------
 
 
-async def handle_producers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topics: list[dict[str, Any]] = [{"name": topic.name, "partitions": []} for topic in request.topics]
     every = (
         (each, number)
@@ -329,7 +325,7 @@ async def handle_producers(node: NodeContext, ctx: RequestContext, request: Mess
         for number in topic.partition_indexes
     )
     async for each, number in in_slices(every, PARTITIONS_PER_SLICE):
-        each["partitions"].append(_producers(node, each["name"], number))
+        each["partitions"].append(_producers(broker, each["name"], number))
     return {"topics": topics}
 
 
@@ -348,9 +344,9 @@ def producers_error(request: Message, code: ErrorCode, message: str) -> Response
     }
 
 
-def _producers(node: NodeContext, topic: str, number: int) -> dict[str, Any]:
+def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]:
     try:
-        partition = partition_lookup.find(node, topic, ZERO_UUID, number)
+        partition = partition_lookup.find(broker, topic, ZERO_UUID, number)
         partition.check_epoch(NO_EPOCH, leader_only=False)  # any replica may be asked
     except BrokerError as error:
         return {
@@ -411,41 +407,36 @@ ROWS: Final = (
     ApiRow(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         (0, 5),
-        BROKER,
         (add_partitions(add_partitions_error),),
-        handle_add_partitions,
+        broker=handle_add_partitions,
         on_error=add_partitions_error,
     ),
     ApiRow(
         ApiKey.ADD_OFFSETS_TO_TXN,
         (0, 4),
-        BROKER,
         (WRITE_TRANSACTIONAL_ID, READ_GROUP),
-        handle_add_offsets,
+        broker=handle_add_offsets,
         on_error=error_code_only,
     ),
-    ApiRow(ApiKey.END_TXN, (0, 5), BROKER, (WRITE_TRANSACTIONAL_ID,), handle_end, on_error=error_code_only),
+    ApiRow(ApiKey.END_TXN, (0, 5), (WRITE_TRANSACTIONAL_ID,), broker=handle_end, on_error=error_code_only),
     ApiRow(
         ApiKey.WRITE_TXN_MARKERS,
         (1, 1),
-        BROKER,
         (AuthorizeRequest((AclOperation.ALTER, AclOperation.CLUSTER_ACTION)),),
-        handle_write_markers,
+        broker=handle_write_markers,
         on_error=write_markers_error,
         throttled=False,
     ),
     ApiRow(
         ApiKey.DESCRIBE_PRODUCERS,
         (0, 0),
-        BROKER,
         (authorize_topics(AclOperation.READ, producers_error),),
-        handle_producers,
+        broker=handle_producers,
         on_error=producers_error,
     ),
     ApiRow(
         ApiKey.DESCRIBE_TRANSACTIONS,
         (0, 0),
-        BROKER,
         (
             authorize_names(
                 AclOperation.DESCRIBE,
@@ -456,13 +447,12 @@ ROWS: Final = (
             ),
             hide_topics,
         ),
-        handle_describe,
+        broker=handle_describe,
         on_error=describe_error,
     ),
     ApiRow(
         ApiKey.LIST_TRANSACTIONS,
         (0, 2),
-        BROKER,
         (
             FilterByAuthorized(
                 "transaction_states",
@@ -471,7 +461,7 @@ ROWS: Final = (
                 AclResourceType.TRANSACTIONAL_ID,
             ),
         ),
-        handle_list,
+        broker=handle_list,
         on_error=error_code_only,
     ),
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 from kraft.api.context import NodeContext
 from kraft.api.request_context import ApiVersionRange, RequestContext
-from kraft.api.row import EVERYWHERE, ApiRow, Response
+from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -66,4 +66,4 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "group.version": (0, 1),
 }
 
-ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, (0, 4), EVERYWHERE, (), handle),)
+ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, (0, 4), (), node=handle),)

@@ -10,13 +10,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from data_plane.replication.partition import Partition
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 
-def make_server(node: NodeContext) -> web.Server:
+def make_server(
+    node: NodeContext, broker: BrokerContext | None, controller: ControllerContext | None
+) -> web.Server:
     """aiohttp's server for one node; imports aiohttp (see listener.py)."""
     from aiohttp import web
 
@@ -25,40 +27,42 @@ def make_server(node: NodeContext) -> web.Server:
             return web.json_response({"paths": ["/status"]}, status=404)
         if request.method != "GET":
             return web.json_response({"methods": ["GET"]}, status=405)
-        return web.Response(text=json.dumps(status(node), indent=1), content_type="application/json")
+        answered = status(node, broker, controller)
+        return web.Response(text=json.dumps(answered, indent=1), content_type="application/json")
 
     return web.Server(respond, loop=node.loop)
 
 
-def status(node: NodeContext) -> dict[str, Any]:
+def status(
+    node: NodeContext, broker: BrokerContext | None, controller: ControllerContext | None
+) -> dict[str, Any]:
     """The body of the response."""
     return {
         "cluster_id": node.cluster_id,
         "node_id": node.node_id,
-        "broker": None if node.replica_manager is None else _broker(node),
-        "controller": None if node.raft is None else _controller(node),
+        "broker": None if broker is None else _broker(broker),
+        "controller": None if controller is None else _controller(controller),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
         "loop": asdict(node.loop_health),
         "faults": dict(node.faults),
     }
 
 
-def _broker(node: NodeContext) -> dict[str, Any]:
-    partitions = node.replica_manager
-    assert partitions is not None
+def _broker(broker: BrokerContext) -> dict[str, Any]:
+    node, replica_manager = broker.node, broker.replica_manager
     registration = node.image.brokers.get(node.node_id)
     return {
-        "epoch": node.broker_epoch(),
+        "epoch": broker.lifecycle.broker_epoch,
         "fenced": registration is None or registration.fenced,
         "log_dirs": [
             {
                 "path": each.path,
                 "online": each.online,
-                "uncleanable_partitions": partitions.cleaner.uncleanable_in(each),
+                "uncleanable_partitions": replica_manager.cleaner.uncleanable_in(each),
             }
-            for each in partitions.logs.dirs
+            for each in replica_manager.logs.dirs
         ],
-        "partitions": [_partition(each) for each in partitions],
+        "partitions": [_partition(each) for each in replica_manager],
     }
 
 
@@ -78,10 +82,10 @@ def _partition(partition: Partition) -> dict[str, Any]:
     }
 
 
-def _controller(node: NodeContext) -> dict[str, Any]:
-    state = node.raft.state()
+def _controller(controller: ControllerContext) -> dict[str, Any]:
+    state = controller.raft.state()
     return {
-        "active": node.controller.is_active,
+        "active": controller.quorum_controller.is_active,
         "leader": state.leader_id,
         "term": state.term,
         "commit_index": state.commit_index,

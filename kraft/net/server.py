@@ -26,7 +26,6 @@ from kraft.net.connection import (
     SCRATCH_BYTES,
     SMALL_FRAME_BYTES,
     Account,
-    Budget,
     Buffers,
     ConnectionLimits,
     FrameProgress,
@@ -36,8 +35,8 @@ from kraft.net.connection import (
     Slot,
 )
 from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind, MaxConnections
+from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
-from kraft.net.unread import Unread
 from metadata_quorum.foundation.supervision import report_fault
 
 log = rate_limited(logging.getLogger(__name__))
@@ -153,6 +152,10 @@ class ServerLimits:
     min_bytes_per_s: int = 0
     """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
 
+    def memory(self) -> ServerMemory:
+        """The budgets that it allows, all of them free."""
+        return ServerMemory(self.max_queued_bytes, self.max_queued_bytes_before_login, self.max_unread_bytes)
+
 
 class Server:
     """All listeners of a node."""
@@ -165,6 +168,7 @@ class Server:
         is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
         *,
         limits: ServerLimits | None = None,
+        memory: ServerMemory | None = None,
         on_closed: OnClosed | None = None,
         admit: Admit = lambda host: 0.0,
     ) -> None:
@@ -175,12 +179,9 @@ class Server:
         self.limits = limits if limits is not None else ServerLimits()
         self.on_closed = on_closed
         self.admit = admit
-        self.budgets: dict[str, Budget] = {}
-        """By listener."""
-        self.unread = Unread(self.limits.max_unread_bytes, self.budgets)
+        self.memory = memory if memory is not None else self.limits.memory()
+        self.unread = self.memory.unread
         self.turn_budget = TurnBudget(loop)
-        self.unauthenticated = Budget(self.limits.max_queued_bytes_before_login)
-        """Of connections that have not logged in, where they must."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
         shared = ConnectionQuotas()
@@ -193,7 +194,7 @@ class Server:
         self, listener: str, host: str | None, port: int, security: ListenerSecurity = OPEN
     ) -> int:
         """Serve a listener; returns its port (of interest where 0 was asked for)."""
-        self.budgets.setdefault(listener, Budget(self.limits.max_queued_bytes))
+        self.memory.add_listener(listener)
         if self._sweep is None:
             self._schedule_sweep()
         if security.tls is not None:
@@ -279,7 +280,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         limits = server.limits.connection
         self.listener_kind = security.listener_kind
         self._is_unauthenticated = security.asks_login
-        self._account = Account(server.unauthenticated if security.asks_login else server.budgets[listener])
+        self._account = Account(
+            server.memory.queued_before_login if security.asks_login else server.memory.queued[listener]
+        )
         max_frame_bytes = (
             limits.max_frame_bytes_before_login if security.asks_login else limits.max_frame_bytes
         )
@@ -406,7 +409,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _let_in(self) -> None:
         self._is_unauthenticated = False
         self._reader.max_frame_bytes = self._server.limits.connection.max_frame_bytes
-        self._account.move_to(self._server.budgets[self._listener])
+        self._account.move_to(self._server.memory.queued[self._listener])
 
     def eof_received(self) -> bool:
         return False  # a client that stopped sending has gone: close

@@ -26,7 +26,7 @@ from fetch.delayed_fetch import FetchService
 from fetch.fetcher import FetcherContext
 from fetch.fetcher_manager import ReplicaFetcherManager
 from fetch.sessions import SessionCache
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.partition_lookup import max_request_partitions
 from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker.directory_channel import BrokerDirectoryChannel
@@ -213,6 +213,23 @@ class BrokerRole:
                 every_s=config.add_partitions_to_txn_retry_backoff_ms * settings.MS,
                 for_s=config.add_partitions_to_txn_retry_backoff_max_ms * settings.MS,
             ),
+        )
+
+    def context(self, node: NodeContext, fetch_room: Callable[[], int]) -> BrokerContext:
+        """For the handlers. `fetch_room`: bytes of records that one more answer to a consumer may have."""
+        return BrokerContext(
+            node=node,
+            replica_manager=self.replica_manager,
+            fetch_service=self.fetch_service,
+            fetch_room=fetch_room,
+            group_coordinator=self.group_coordinator,
+            transaction_coordinator=self.transaction_coordinator,
+            transaction_verifier=self.transaction_verifier,
+            marker_writer=self.marker_writer,
+            producer_ids=self.producer_ids,
+            lifecycle=self.lifecycle,
+            failover_metadata=self.failover_metadata,
+            timer=self.timer,
         )
 
     def load(self, may_block: MayBlock) -> None:

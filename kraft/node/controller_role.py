@@ -8,11 +8,11 @@ Built from the bottom up; node.py connects it to the listeners and, on a combine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kraft.api.context import NodeContext
+from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.metadata_reader import MetadataReader
 from kraft.net.connection_security import ConnectionSecurity
 from kraft.node import settings
@@ -90,6 +90,16 @@ class ControllerRole:
         self.metadata_reader = MetadataReader(self._metadata_log, loop, node.now_ms)
         self.state_machine.subscribe(lambda delta, image: self.metadata_reader.committed())
         self._loop = loop
+
+    def context(self, node: NodeContext, broker_heard: Callable[[int], None]) -> ControllerContext:
+        """For the handlers. `broker_heard` is called with the id of every broker whose heartbeat has come."""
+        return ControllerContext(
+            node=node,
+            quorum_controller=self.controller,
+            raft=self.raft,
+            metadata_reader=self.metadata_reader,
+            broker_heard=broker_heard,
+        )
 
     def start(self) -> None:
         self._transport.start(self._loop, self.raft)

@@ -14,8 +14,10 @@ real ones; a simulator makes its own.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from uuid import UUID
 
 from kraft.api.authz.authorizer import authorizer_of, follow
 from kraft.api.brokers import HEARTBEAT_BROKER
@@ -47,7 +49,7 @@ from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint
 from metadata_quorum.foundation.supervision import supervised
-from metadata_quorum.metadata.metadata_cache import MetadataCache
+from metadata_quorum.metadata.records import UserScramCredentialRecord
 
 
 class Node:
@@ -74,82 +76,84 @@ class Node:
             security=self.security.to_controllers,
         )
         self.context = NodeContext(
-            config.node_id,
-            storage.cluster_id,
-            config,
-            loop,
-            environment.random,
-            environment.now_ms,
-            MetadataCache(),
-            self.controller_channel,
+            node_id=config.node_id,
+            cluster_id=storage.cluster_id,
+            config=config,
+            loop=loop,
+            random=environment.random,
+            now_ms=environment.now_ms,
+            stopwatch=environment.stopwatch,
+            controller_channel=self.controller_channel,
             logins=self.security.logins,
             scram_users=ScramUsers(users),
             authorizer=authorizer_of(config),
-            stopwatch=environment.stopwatch,
             faults=environment.boundary.faults,
         )
-        self.controller_role = (
-            ControllerRole(self.context, environment, self.blocking, self.security.to_controllers, users)
-            if config.is_controller
-            else None
-        )
-        self.broker_role = (
-            BrokerRole(
-                self.context, environment, self.blocking, self.security.to_brokers, storage.directories
+        self._make_roles(environment, storage.directories, users)
+        self._make_listeners()
+        self._subscribe()
+
+    def _make_roles(
+        self,
+        environment: NodeEnvironment,
+        directories: Mapping[str, UUID],
+        bootstrap_users: Sequence[UserScramCredentialRecord],
+    ) -> None:
+        node, config, security = self.context, self.config, self.security
+        self.controller_role: ControllerRole | None = None
+        self.broker_role: BrokerRole | None = None
+        self.follower: MetadataFollower | None = None
+        if config.is_controller:
+            self.controller_role = ControllerRole(
+                node, environment, self.blocking, security.to_controllers, bootstrap_users
             )
-            if config.is_broker
-            else None
-        )
-        self.follower = (
-            MetadataFollower(loop, config.node_id, self.controller_channel)
-            if self.controller_role is None and self.broker_role is not None
-            else None
-        )
+        else:
+            self.follower = MetadataFollower(self.loop, config.node_id, self.controller_channel)
+        if config.is_broker:
+            self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, directories)
+
+    def _make_listeners(self) -> None:
+        """From the sockets to the handlers, and HTTP."""
+        config, node = self.config, self.context
+        limits = settings.server_limits(config, config)
+        memory = limits.memory()
+        broker, controller = None, None
+        if self.broker_role is not None:
+            broker = self.broker_role.context(node, memory.unread.room)
+        if self.controller_role is not None:
+            controller = self.controller_role.context(node, self._broker_heard)
         roles = {e.name: Role.BROKER for e in config.broker_listeners}
         roles |= {e.name: Role.CONTROLLER for e in config.controller_listeners}
-        self.dispatcher = Dispatcher(self.context, ROWS, roles)
+        self.dispatcher = Dispatcher(node, ROWS, roles, broker=broker, controller=controller)
         self.server = Server(
-            loop,
+            self.loop,
             self.dispatcher.serve,
             self.dispatcher.is_exclusive,
             self.dispatcher.is_in_turn,
-            limits=settings.server_limits(config, config),
+            limits=limits,
+            memory=memory,
             on_closed=self._connection_closed,
-            admit=lambda host: charge_connection(self.context, host),
+            admit=partial(charge_connection, node),
         )
-        self._fill_context()
-        self.http = HttpPort(loop, lambda: make_server(self.context))
+        self.http = HttpPort(self.loop, partial(make_server, node, broker, controller))
 
-    def _fill_context(self) -> None:
-        context, broker, quorum = self.context, self.broker_role, self.controller_role
-        context.fetch_room = self.server.unread.room
-        if broker is not None:
-            context.replica_manager = broker.replica_manager
-            context.fetches = broker.fetch_service
-            context.groups = broker.group_coordinator
-            context.producer_ids = broker.producer_ids
-            context.transactions = broker.transaction_coordinator
-            context.markers = broker.marker_writer
-            context.transaction_verifier = broker.transaction_verifier
-            context.timer = broker.timer
-            context.failover_metadata = broker.failover_metadata
-            context.broker_epoch = lambda: broker.lifecycle.broker_epoch
-        if quorum is not None:
-            context.controller = quorum.controller
-            context.raft = quorum.raft
-            context.metadata_reader = quorum.metadata_reader
-            listen = quorum.state_machine.subscribe
-        elif self.follower is not None:
+    def _subscribe(self) -> None:
+        """To the metadata: on a controller as it is committed, on any other node as it is fetched."""
+        node, broker = self.context, self.broker_role
+        if self.controller_role is not None:
+            listen = self.controller_role.state_machine.subscribe
+        else:
+            assert self.follower is not None
             listen = self.follower.subscribe
-        if context.scram_users is not None:
-            listen(context.scram_users.take)
-        listen(follow(context))
+        listen(node.committed_metadata.take)
+        listen(node.scram_users.take)
+        listen(follow(node))
         if broker is not None:
             listen(broker.replication_quotas.take)
             listen(broker.publisher.publish)
         else:
-            listen(context.metadata_cache.take)
-        listen(QuotaUpdates(context, settings.client_quotas(self.config)).take)
+            listen(node.metadata_cache.take)
+        listen(QuotaUpdates(node, settings.client_quotas(self.config)).take)
         listen(DynamicBrokerConfig(self.config, self._reconfigure).take)
 
     def _reconfigure(self, config: Config) -> None:
@@ -233,6 +237,10 @@ class Node:
                 self.broker_role.failover_metadata.broker_lost(broker_id)
         else:
             controller.connection_closed(broker_id)
+
+    def _broker_heard(self, broker_id: int) -> None:
+        if self.broker_role is not None:
+            self.broker_role.failover_metadata.broker_back(broker_id)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import MISSING, fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
@@ -30,6 +31,28 @@ def node_context(
         random=random.Random(1),
         now_ms=lambda: now_ms,
         metadata_cache=MetadataCache(image),
-        controller_channel=more.pop("controller_channel", None),
-        **more,
+        **{"controller_channel": None, "scram_users": None, **more},
     )
+
+
+def broker_context(node: NodeContext, **parts: Any) -> BrokerContext:
+    """Of the broker's parts those that the test needs."""
+    return BrokerContext(node=node, **{**dict.fromkeys(_BROKER_PARTS), **parts})
+
+
+def controller_context(node: NodeContext, **parts: Any) -> ControllerContext:
+    """Of the controller's parts those that the test needs."""
+    return ControllerContext(node=node, **{**dict.fromkeys(_CONTROLLER_PARTS), **parts})
+
+
+def _parts(context: type[BrokerContext | ControllerContext]) -> tuple[str, ...]:
+    """The fields that have no default."""
+    return tuple(
+        each.name
+        for each in fields(context)
+        if each.name != "node" and each.default is MISSING and each.default_factory is MISSING
+    )
+
+
+_BROKER_PARTS: Final = _parts(BrokerContext)
+_CONTROLLER_PARTS: Final = _parts(ControllerContext)

@@ -189,7 +189,7 @@ def delete_topics(
     """DELETE on the cluster is DELETE on every topic. A topic's name is shown to a principal that gave it, or
     that may DESCRIBE the topic. Ids are looked up where they will be deleted: the controller may know topics
     that its broker does not."""
-    image = node.image if node.controller is None else node.controller.image
+    image = node.committed_metadata.image
     if requester.is_authorized(AclOperation.DELETE, _CLUSTER):
         return AuthorizedRequest(request)
     refused: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fetch.messages import FetchedPartition
+from fetch.messages import FetchedPartition, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
@@ -17,6 +17,7 @@ from kraft.net.server import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from metadata_quorum.foundation.model import ZERO_UUID
+from tests.support.contexts import broker_context, node_context
 from tests.unit.net.harness import on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
@@ -32,14 +33,18 @@ def named(count: int) -> memoryview:
 
 
 def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
-    node: Any = SimpleNamespace(replica_manager=None, fetches=None, loop=asyncio.get_running_loop())
+    broker: Any = broker_context(
+        node_context(asyncio.get_running_loop()),
+        replica_manager=(),
+        fetch_service=SimpleNamespace(fetch=lambda request, on_found: on_found(FetchResponse())),
+    )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
     ctx: Any = SimpleNamespace(
-        version=VERSION, role=Role.BROKER, connection=peer, framed=lambda body: tuple(body)
+        version=VERSION, role=Role.BROKER, connection=peer, work=None, framed=lambda body: tuple(body)
     )
-    reply = fetch.handle(node, ctx, named(partitions))
+    reply = fetch.handle(broker, ctx, named(partitions))
     assert isinstance(reply, asyncio.Future)
-    return node, peer, reply
+    return broker, peer, reply
 
 
 @on_a_loop
@@ -69,7 +74,7 @@ async def test_more_than_there_can_be_end_the_connection():
 @on_a_loop
 async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
     started: list[object] = []
-    monkeypatch.setattr(fetch, "_found_by", lambda *args: started.append(args))
+    monkeypatch.setattr(fetch, "_fetch", lambda *args: started.append(args))
     _, peer, reply = asked(1000)
     for call_off in list(peer.parked.values()):
         call_off()

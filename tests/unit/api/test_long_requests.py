@@ -23,7 +23,7 @@ from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.decisions.scram import alter_user_scram
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE
@@ -37,6 +37,7 @@ from metadata_quorum.protocol.commands import (
     QuotaOperation,
 )
 from metadata_quorum.protocol.replies import ElectionResult
+from tests.support.contexts import broker_context, node_context
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
 
@@ -62,18 +63,25 @@ def topic(**fields: Any) -> Any:
     return Counted(**fields)
 
 
+class NoReplicas:
+    """The replica manager of a broker that has none."""
+
+    def get(self, topic: str, partition: int) -> Any:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def test_offsets_of_one_partition_asked_for_ten_thousand_times_are_refused_each_time() -> None:
     wanted = [SimpleNamespace(partition_index=0, timestamp=-1, current_leader_epoch=-1)] * MANY
     request: Any = SimpleNamespace(
         topics=[SimpleNamespace(name="t", partitions=wanted)], replica_id=-1, isolation_level=0
     )
-    node: Any = SimpleNamespace(replica_manager=None)
     ctx: Any = SimpleNamespace(version=10)
     turns = 0
 
     async def ask() -> None:
         nonlocal turns
-        asked = asyncio.ensure_future(handle_list_offsets(node, ctx, request))
+        broker = broker_context(node_context(asyncio.get_running_loop()), replica_manager=NoReplicas())
+        asked = asyncio.ensure_future(handle_list_offsets(broker, ctx, request))
         while not asked.done():
             turns += 1
             await asyncio.sleep(0)
@@ -151,12 +159,11 @@ def test_topics_on_demand_are_created_so_many_at_a_time() -> None:
         async def ask(*_: object) -> Any:
             return await never
 
-        node: Any = SimpleNamespace(
-            loop=asyncio.get_running_loop(), creating_topics={}, ask_controller=ask, config=None
-        )
-        auto_topic_creation.request_creation(node, (f"t{n}" for n in range(MANY)))
-        assert len(node.creating_topics) == auto_topic_creation.MOST_AT_ONCE
-        for task in node.creating_topics.values():
+        channel = SimpleNamespace(request=ask)
+        broker = broker_context(node_context(asyncio.get_running_loop(), controller_channel=channel))
+        auto_topic_creation.request_creation(broker, (f"t{n}" for n in range(MANY)))
+        assert len(broker.creating_topics) == auto_topic_creation.MOST_AT_ONCE
+        for task in broker.creating_topics.values():
             task.cancel()
 
     run_virtually(asked())
@@ -215,14 +222,13 @@ def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         asked.append(None if wanted is None else len(wanted))
         return [ElectionResult(tp.topic, tp.partition) for tp in wanted or ()]
 
-    monkeypatch.setattr(quorum, "controller_of", lambda _: SimpleNamespace(elect_leaders=elect))
     topics = [SimpleNamespace(topic="t", partitions=list(range(ITEMS_PER_COMMAND + 1)))]
-    node: Any = None
+    controller: Any = SimpleNamespace(quorum_controller=SimpleNamespace(elect_leaders=elect))
 
     async def test() -> None:
         for wanted in (topics, None):
             request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
-            answer: Any = await quorum.handle_elect_leaders(node, node, request)
+            answer: Any = await quorum.handle_elect_leaders(controller, controller, request)
             told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
             assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
 
@@ -249,8 +255,8 @@ def _turns(asked: Coroutine[Any, Any, Any]) -> int:
 def test_very_many_coordinators_are_found_in_slices() -> None:
     request: Any = SimpleNamespace(key_type=9, coordinator_keys=[str(n) for n in range(MANY)])
     ctx: Any = SimpleNamespace(version=4)
-    node: Any = SimpleNamespace(client_image=EMPTY_IMAGE)
-    assert _turns(handle_find_coordinator(node, ctx, request)) >= MANY / COORDINATORS_PER_SLICE
+    broker: Any = SimpleNamespace(client_image=EMPTY_IMAGE)
+    assert _turns(handle_find_coordinator(broker, ctx, request)) >= MANY / COORDINATORS_PER_SLICE
 
 
 def test_very_many_topics_are_described_in_slices() -> None:
@@ -261,8 +267,9 @@ def test_very_many_topics_are_described_in_slices() -> None:
     request: Any = SimpleNamespace(topics=topics, response_partition_limit=2000, cursor=None)
     ctx: Any = SimpleNamespace(version=0, listener="CLIENTS")
     config = SimpleNamespace(max_request_partition_size_limit=2000)
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking)
-    assert _turns(handle_describe_topic_partitions(node, ctx, request)) >= MANY / TOPICS_PER_SLICE
+    node = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking)
+    broker: Any = SimpleNamespace(node=node)
+    assert _turns(handle_describe_topic_partitions(broker, ctx, request)) >= MANY / TOPICS_PER_SLICE
 
 
 @pytest.mark.parametrize(("markers", "partitions"), [(1, 1000), (1000, 1), (3, 120)])
@@ -281,9 +288,9 @@ def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) 
         marker = SimpleNamespace(
             producer_id=1, producer_epoch=0, coordinator_epoch=0, topics=[topic], transaction_result=True
         )
-        node: Any = SimpleNamespace(markers=Writer(), loop=asyncio.get_running_loop())
+        broker = broker_context(node_context(asyncio.get_running_loop()), marker_writer=Writer())
         request: Any = SimpleNamespace(markers=[marker] * markers)
-        asked = asyncio.ensure_future(handle_write_markers(node, SimpleNamespace(), request))  # type: ignore[arg-type]
+        asked = asyncio.ensure_future(handle_write_markers(broker, SimpleNamespace(), request))  # type: ignore[arg-type]
         while not asked.done():
             at_once.append(0)
             await asyncio.sleep(0)
@@ -316,13 +323,12 @@ def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whol
     upsertions = [wanted(name, 1) for name in names]
     upsertions += [wanted("user0", 2), *[wanted("user1", 1)] * MANY]
     request: Any = SimpleNamespace(deletions=[], upsertions=upsertions)
-    node: Any = SimpleNamespace()
-    monkeypatch.setattr(scram_credentials, "controller_of", lambda node: Controller())
+    controller: Any = SimpleNamespace(quorum_controller=Controller())
     turns = 0
 
     async def ask() -> None:
         nonlocal turns
-        asked = asyncio.ensure_future(scram_credentials.handle_alter(node, node, request))
+        asked = asyncio.ensure_future(scram_credentials.handle_alter(controller, controller, request))
         while not asked.done():
             turns += 1
             await asyncio.sleep(0)

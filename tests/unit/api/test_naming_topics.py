@@ -12,7 +12,7 @@ from kraft.api import topics
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import EMPTY_IMAGE
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import TopicRecord
 
 pytestmark = pytest.mark.row("U2")
@@ -20,14 +20,11 @@ pytestmark = pytest.mark.row("U2")
 A, B, NOBODY = UUID(int=1), UUID(int=2), UUID(int=9)
 
 
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Any:
+def image() -> MetadataImage:
     delta = MetadataDelta(EMPTY_IMAGE)
     for name, topic_id in (("a", A), ("b", B)):
         delta.replay(TopicRecord(name=name, topic_id=topic_id))
-    controller = SimpleNamespace(image=delta.apply())
-    monkeypatch.setattr(topics, "controller_of", lambda node: controller)
-    return SimpleNamespace()
+    return delta.apply()
 
 
 def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
@@ -49,9 +46,9 @@ def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
         ),
     ],
 )
-def test_each_topic_is_named_once(node: Any, entries: list[Any], wanted: Any, refused: Any) -> None:
+def test_each_topic_is_named_once(entries: list[Any], wanted: Any, refused: Any) -> None:
     request: Any = SimpleNamespace(topic_names=[], topics=entries)
-    keys, answers = topics.named_for_deletion(node, request)
+    keys, answers = topics.named_for_deletion(image(), request)
     assert keys == wanted
     assert [(each["name"], each["topic_id"], each["error_message"]) for each in answers] == refused
     assert {each["error_code"] for each in answers} <= {ErrorCode.INVALID_REQUEST}

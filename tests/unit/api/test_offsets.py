@@ -17,7 +17,7 @@ from kraft.api import partition_lookup
 from kraft.api.offsets import handle_list_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
-from tests.support.contexts import node_context
+from tests.support.contexts import broker_context, node_context
 from tests.support.logs import NOW_MS, lead, open_log
 from tests.support.partitions import RaisedFailures, lone_context
 
@@ -37,13 +37,13 @@ def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
 
     async def ask() -> dict[str, Any]:
-        node = node_context(asyncio.get_running_loop())
+        broker = broker_context(node_context(asyncio.get_running_loop()))
         wanted = SimpleNamespace(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
         request: Any = SimpleNamespace(
             topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=-1, isolation_level=0
         )
         ctx: Any = SimpleNamespace(version=10)
-        answer = handle_list_offsets(node, ctx, request)
+        answer = handle_list_offsets(broker, ctx, request)
         found: Any = answer if isinstance(answer, dict) else await answer  # type: ignore[misc]
         return dict(found["topics"][0]["partitions"][0])
 

@@ -49,10 +49,8 @@ class Broker:
             TopicPartition("t", 0), ZERO_UUID, open_log(directory, config), lone_context()
         )
         self.partition.become_leader(LEADER, 0.0)
-        self.node: Any = SimpleNamespace(
+        node = SimpleNamespace(
             authorizer=None,
-            transaction_verifier=None,
-            replica_manager=Partitions([self.partition]),
             image=SimpleNamespace(topic=lambda _: None),
             loop=SimpleNamespace(
                 time=loop.time,
@@ -60,8 +58,13 @@ class Broker:
                 create_task=loop.create_task,
                 run_in_executor=self.run_in_executor,
             ),
-            deadlines=SimpleNamespace(call_later=lambda *_: None),
             now_ms=lambda: NOW_MS,
+        )
+        self.broker: Any = SimpleNamespace(
+            node=node,
+            transaction_verifier=None,
+            replica_manager=Partitions([self.partition]),
+            timer=SimpleNamespace(call_later=lambda *_: None),
             long_checks=asyncio.Semaphore(2),
         )
         self.connection = SimpleNamespace(state={}, listener="")
@@ -80,7 +83,7 @@ class Broker:
         ctx: Any = SimpleNamespace(
             version=version, connection=self.connection, client_id="c", work=None, framed=lambda body: body[0]
         )
-        return produce.handle(self.node, ctx, memoryview(bytearray(request(version, batches, acks))))
+        return produce.handle(self.broker, ctx, memoryview(bytearray(request(version, batches, acks))))
 
     @property
     def values(self) -> list[bytes | None]:

@@ -60,11 +60,10 @@ class Leader:
         )
         partitions = SimpleNamespace(get=lambda topic, number: self.partition)
         loop = asyncio.get_running_loop()
-        self.node: Any = SimpleNamespace(
+        self.broker: Any = SimpleNamespace(
+            node=SimpleNamespace(loop=loop, now_ms=lambda: 0),
             transaction_verifier=self.transaction_verifier,
             replica_manager=partitions,
-            loop=loop,
-            now_ms=lambda: 0,
         )
         self.connection = SimpleNamespace(state={})
 
@@ -72,7 +71,7 @@ class Leader:
         batch = batch_of(sequence)
         request = ProduceRequest("x", -1, 1000, [ProducePartition("t", ZERO_UUID, 0, memoryview(batch))])
         ctx: Any = SimpleNamespace(version=version, connection=self.connection)
-        return QueuedProduce.enqueue_if_needed(self.node, ctx, request)
+        return QueuedProduce.enqueue_if_needed(self.broker, ctx, request)
 
     def append(self, sequence: int) -> None:
         self.producers.update(read_header(batch_of(sequence)), sequence)
@@ -252,14 +251,14 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
             return SimpleNamespace(tp=TopicPartition("t", number), leader=object(), leader_epoch=3, log=log)
 
         parts = [partition(0), partition(1)]
-        leader.node.replica_manager = SimpleNamespace(get=lambda topic, number: parts[number])
+        leader.broker.replica_manager = SimpleNamespace(get=lambda topic, number: parts[number])
         parts[0].log.producers.update(read_header(batch_of(0)), 0)
         batches = [
             ProducePartition("t", ZERO_UUID, number, memoryview(batch_of(sequence)))
             for number, sequence in enumerate((1, 0))
         ]
         ctx: Any = SimpleNamespace(version=11, connection=leader.connection)
-        queued = QueuedProduce.enqueue_if_needed(leader.node, ctx, ProduceRequest("x", -1, 1000, batches))
+        queued = QueuedProduce.enqueue_if_needed(leader.broker, ctx, ProduceRequest("x", -1, 1000, batches))
         assert queued is not None
         coming = asyncio.ensure_future(through(queued))
         await settle()

@@ -57,7 +57,7 @@ def named(name: str | None, topic_id: UUID = ZERO_UUID) -> Any:
 
 def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right() -> None:
     """By its id, while the broker beside that controller has not begun yet."""
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE, controller=SimpleNamespace(image=TOPICS))
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, committed_metadata=SimpleNamespace(image=TOPICS))
     ctx: Any = SimpleNamespace()
     request: Any = SimpleNamespace(topic_names=[], topics=[named(None, SECRET)])
     answer: Any = delete_topics(anna(AclOperation.DELETE), node, ctx, request)
@@ -68,7 +68,7 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_without_a_right()
 
 
 def test_some_are_deleted_and_some_refused() -> None:
-    node: Any = SimpleNamespace(image=TOPICS, controller=SimpleNamespace(image=TOPICS))
+    node: Any = SimpleNamespace(image=TOPICS, committed_metadata=SimpleNamespace(image=TOPICS))
     ctx: Any = SimpleNamespace()
     unknown = UUID(int=1003)
     request: Any = SimpleNamespace(

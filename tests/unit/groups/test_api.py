@@ -18,12 +18,13 @@ from data_plane.coordinator.groups.table import GroupLimits
 from kraft.api import group_admin, group_offsets, groups
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow
+from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from tests.support.contexts import node_context
+from metadata_quorum.metadata.image import MetadataImage, TopicImage
+from tests.support.contexts import broker_context, node_context
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.table_driver import EPOCH_MS
 
@@ -56,8 +57,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         config = GroupCoordinatorConfig(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0)))
         self.service = GroupCoordinator(config, MemoryLog(), loop, random.Random(1), lambda: EPOCH_MS)
-        self.node = node_context(
-            loop, now_ms=EPOCH_MS, image=image("orders", OFFSETS_TOPIC), groups=self.service
+        self.node = node_context(loop, now_ms=EPOCH_MS, image=image("orders", OFFSETS_TOPIC))
+        self.context = broker_context(
+            self.node,
+            group_coordinator=self.service,
+            failover_metadata=FailoverMetadata(loop, session_timeout_s=9.0),
         )
 
     async def lead(self) -> None:
@@ -68,10 +72,10 @@ class Broker:
     async def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Message:
         row = ROWS[key]
         request = decode_request(key, version, encode_request(key, version, fields))
-        assert row.handler is not None
+        assert row.broker is not None
         assert row.on_error is not None
         try:
-            answer = row.handler(self.node, context(row, version), request)
+            answer = row.broker(self.context, context(row, version), request)
             response = await answer if isinstance(answer, Awaitable) else answer
         except BrokerError as error:
             response = row.on_error(request, error.code, error.message)
@@ -372,13 +376,3 @@ def test_single_offsets_are_deleted() -> None:
         assert (await broker.ask(ApiKey.LIST_GROUPS, 5, {})).groups == []
 
     run(test)
-
-
-def test_an_empty_image_has_no_groups_to_offer() -> None:
-    async def test(broker: Broker) -> None:
-        broker.node.groups = None
-        broker.node.metadata_cache.image = EMPTY_IMAGE
-        answer = await broker.ask(ApiKey.HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
-        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    run(test, leads=False)

@@ -19,7 +19,7 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.client import Address, PeerClient
 from kraft.net.server import Peer, Server, ServerLimits
-from tests.support.contexts import node_context
+from tests.support.contexts import broker_context, controller_context, node_context
 
 WITHIN_S = 60.0
 
@@ -60,12 +60,21 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    rows: Mapping[int, ApiRow] = ROWS, limits: ServerLimits | None = None, role: Role = Role.BROKER
+    rows: Mapping[int, ApiRow] = ROWS,
+    limits: ServerLimits | None = None,
+    role: Role = Role.BROKER,
+    controller: Any = None,
 ) -> AsyncIterator[Running]:
     loop = asyncio.get_running_loop()
     config = types.SimpleNamespace(auto_create_topics_enable=False, max_request_partition_size_limit=2000)
     node = node_context(loop, cluster_id="a-cluster", config=config)
-    dispatcher = Dispatcher(node, rows, {"PLAINTEXT": role})
+    dispatcher = Dispatcher(
+        node,
+        rows,
+        {"PLAINTEXT": role},
+        broker=broker_context(node),
+        controller=None if controller is None else controller_context(node, quorum_controller=controller),
+    )
     closed: list[tuple[Peer, bool]] = []
     server = Server(
         loop,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.api.row import BROKER, ApiRow
+from kraft.api.row import ApiRow
 from kraft.net.connection import Buffers
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
@@ -48,7 +48,7 @@ def _boundary() -> ErrorBoundary:
 
 
 def _rows(handler: Callable[..., Any], **more: Any) -> Mapping[int, ApiRow]:
-    return {ApiKey.HEARTBEAT: ApiRow(ApiKey.HEARTBEAT, (0, 3), BROKER, (), handler, **more)}
+    return {ApiKey.HEARTBEAT: ApiRow(ApiKey.HEARTBEAT, (0, 3), (), node=handler, **more)}
 
 
 HEARTBEAT_BODY = b"\x00\x01g" + b"\x00\x00\x00\x00" + b"\x00\x01m"
@@ -113,7 +113,7 @@ async def test_a_bug_in_a_handler_of_raw_bytes_ends_its_connection(later):
     def raw(node: Any, ctx: Any, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
         return asyncio.get_running_loop().create_task(_bug_later()) if later else _bug()
 
-    rows = {ApiKey.PRODUCE: ApiRow(ApiKey.PRODUCE, (3, 13), BROKER, (), raw=raw)}
+    rows = {ApiKey.PRODUCE: ApiRow(ApiKey.PRODUCE, (3, 13), (), raw_broker=raw)}
     async with serving(rows) as running:
         reader, writer = await running.raw()
         writer.write(request_frame(ApiKey.PRODUCE, 3))

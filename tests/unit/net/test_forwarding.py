@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kraft.api.forwarding import decode_address, decode_principal, encode_principal
 from kraft.api.request_context import Role
-from kraft.api.row import EVERYWHERE, ApiRow
+from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
@@ -59,11 +59,9 @@ def rows_with(handler) -> dict[int, ApiRow]:
     made = ApiRow(
         row.key,
         (row.min_version, row.max_version),
-        EVERYWHERE,
         (),
-        handler,
+        forwarded=handler,
         on_error=row.on_error,
-        forwarded=True,
     )
     return {**ROWS, ApiKey.DELETE_TOPICS: made}
 
@@ -79,8 +77,11 @@ def test_a_broker_hands_a_request_on_and_its_answer_back(version: int) -> None:
     @on_a_loop
     async def test():
         rows = rows_with(delete)
-        async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
-            controller.node.controller = Controller(is_active=True)
+        active = Controller(is_active=True)
+        async with (
+            serving(rows, role=Role.CONTROLLER, controller=active) as controller,
+            serving(rows) as broker,
+        ):
             broker.node.controller_channel = ToController(controller)
             client = await broker.client()
             answer = await client.request(ApiKey.DELETE_TOPICS, version, {})
@@ -101,8 +102,11 @@ def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool
     @on_a_loop
     async def test():
         rows = rows_with(delete)
-        async with serving(rows, role=Role.CONTROLLER) as controller, serving(rows) as broker:
-            controller.node.controller = Controller(is_active=active)
+        voter = Controller(is_active=active)
+        async with (
+            serving(rows, role=Role.CONTROLLER, controller=voter) as controller,
+            serving(rows) as broker,
+        ):
             broker.node.controller_channel = ToController(controller)
             client = await broker.client()
             fields = {"topics": [{"name": "one"}]}

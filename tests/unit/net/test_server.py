@@ -13,7 +13,7 @@ import pytest
 
 from kraft.api import dispatch
 from kraft.api.authz.topic_checks import metadata
-from kraft.api.row import BROKER, ApiRow
+from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
@@ -25,7 +25,7 @@ from tests.unit.net.harness import closes, on_a_loop, request_frame, response, s
 
 
 def row(key: int, handler, **more) -> dict[int, ApiRow]:
-    return {**ROWS, key: ApiRow(key, (0, 20), BROKER, (), handler, **more)}
+    return {**ROWS, key: ApiRow(key, (0, 20), (), node=handler, **more)}
 
 
 @pytest.mark.row("P7")
@@ -72,7 +72,7 @@ async def test_what_must_be_true_when_it_leaves_is_asked_when_all_before_it_is_a
 
     rows = {
         **row(ApiKey.HEARTBEAT, slow),
-        ApiKey.LEAVE_GROUP: ApiRow(ApiKey.LEAVE_GROUP, (0, 5), BROKER, (), fresh, in_turn=True),
+        ApiKey.LEAVE_GROUP: ApiRow(ApiKey.LEAVE_GROUP, (0, 5), (), node=fresh, in_turn=True),
     }
     async with serving(rows) as running:
         client = await running.client()
@@ -105,7 +105,7 @@ async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn(
 
     rows = {
         **row(ApiKey.HEARTBEAT, note),
-        ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), BROKER, (), large),
+        ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), (), node=large),
     }
     async with serving(rows) as running:
         client = await running.client()
@@ -122,7 +122,7 @@ async def test_a_large_request_is_decoded_beside_the_loop_and_begun_in_its_turn(
         answers = [client.send(key, version, (body,)) for key, version, body in sent]
         await asyncio.gather(*answers)
         assert begun == [(1, True), (10_000, True), (1, True), (10_000, True)]
-        assert running.server.budgets["PLAINTEXT"].used_bytes == 0
+        assert running.server.memory.queued["PLAINTEXT"].used_bytes == 0
         reader, writer = await running.raw()
         writer.write(
             request_frame(ApiKey.METADATA, 1, body=names[:-1])
@@ -171,7 +171,7 @@ async def test_what_goes_through_all_items_of_a_long_request_does_so_beside_the_
         return encode_response(*args)
 
     monkeypatch.setattr(dispatch, "encode_response", encode)
-    rows = {ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), BROKER, (metadata,), handle, on_error=on_error)}
+    rows = {ApiKey.METADATA: ApiRow(ApiKey.METADATA, (0, 12), (metadata,), node=handle, on_error=on_error)}
     names = [f"hidden-{n}" for n in range(2000)] + [f"topic-{n}" for n in range(2000 if visible else 0)]
     async with serving(rows) as running:
         running.node.authorizer = watched = Watched()
@@ -220,7 +220,7 @@ async def test_a_client_that_never_reads_is_not_read_either():
         return ctx.framed((answer,))
 
     async with serving(
-        {ApiKey.FETCH: ApiRow(ApiKey.FETCH, (0, 20), BROKER, (), raw=large, exclusive=True)}
+        {ApiKey.FETCH: ApiRow(ApiKey.FETCH, (0, 20), (), raw_broker=large, exclusive=True)}
     ) as running:
         reader, writer = await running.raw()
         writer.transport.pause_reading()
@@ -261,7 +261,7 @@ async def test_requests_without_reply_are_bounded_in_bytes():
             assert len(gates) - done <= 1000 // len(body) + 1
             gates[done].set_result(None)
         await asyncio.gather(*answers)
-        assert running.server.budgets["PLAINTEXT"].used_bytes == 0
+        assert running.server.memory.queued["PLAINTEXT"].used_bytes == 0
         client.close()
 
 
@@ -326,7 +326,8 @@ async def test_errors_of_handlers_are_answers():
     async def fail(node, ctx, request):
         raise RuntimeError("a bug")
 
-    async with serving({**row(ApiKey.HEARTBEAT, refuse), **row(ApiKey.SYNC_GROUP, fail)}) as running:
+    failing = row(ApiKey.SYNC_GROUP, fail)[ApiKey.SYNC_GROUP]
+    async with serving({**row(ApiKey.HEARTBEAT, refuse), ApiKey.SYNC_GROUP: failing}) as running:
         client = await running.client()
         assert (
             await client.request(ApiKey.HEARTBEAT, 0, {})

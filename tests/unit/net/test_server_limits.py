@@ -104,14 +104,14 @@ async def test_what_strangers_hold_is_apart_from_what_others_hold():
         unauthenticated = [await running.connect("SASL") for _ in range(3)]
         for _, writer in unauthenticated:
             writer.write(struct.pack(">i", 300_000) + b"x")
-        await until(lambda: running.server.unauthenticated.exhausted)
-        assert running.server.budgets["SASL"].used_bytes == 0
+        await until(lambda: running.server.memory.queued_before_login.exhausted)
+        assert running.server.memory.queued["SASL"].used_bytes == 0
         known = await running.connect("SASL")
         assert await answered(known, b"login")
         assert await answered(known, b"x" * (SMALL_FRAME_BYTES + 1))
         for _, writer in unauthenticated:
             writer.close()
-        await until(lambda: running.server.unauthenticated.used_bytes == 0)
+        await until(lambda: running.server.memory.queued_before_login.used_bytes == 0)
 
 
 @on_a_loop
@@ -120,16 +120,16 @@ async def test_who_logs_in_with_a_request_under_way_is_counted_where_it_belongs(
         reader, writer = await running.connect("SASL")
         writer.write(framed(b"wait"))
         await until(lambda: running.waiting)
-        assert running.server.unauthenticated.used_bytes == 4
+        assert running.server.memory.queued_before_login.used_bytes == 4
         writer.write(framed(b"login"))
         (connection,) = running.server.connections
         await until(lambda: connection.peer.authenticated)
-        assert running.server.unauthenticated.used_bytes == 4
+        assert running.server.memory.queued_before_login.used_bytes == 4
         writer.write(framed(b"more"))
-        await until(lambda: running.server.unauthenticated.used_bytes == 0)
+        await until(lambda: running.server.memory.queued_before_login.used_bytes == 0)
         running.waiting[0].set_result((framed(b"done"),))
         assert await reader.readexactly(8 + 9 + 8) == framed(b"done") + framed(b"login") + framed(b"more")
-        assert running.server.budgets["SASL"].used_bytes == 0
+        assert running.server.memory.queued["SASL"].used_bytes == 0
 
 
 @on_a_loop
@@ -139,8 +139,8 @@ async def test_claims_that_nothing_follows_hold_nobody_up():
         for _ in range(3):
             _, writer = await running.connect("OPEN")
             writer.write(struct.pack(">i", 100 * MIB) + b"x")
-        await until(lambda: running.server.budgets["OPEN"].used_bytes)
-        assert running.server.budgets["OPEN"].used_bytes <= 3 * FIRST_BUFFER_BYTES
+        await until(lambda: running.server.memory.queued["OPEN"].used_bytes)
+        assert running.server.memory.queued["OPEN"].used_bytes <= 3 * FIRST_BUFFER_BYTES
         assert await answered(await running.connect("OPEN"), b"x" * MIB)
 
 
@@ -149,7 +149,7 @@ async def test_what_happens_on_one_listener_holds_up_nobody_on_another():
     async with node(ServerLimits(max_queued_bytes=MIB), OPEN=OPEN, CONTROLLER=OPEN) as running:
         _, writer = await running.connect("OPEN")
         writer.write(struct.pack(">i", MIB) + b"x")
-        await until(lambda: running.server.budgets["OPEN"].exhausted)
+        await until(lambda: running.server.memory.queued["OPEN"].exhausted)
         assert await answered(await running.connect("CONTROLLER"), b"x" * MIB)
 
 
@@ -160,10 +160,10 @@ async def test_what_a_request_becomes_is_counted_until_it_is_answered():
         reader, writer = await running.connect("OPEN")
         writer.write(framed(b"wait"))
         await until(lambda: running.waiting)
-        assert running.server.budgets["OPEN"].used_bytes == 5_000_004
+        assert running.server.memory.queued["OPEN"].used_bytes == 5_000_004
         running.waiting[0].set_result((framed(b"done"),))
         await reader.readexactly(8)
-        assert running.server.budgets["OPEN"].used_bytes == 0
+        assert running.server.memory.queued["OPEN"].used_bytes == 0
         running.charge = 0
 
 
@@ -171,7 +171,7 @@ async def test_what_a_request_becomes_is_counted_until_it_is_answered():
 async def test_answers_that_nobody_reads_leave_less_room_for_the_next_ones():
     limits = ServerLimits(max_unread_bytes=100 * MIB, max_idle_s=60.0)
     async with node(limits, OPEN=OPEN) as running:
-        unread = running.server.unread
+        unread = running.server.memory.unread
         assert unread.room() == 25 * MIB
         answer = b"x" * (20 * MIB)
         clients = [await running.connect("OPEN") for _ in range(3)]
@@ -208,7 +208,7 @@ async def test_a_frame_that_trickles_loses_its_connection():
     async with node(ServerLimits(min_bytes_per_s=100), OPEN=OPEN) as running:
         reader, writer = await running.connect("OPEN")
         writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
-        await until(lambda: running.server.budgets["OPEN"].used_bytes)
+        await until(lambda: running.server.memory.queued["OPEN"].used_bytes)
         (connection,) = running.server.connections
         now = running.loop.time()
         assert connection.too_slow(now) is None
@@ -228,7 +228,7 @@ async def test_a_frame_that_nobody_reads_does_not_trickle():
     async with node(ServerLimits(min_bytes_per_s=100), OPEN=OPEN) as running:
         _, writer = await running.connect("OPEN")
         writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
-        await until(lambda: running.server.budgets["OPEN"].used_bytes)
+        await until(lambda: running.server.memory.queued["OPEN"].used_bytes)
         (connection,) = running.server.connections
         now = running.loop.time()
         assert connection.too_slow(now) is None
@@ -243,7 +243,7 @@ async def test_while_memory_is_short_a_large_frame_must_come_quickly():
     async with node(ServerLimits(max_queued_bytes=200_000), OPEN=OPEN) as running:
         _, writer = await running.connect("OPEN")
         writer.write(struct.pack(">i", MIB) + b"x")
-        await until(lambda: running.server.budgets["OPEN"].exhausted)
+        await until(lambda: running.server.memory.queued["OPEN"].exhausted)
         (connection,) = running.server.connections
         now = running.loop.time()
         assert connection.too_slow(now) is None

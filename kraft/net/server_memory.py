@@ -1,0 +1,27 @@
+"""What a node may hold for its clients: requests without reply, and replies that are not read.
+
+Each listener has a budget of its own, so that nobody on one is held up by what happens on another;
+connections that must log in and have not share one between them.
+"""
+
+from __future__ import annotations
+
+from kraft.net.connection import Budget
+from kraft.net.unread import Unread
+
+
+class ServerMemory:
+    """Of one node; its sizes are fixed when it starts."""
+
+    def __init__(self, queued_bytes: int, queued_bytes_before_login: int, unread_bytes: int) -> None:
+        """`queued_bytes`: requests without reply, over all connections of a listener;
+        `queued_bytes_before_login`: the same, over all connections of all listeners that have not logged in;
+        `unread_bytes`: replies that their clients do not read."""
+        self._queued_bytes = queued_bytes
+        self.queued: dict[str, Budget] = {}
+        """By listener."""
+        self.queued_before_login = Budget(queued_bytes_before_login)
+        self.unread = Unread(unread_bytes, self.queued)
+
+    def add_listener(self, listener: str) -> None:
+        self.queued.setdefault(listener, Budget(self._queued_bytes))
