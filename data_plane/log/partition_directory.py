@@ -23,13 +23,14 @@ class PartitionDirectory:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._lock = RLock()
+        self.lock = RLock()
+        """Held while a file is opened, renamed or removed."""
         self._directory = directory
         self._names = {directory}
 
     def move(self, directory: str) -> None:
         """Rename the directory; paths that begin with any of its names lead there."""
-        with self._lock:
+        with self.lock:
             self._disk.rename(self._directory, directory)
             self._directory = directory
             self._names.add(directory)
@@ -41,30 +42,30 @@ class PartitionDirectory:
         return f"{self._directory}/{name}" if directory in self._names else path
 
     def open(self, path: str, *, create: bool = False) -> File:
-        with self._lock:
+        with self.lock:
             return self._disk.open(self._now(path), create=create)
 
     def exists(self, path: str) -> bool:
-        with self._lock:
+        with self.lock:
             return self._disk.exists(self._now(path))
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
-        with self._lock:
+        with self.lock:
             return self._disk.list(self._now(path), may_block)
 
     def make_dirs(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self._disk.make_dirs(self._now(path))
 
     def remove(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self._disk.remove(self._now(path))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
         self._disk.remove_tree(self._now(path), may_block)
 
     def rename(self, source: str, target: str) -> None:
-        with self._lock:
+        with self.lock:
             self._disk.rename(self._now(source), self._now(target))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
@@ -73,7 +74,7 @@ class PartitionDirectory:
         self._disk.sync_dir(self._now(path), may_block)
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
-        with self._lock:
+        with self.lock:
             return self._disk.read_bytes(self._now(path), may_block)
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:

@@ -36,14 +36,6 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         ),
         "tests/unit/groups/test_forgetting.py": frozenset({"_append"}),
     },
-    "to be mended": {
-        "tests/unit/log/test_half_way.py": frozenset({"_Index"}),
-        "tests/unit/log/test_timestamps.py": frozenset({"_batch_ends", "_offset_ends"}),
-        "tests/unit/node/test_metadata_publisher.py": frozenset(
-            {"_applier", "_blocking", "_fetcher_manager", "_loop"}
-        ),
-        "tests/unit/replication/test_incarnations.py": frozenset({"_lock"}),
-    },
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.index import _Index
+from data_plane.log.index import OffsetIndex, TimeIndex
 from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import LogSegment
@@ -71,14 +72,15 @@ def test_a_file_that_fails_anywhere_in_an_append_gives_no_offset_twice(operation
 
 def test_no_file_to_be_had_for_an_index_refuses_no_append(monkeypatch, tmp_path):
     log = open_log(tmp_path / "t-0", LogConfig(index_interval_bytes=1))
-    kept, full = _Index.open, [True]
+    full = [True]
 
-    def opened(self):
+    def opened(self, kept):
         if full[0]:
             raise OSError(errno.EMFILE, "Too many open files")
         return kept(self)
 
-    monkeypatch.setattr(_Index, "open", opened)
+    for index in (OffsetIndex, TimeIndex):
+        monkeypatch.setattr(index, "open", partialmethod(opened, index.open))
     for i in range(1200):
         assert lead(log, b"v%d" % i) == i
     full[0] = False

@@ -67,8 +67,7 @@ def test_a_search_beside_the_loop_does_without_what_only_the_loop_may_look_at(
     for i in range(400):
         lead(log, b"x", timestamp=NOW_MS + i)
     monkeypatch.setattr(LogSegment, "locate", None)
-    active = log.segments[-1]
-    active._offset_ends, active._batch_ends = [0, 400], [0]  # half-way
+    monkeypatch.setattr(LogSegment, "offset_behind", None)
     found = log.search_time(timestamp).run(MAY_BLOCK)
     assert found is not None
     assert found.offset == (399 if timestamp is None else 300)

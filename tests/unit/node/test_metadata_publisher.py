@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from kraft.node.metadata_publisher import STEP, BrokerMetadataPublisher, steps_of
-from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -59,6 +59,8 @@ class _Broker:
         groups: Any = SimpleNamespace(view=unused)
         self.faults: list[BaseException] = []
         self.partitions = partitions
+        self.fetchers: Any = SimpleNamespace(take=unused.take)
+        self.blocking: Blocking = _not_asked
         self.timers: list[tuple[float, Callable[[], object]]] = []
 
         def call_later(delay: float, callback: Callable[[], object]) -> object:
@@ -76,7 +78,7 @@ class _Broker:
             cast(Any, loop),
             MetadataCache(),
             partitions,
-            unused,
+            self.fetchers,
             groups,
             unused,
             unused,
@@ -84,7 +86,7 @@ class _Broker:
             broker_epoch=lambda: self.epoch,
             on_published=lambda: None,
             on_fatal=self.deaths.append,
-            blocking=_not_asked,
+            blocking=lambda work: self.blocking(work),
         )
         self.image = EMPTY_IMAGE
 
@@ -146,7 +148,7 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
         done.append(followed.tp.topic)
 
     broker.changes.following = [partition("one"), partition("bad"), partition("other")]
-    broker.publisher._fetcher_manager = cast(Any, SimpleNamespace(follow=follow))
+    broker.fetchers.follow = follow
     broker.commit(5)
     assert done == ["one", "other"]
     assert broker.publisher.published_offset == 0
@@ -157,17 +159,15 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
 @pytest.mark.parametrize("step", ["apply", "logs_to_create"])
 def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, many):
     async def main() -> None:
-        broker = _Broker()
+        broker = _Broker(asyncio.get_running_loop())
         broker.epoch = 5
-        partitions = broker.publisher._applier
-        broker.publisher._loop = loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: broker.faults.append(context["exception"]))
+        partitions = broker.partitions
 
         async def blocking(work):
             await asyncio.sleep(0)
             return work(MAY_BLOCK)
 
-        broker.publisher._blocking = blocking
+        broker.blocking = blocking
         partitions.add_created = lambda made: None
         made = SimpleNamespace(run=lambda may_block: None) if many else None
         partitions.logs_to_create = lambda delta, image: made if image.offset == 1 else None

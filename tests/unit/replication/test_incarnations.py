@@ -194,7 +194,7 @@ async def history(
     disk = SteppedDisk()
     monkeypatch.setattr(
         PartitionDirectory,
-        "_lock",
+        "lock",
         property(lambda _: SteppedLock(disk), lambda _self, _lock: None),
         raising=False,
     )
