@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from data_plane.log.segment import LogSlice
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.replication.partition import Partition
+from data_plane.replication.partition import UNDEFINED_OFFSET, Partition
 from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import CachedPartition, FetchSession, PartitionSource
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
 
 
 class Reading:
@@ -113,7 +114,7 @@ def _read_partition(
         preferred_replica_of = request.preferred_replica_of(replica, offset)
         if preferred_replica_of >= 0:
             return _elsewhere(wanted, replica, preferred_replica_of)
-    diverging = replica.check_fetch_offset(offset, wanted.last_fetched_epoch)
+    diverging = diverging_epoch(replica, offset, wanted.last_fetched_epoch)
     piece: LogSlice | None = None
     if diverging is None:
         if follower and wanted.listed:
@@ -152,6 +153,23 @@ def _read_partition(
         -1,
         piece,
     )
+
+
+def diverging_epoch(replica: Partition, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+    """Where the fetcher's log diverges from the replica's, as (epoch, end offset of that epoch there); None
+    where it does not. Raises BrokerError: OFFSET_OUT_OF_RANGE."""
+    log = replica.log
+    if last_fetched_epoch != NO_EPOCH and (
+        last_fetched_epoch != log.epochs.latest or fetch_offset > log.log_end_offset
+    ):
+        epoch, end = log.offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH or end == UNDEFINED_OFFSET:
+            replica.refuse_offset(fetch_offset)
+        if epoch < last_fetched_epoch or end < fetch_offset:
+            return epoch, end
+    if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+        replica.refuse_offset(fetch_offset)
+    return None
 
 
 def _elsewhere(wanted: CachedPartition, replica: Partition, preferred_replica_of: int) -> FetchedPartition:

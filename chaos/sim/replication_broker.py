@@ -6,7 +6,7 @@ deletions are done at once; ISR changes wait in `asked` until the world lets one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -14,10 +14,10 @@ from uuid import UUID
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.local_replica import LocalReplica
+from data_plane.log_manager.truncation import Truncation
 from data_plane.purgatory.timing_wheel import TimerHandle
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.isr_requests import IsrRequester
@@ -85,16 +85,17 @@ class SimBroker:
     def flush(self, replica: LocalReplica) -> None:
         """Nothing here loses its page cache."""
 
-    def truncate(
-        self, replica: LocalReplica, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
-    ) -> None:
-        work.run(SIMULATED)
-        was_cut = cut(work.ready)
-        flush = replica.log.prepare_flush() if was_cut else None
-        if flush is not None:
-            flush.run(SIMULATED)
-            replica.log.flush_done(flush)
-        done(was_cut)
+    def truncate(self, truncation: Truncation) -> None:
+        truncation.run(SIMULATED)
+        was_cut = truncation.cut(truncation.ready, self)
+        log = truncation.replica.log
+        if was_cut:
+            self.delete_files(truncation.replica, log.take_deletions())
+            flush = log.prepare_flush()
+            if flush is not None:
+                flush.run(SIMULATED)
+                log.flush_done(flush)
+        truncation.done(was_cut)
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:

@@ -1,7 +1,7 @@
 """The controller of one simulated partition: fencing, elections, ISR changes, reassignment.
 
 It keeps every registration it has committed, with the brokers that were active then; brokers learn of them
-late and one by one (replication_broker.py). Checked at every commit: P3.
+late and one by one (replication_broker.py). It checks at every commit that the leader is in the ISR.
 """
 
 from __future__ import annotations

@@ -32,9 +32,13 @@ class LocalReplica(Protocol):
     topic_id: UUID
     log: UnifiedLog
     high_watermark: int
+    leader_epoch: int
     move: FutureReplica | None
     offline: bool
     removed: bool
+
+    @property
+    def is_leader(self) -> bool: ...
 
     @property
     def last_stable_offset(self) -> int: ...

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.log_manager.log_manager import LogManager
+from data_plane.log_manager.truncation import Truncation
 from metadata_quorum.foundation.disk import is_of_disk
 
 RETRY_S: Final = 1.0
@@ -94,41 +94,30 @@ class LogExecutor:
 
     # --- truncation ---------------------------------------------------------------------------
 
-    def truncate(
-        self,
-        replica: LocalReplica,
-        work: CutWork,
-        cut: Callable[[bool], bool],
-        done: Callable[[bool], None],
-    ) -> None:
-        """Run `work` in the executor and write checkpoints with the log's present recovery point; call `cut`
-        with whether both succeeded; flush the log if `cut` returns True; call `done` with whether the cut is
-        durable. Neither is called if the broker stops meanwhile."""
+    def truncate(self, truncation: Truncation) -> None:
+        """Run it in the executor, write checkpoints with the log's present recovery point, cut the log on the
+        loop, and flush it. It is not `done` if the broker stops meanwhile."""
         if not self._background.closed:
-            self._background.spawn(self._truncate(replica, work, cut, done))
+            self._background.spawn(self._truncate(truncation))
 
-    async def _truncate(
-        self,
-        replica: LocalReplica,
-        work: CutWork,
-        cut: Callable[[bool], bool],
-        done: Callable[[bool], None],
-    ) -> None:
+    async def _truncate(self, truncation: Truncation) -> None:
+        replica = truncation.replica
         ready = False
         try:
-            await self._background.blocking(work.run)
-            ready = work.ready and await self._checkpoints.written_after_now()
+            await self._background.blocking(truncation.run)
+            ready = truncation.ready and await self._checkpoints.written_after_now()
         except OSError as e:
             self._failures.storage_failed(replica, e)
         except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
             self._failures.give_up(replica, "a cut", e)
-        was_cut = cut(ready)
+        was_cut = truncation.cut(ready, self._failures)
         if was_cut:
+            self.delete_files(replica, replica.log.take_deletions())
             for _ in range(2):  # one that runs already has begun before the cut
                 self.flush(replica)
                 if replica in self._flushing:
                     await asyncio.wait([self._flushing[replica]])
-        done(was_cut and replica.log.is_cut_durable)
+        truncation.done(was_cut and replica.log.is_cut_durable)
 
     # --- deletion -----------------------------------------------------------------------------
 

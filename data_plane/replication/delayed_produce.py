@@ -33,10 +33,20 @@ def await_replication(
     wait = DelayedOperation(on_done)
     for partition, needed_offset in appended:
         if partition.high_watermark >= needed_offset or partition.leader is None:
-            wait.settle(partition.replication_outcome())
+            wait.settle(_outcome(partition))
         else:
             wait.add(partition.high_watermark_purgatory, needed_offset)
     wait.start(timer, timeout)
+
+
+def _outcome(partition: Partition) -> ErrorCode:
+    """For a produce whose offset the high watermark has reached, or whose leader has gone."""
+    leader = partition.leader
+    if leader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if len(leader.maximal_isr) < leader.min_isr:
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return ErrorCode.NONE
 
 
 def await_deletion(

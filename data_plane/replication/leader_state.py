@@ -30,7 +30,7 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import NO_EPOCH, LeaderRecoveryState, PartitionRegistration
 
@@ -258,6 +258,19 @@ class LeaderState:
         self.change = None
         for follower in self.followers.values():
             follower.in_maximal_isr = follower.broker_id in isr
+
+    # --- followers ----------------------------------------------------------------------------
+
+    def fetching_follower(self, broker_id: int, broker_epoch: int) -> FollowerReplica:
+        """The follower that fetches in that broker epoch. Raises BrokerError: UNKNOWN_LEADER_EPOCH,
+        NOT_LEADER_OR_FOLLOWER."""
+        follower = self.followers.get(broker_id)
+        if follower is None:  # its metadata is newer than ours
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica")
+        known_epoch = follower.broker_epoch
+        if known_epoch is not None and NO_EPOCH < broker_epoch < known_epoch:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale broker epoch {broker_epoch}")
+        return follower
 
     # --- in sync? -----------------------------------------------------------------------------
 

@@ -1,15 +1,14 @@
-"""One replica of a partition: its log, and its part in replication.
+"""One replica of a partition: its log, and its part in replication (Kafka's Partition).
 
-A partition leads (`leader` holds the rules of leader_state.py), follows, or waits to be told. All that
-happens to it is one synchronous call: an append, a follower's fetch, a change of role. What must
-follow from it happens in the same call: the high watermark rises, waiting produces are completed,
-fetch sessions are told, the controller is asked for another ISR through the host.
+A replica leads (`leader` is its LeaderState), follows, or has no leader. Whatever happens to it is one
+synchronous call: an append, a follower's fetch, a change of role. Its consequences come in the same call: the
+high watermark rises, delayed produces complete, fetch sessions are woken, an ISR change is submitted. What it
+cannot do itself it asks of its context (partition_context.py).
 
-Ways through here:
-  Produce          api/produce -> append_as_leader -> log; watchers wake the followers' fetches
-  follower's Fetch fetch/reader -> follower_fetched -> high watermark -> waits, watchers
-  own Fetch        fetch/fetcher -> append_as_follower, truncate_to
-  metadata         replica_manager.py -> become_leader, become_follower
+    Produce            api/produce -> append_as_leader -> log; watchers wake the followers' fetches
+    a follower's Fetch fetch/reader -> follower_fetched -> high watermark -> purgatories, watchers
+    its own Fetch      fetch/fetcher -> append_as_follower, truncate_to, restart_at
+    metadata           delta_applier.py -> become_leader, become_follower
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from uuid import UUID
 from data_plane.log.append import AppendInfo
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.cut import CutWork
 from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log.validation import AppendOrigin, ValidatedRecords
 from data_plane.log_manager.local_replica import FutureReplica
+from data_plane.log_manager.truncation import Truncation
 from data_plane.purgatory.purgatory import ThresholdPurgatory, Watchers
 from data_plane.replication.leader_state import (
     AlterPartitionItem,
@@ -37,8 +36,7 @@ from data_plane.replication.leader_state import (
 )
 from data_plane.replication.partition_context import PartitionContext
 from metadata_quorum.foundation.batch import CorruptBatchError
-from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.foundation.invariants import Invariant, invariant
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
 ALL_REPLICAS: Final = -1  # acks=all
@@ -102,10 +100,15 @@ class Partition:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"
         return f"<Partition {self.tp} {role} epoch {self.leader_epoch} hw {self.high_watermark}>"
 
+    @property
+    def is_leader(self) -> bool:
+        return self.leader is not None
+
     # --- role ---------------------------------------------------------------------------------
 
     def become_leader(self, registration: PartitionRegistration, now: float) -> bool:
-        """Lead in the registration's epoch, or take newer state of it. True where the epoch is new."""
+        """Lead in the registration's leader epoch, or take its newer state. True where the epoch is new.
+        Raises BrokerError where the replica is offline."""
         self._check_usable()
         if registration.leader_epoch < self.leader_epoch:
             return False
@@ -136,32 +139,32 @@ class Partition:
         return True
 
     def become_follower(self, registration: PartitionRegistration) -> bool:
-        """Follow the registration's leader (which may be nobody). True where leader or epoch is new."""
+        """Follow the registration's leader, if it has one. True where the leader or its epoch is new."""
         if registration.leader_epoch < self.leader_epoch:
             return False
-        news = self.leader is not None or (registration.leader_epoch, registration.leader) != (
-            self.leader_epoch,
-            self.leader_id,
-        )
+        followed = (self.leader_epoch, self.leader_id)
+        is_new = self.is_leader or (registration.leader_epoch, registration.leader) != followed
         self.leader = None
-        if news:
+        if is_new:
             self._took_role(registration)
-            for waits in (self.high_watermark_purgatory, self.low_watermark_purgatory, self._flush_purgatory):
-                waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.partition_epoch = registration.partition_epoch
-        return news
+        return is_new
 
     def stop(self, error: ErrorCode) -> None:
-        """The replica is going away (deleted, moved, disk failed): nobody may wait for it any longer. And
-        nobody fetches for it: a fetch tells the leader that the replica has what it fetched before."""
+        """Stop serving: the replica is deleted, reassigned, or its disk has failed. Waiting requests get
+        `error`, and its fetcher drops it: a fetch would tell the leader that it holds what it fetched
+        before."""
         self.leader = None
         self.leader_id = NO_LEADER
-        self.high_watermark_purgatory.fail_all(error)
-        self.low_watermark_purgatory.fail_all(error)
-        self._flush_purgatory.fail_all(error)
+        self._fail_waiting(error)
         self.watchers.role_changed()
         if self.on_stopped is not None:
             self.on_stopped(self)
+
+    def _fail_waiting(self, error: ErrorCode) -> None:
+        for purgatory in (self.high_watermark_purgatory, self.low_watermark_purgatory, self._flush_purgatory):
+            purgatory.fail_all(error)
 
     def _took_role(self, registration: PartitionRegistration) -> None:
         self.log.forgo_cut()  # another leader may have what was to be cut
@@ -187,9 +190,11 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
-        """Append what a producer sent; offsets and epoch are written into `records`.
+        """Append what a producer sent; offsets and leader epoch are written into `records`. `now` in seconds
+        of the loop, `now_ms` of the wall clock.
 
-        Raises BrokerError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and the log's own refusals.
+        Raises BrokerError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, and what the
+        log refuses.
         """
         leader = self.leader
         if leader is None:
@@ -217,7 +222,7 @@ class Partition:
 
     @property
     def flushes_each_append(self) -> bool:
-        """flush.messages=1: what is not fsynced counts for nothing."""
+        """flush.messages=1: records count once they are fsynced."""
         return self.log.config.flush_messages == 1
 
     def flushed(self, now: float) -> None:
@@ -227,22 +232,13 @@ class Partition:
         self._flush_purgatory.reached(self.log.recovery_point)
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call once everything present is durable."""
+        """Call back once everything now in the log is durable, or with an error."""
         self._flush_purgatory.add(self.log.log_end_offset, callback)
         self._context.log_work.flush(self)
 
     def _flush_if_due(self, info: AppendInfo) -> None:
         if info.rolled or self.log.unflushed_records >= self.log.config.flush_messages:
             self._context.log_work.flush(self)
-
-    def replication_outcome(self) -> ErrorCode:
-        """For a produce whose offset the high watermark has reached: are enough replicas left?"""
-        leader = self.leader
-        if leader is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if len(leader.maximal_isr) < leader.min_isr:
-            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return NO_ERROR
 
     # --- leader: followers --------------------------------------------------------------------
 
@@ -255,17 +251,12 @@ class Partition:
         clock: FetchClock,
         now: float,
     ) -> None:
-        """Note how far a follower has come; its offset has been checked (`check_fetch_offset`)."""
+        """Record a follower's progress; fetch/reader.py has checked its offset. `now` in seconds.
+        Raises BrokerError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH."""
         leader = self.leader
         if leader is None:
             self.refuse_as_not_leader()
-        follower = leader.followers.get(follower_id)
-        if follower is None:
-            # It knows of an assignment that we have not heard of.
-            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{follower_id} is no replica of {self.tp}")
-        known_epoch = follower.broker_epoch
-        if known_epoch is not None and NO_EPOCH < broker_epoch < known_epoch:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale broker epoch {broker_epoch}")
+        follower = leader.fetching_follower(follower_id, broker_epoch)
         follower.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, now)
         follower.broker_epoch = broker_epoch
         follower.clock = clock
@@ -276,16 +267,16 @@ class Partition:
             self.low_watermark_purgatory.reached(self.low_watermark())
 
     def maybe_shrink_isr(self, now: float) -> None:
-        """Called every half of replica.lag.time.max.ms: drop laggards, propose who waits to join."""
+        """Every half of replica.lag.time.max.ms: propose to drop laggards, and to add who can join."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.shrink(self.log.log_end_offset, now))
             self._ask_for(leader.expand_any(self.high_watermark, now))
-            # A caught-up non-member that fell behind no longer holds the high watermark back.
+            # A caught-up non-member that has fallen behind no longer holds the high watermark back.
             self._advance_high_watermark(leader, now)
 
     def maybe_expand_isr(self, now: float) -> None:
-        """Brokers have become eligible for an ISR, or ceased to be."""
+        """The brokers that may be in an ISR have changed."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.expand_any(self.high_watermark, now))
@@ -294,7 +285,7 @@ class Partition:
     def handle_alter_partition_response(
         self, item: AlterPartitionItem, answer: AlterPartitionResult, now: float
     ) -> IsrOutcome:
-        """The controller's answer to `item`."""
+        """Take the controller's answer to `item`."""
         leader = self.leader
         if leader is None:
             return IsrOutcome.IGNORED
@@ -310,7 +301,7 @@ class Partition:
 
     def _isr_committed(self, leader: LeaderState, now: float) -> None:
         if leader.under_min_isr:
-            # The high watermark stands still now: these produces could only run into their timeouts.
+            # The high watermark does not rise below min ISR: these produces could only time out.
             self.high_watermark_purgatory.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._advance_high_watermark(leader, now)
         self._ask_for(leader.expand_any(self.high_watermark, now))
@@ -318,12 +309,9 @@ class Partition:
     def _ask_for(self, change: PendingIsrChange | None) -> None:
         leader = self.leader
         if change is not None and leader is not None:
-            self._context.isr_requests.submit(
-                self,
-                AlterPartitionItem(
-                    self.topic_id, self.tp.topic, self.tp.partition, change, leader.isr_with_epochs(change)
-                ),
-            )
+            members = leader.isr_with_epochs(change)
+            item = AlterPartitionItem(self.topic_id, self.tp.topic, self.tp.partition, change, members)
+            self._context.isr_requests.submit(self, item)
 
     def _advance_high_watermark(self, leader: LeaderState, now: float) -> None:
         log = self.log
@@ -363,8 +351,8 @@ class Partition:
         return end
 
     def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
-        """Cut what the leader does not have, once no checkpoint vouches for it any longer; `done` is told
-        whether it is, once the cut is durable. Before that the log takes no appends."""
+        """Truncate to `offset`, beyond which the leader has something else. `done` is called with whether it
+        is, once that is durable; until then the log refuses appends (log_manager/truncation.py)."""
         log = self.log
         if self.offline or self.removed:
             done(False)
@@ -376,35 +364,15 @@ class Partition:
             done(False)
             return
         if work is None:
-            # Nothing to cut but an epoch that was opened here and never written in.
+            # At most an epoch that was opened here and never written in.
             log.epochs.truncate_from_end(log.log_end_offset)
             done(True)
             return
-        epoch = self.leader_epoch
-        self._context.log_work.truncate(self, work, lambda ready: self._cut(log, work, epoch, ready), done)
-
-    def _cut(self, log: UnifiedLog, work: CutWork, leader_epoch: int, ready: bool) -> bool:
-        """Whether it was still to be done, and is."""
-        overtaken = self.log is not log or self.leader_epoch != leader_epoch or self.leader is not None
-        if overtaken or self.offline or self.removed:
-            return False
-        if not ready:
-            log.forgo_cut()
-            return False
-        try:
-            if not log.truncate_to(work):
-                return False
-        except InconsistentLogError as e:
-            self._context.failures.storage_failed(self, e)
-            return False
-        if self.move is not None:
-            self.move.cut(work.end)
-        self._delete_cut_files()
-        self.high_watermark = min(self.high_watermark, log.log_end_offset)
-        return True
+        self._context.log_work.truncate(Truncation(self, work, done))
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins beyond ours, and beyond what any checkpoint tells of."""
+        """Drop the whole log and start at `offset`: the leader's log begins beyond the end of ours. Raises
+        BrokerError."""
         self._check_usable()
         if self.move is not None:
             self.move.cut(0)
@@ -412,19 +380,15 @@ class Partition:
             self.log.truncate_fully_and_start_at(offset)
         except InconsistentLogError as e:
             self.storage_failed(e)
-        self._delete_cut_files()
+        self._context.log_work.delete_files(self, self.log.take_deletions())
         self.high_watermark = offset
         self.watchers.role_changed()
-
-    def _delete_cut_files(self) -> None:
-        deletions = self.log.take_deletions()
-        if deletions:
-            self._context.log_work.delete_files(self, deletions)
 
     # --- reading ------------------------------------------------------------------------------
 
     def check_epoch(self, current_leader_epoch: int, *, leader_only: bool) -> None:
-        """Is the asker's leader the one it thinks it is? -1 asks for no check of the epoch."""
+        """Raises BrokerError where the client's leader epoch is not ours (-1: not checked), or where we do
+        not lead and it must read from the leader."""
         self._check_usable()
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
@@ -433,30 +397,16 @@ class Partition:
         if leader_only and self.leader is None:
             self.refuse_as_not_leader()
 
-    def check_fetch_offset(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the asker's log diverges from ours, as (epoch, end offset of that epoch here); None
-        where it does not. Raises OFFSET_OUT_OF_RANGE."""
-        log = self.log
-        if last_fetched_epoch != NO_EPOCH and (
-            last_fetched_epoch != log.epochs.latest or fetch_offset > log.log_end_offset
-        ):
-            epoch, end = log.offset_for_epoch(last_fetched_epoch)
-            if epoch == NO_EPOCH or end == UNDEFINED_OFFSET:
-                self._refuse_offset(fetch_offset)
-            if epoch < last_fetched_epoch or end < fetch_offset:
-                return epoch, end
-        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
-            self._refuse_offset(fetch_offset)
-        return None
-
     def read_limit(self, *, for_follower: bool, committed_only: bool) -> int:
-        """How far a reader may read: a follower everything, a consumer what every in-sync replica has."""
+        """The offset where reads end: for a follower the log's end, for a consumer the high watermark, or
+        with `committed_only` the last stable offset."""
         if for_follower:
             return self.log.log_end_offset
         return self.last_stable_offset if committed_only else self.high_watermark
 
     def read(self, offset: int, max_bytes: int, end: int, *, at_least_one_batch: bool) -> LogSlice | None:
-        """Batches from `offset` on, ending before `end`; None where nothing fits."""
+        """Batches from `offset` on that end before offset `end`; None where none fits into `max_bytes`.
+        Raises BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
         try:
             piece = self.log.read(offset, max_bytes, upper_offset=end, at_least_one_batch=at_least_one_batch)
         except OSError as e:
@@ -481,13 +431,13 @@ class Partition:
     # --- the log's beginning ------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
-        """Forget all records before `before_offset` (-1: the high watermark). Returns that offset;
-        it holds on every replica once `low_watermark_purgatory` reach it."""
+        """Delete all records before `before_offset` (-1: the high watermark). Returns that offset; every
+        replica has deleted them once the low watermark reaches it. Raises BrokerError."""
         if self.leader is None:
             self.refuse_as_not_leader()
         offset = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= self.high_watermark:
-            self._refuse_offset(offset)
+            self.refuse_offset(offset)
         if offset > self.log.log_start_offset:
             self._advance_log_start(offset)
         return offset
@@ -512,18 +462,12 @@ class Partition:
         self.log_start_moved()
 
     def log_start_moved(self) -> None:
-        """Old records went (retention, DeleteRecords, the leader's log start)."""
+        """The log start offset is higher: retention, DeleteRecords, or the leader's has moved."""
         self.watchers.high_watermark_rose()
         if self.low_watermark_purgatory:
             self.low_watermark_purgatory.reached(self.low_watermark())
 
     # --- refusals -----------------------------------------------------------------------------
-
-    def check_invariants(self) -> None:
-        """For the simulator and the tests."""
-        log = self.log
-        order = (log.log_start_offset, self.last_stable_offset, self.high_watermark, log.log_end_offset)
-        invariant(list(order) == sorted(order), Invariant.OFFSETS_IN_ORDER, (self.tp, order))
 
     def _check_usable(self) -> None:
         if self.offline:
@@ -535,7 +479,7 @@ class Partition:
         self._check_usable()
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
 
-    def _refuse_offset(self, offset: int) -> NoReturn:
+    def refuse_offset(self, offset: int) -> NoReturn:
         log = self.log
         raise BrokerError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -543,12 +487,12 @@ class Partition:
         )
 
     def refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
-        """What is there already stays: another replica may be whole, and what lies beside it is."""
+        """The replica stays online: its other batches may be intact, and so may other replicas."""
         self.fault(f"reading {self.tp}", error)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
     def fault(self, work: str, error: Exception) -> None:
-        """Report a bug that `work` has met; it ends nothing else."""
+        """Report a bug that ends `work` and nothing else."""
         self._context.failures.fault(work, error)
 
     def storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:

@@ -6,13 +6,13 @@ simulator (chaos/sim/) has its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
+from data_plane.log_manager.truncation import Truncation
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.isr_requests import IsrRequester
 from data_plane.replication.leader_state import AlterPartitionItem
@@ -31,16 +31,9 @@ class LogWork(Protocol):
     def flush(self, replica: LocalReplica) -> None:
         """Make its log durable soon; `flushed` is called then."""
 
-    def truncate(
-        self,
-        replica: LocalReplica,
-        work: CutWork,
-        cut: Callable[[bool], bool],
-        done: Callable[[bool], None],
-    ) -> None:
-        """Run `work` and write checkpoints with the log's present recovery point; call `cut` with whether
-        both succeeded; make durable what it did, if it returns True; call `done` with what it returned.
-        Neither is called if the broker stops meanwhile."""
+    def truncate(self, truncation: Truncation) -> None:
+        """Run it, write checkpoints with the log's present recovery point, cut, make that durable; then it is
+        `done` (not if the broker stops meanwhile)."""
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""

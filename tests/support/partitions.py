@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica
+from data_plane.log_manager.truncation import Truncation
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.isr_requests import IsrRequester
 from data_plane.replication.leader_state import AlterPartitionItem
@@ -25,9 +25,7 @@ class NoLogWork:
 
     def flush(self, replica: LocalReplica) -> None: ...
 
-    def truncate(
-        self, replica: LocalReplica, work: CutWork, cut: Callable[[bool], bool], done: Callable[[bool], None]
-    ) -> None: ...
+    def truncate(self, truncation: Truncation) -> None: ...
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None: ...
 

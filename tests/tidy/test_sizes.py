@@ -13,7 +13,6 @@ FUNCTION_LINES: Final = 70
 LONG_FILES: Final[frozenset[str]] = frozenset(
     {
         "data_plane/log/log.py",
-        "data_plane/replication/partition.py",
         "kraft/local/local_cluster.py",
         "kraft/net/server.py",
     }

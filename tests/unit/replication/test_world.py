@@ -10,7 +10,6 @@ import pytest
 from chaos.sim.replication_schedules import classic_schedule, run_seed
 from chaos.sim.replication_world import ReplicationWorld
 from data_plane.replication.leader_state import LeaderState
-from data_plane.replication.partition import Partition
 from fetch.follower import TRUNCATE_BY_EPOCHS, TRUNCATE_TO_HIGH_WATERMARK
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 
@@ -118,12 +117,12 @@ def joins_without_the_epochs_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_divergence_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader believes that whoever has an offset has the same record there."""
 
-    def check(self, fetch_offset, last_fetched_epoch):
-        if fetch_offset > self.log.log_end_offset:
-            self._refuse_offset(fetch_offset)
+    def check(replica, fetch_offset, last_fetched_epoch):
+        if fetch_offset > replica.log.log_end_offset:
+            replica.refuse_offset(fetch_offset)
         return
 
-    monkeypatch.setattr(Partition, "check_fetch_offset", check)
+    monkeypatch.setattr("fetch.reader.diverging_epoch", check)
 
 
 def by_leader_end(monkeypatch: pytest.MonkeyPatch) -> None:

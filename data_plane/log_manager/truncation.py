@@ -1,0 +1,58 @@
+"""A follower's log is truncated to where it agrees with its leader's; one such truncation on its way.
+
+    Partition.truncate_to -> Truncation -> LogExecutor: run (executor), checkpoints, cut (loop), flush, done
+
+No checkpoint may claim what is cut, and nothing may be appended before the cut is durable: where new bytes
+are written over old ones, a loss of power may leave one page of these and one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from data_plane.log.consistency import InconsistentLogError
+from data_plane.log.cut import CutWork
+from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
+from metadata_quorum.foundation.blocking import MayBlock
+
+
+class Truncation:
+    """Whoever carries it out calls `run`, `cut` and `done`, in this order."""
+
+    def __init__(self, replica: LocalReplica, work: CutWork, done: Callable[[bool], None]) -> None:
+        """`done` hears whether the log was cut, once that is durable."""
+        self.replica = replica
+        self.done = done
+        self._work = work
+        self._log = replica.log
+        self._leader_epoch = replica.leader_epoch
+
+    def run(self, may_block: MayBlock) -> None:
+        """Read what the cut needs (blocks). Raises OSError."""
+        self._work.run(may_block)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `run` has found it."""
+        return self._work.ready
+
+    def cut(self, ready: bool, failures: ReplicaFailures) -> bool:
+        """Cut, unless something came between. `ready`: `run` and the checkpoints have succeeded. Whether the
+        log was cut; then its `take_deletions` has files to delete."""
+        replica, log = self.replica, self._log
+        overtaken = replica.log is not log or replica.leader_epoch != self._leader_epoch or replica.is_leader
+        if overtaken or replica.offline or replica.removed:
+            return False
+        if not ready:
+            log.forgo_cut()
+            return False
+        try:
+            if not log.truncate_to(self._work):
+                return False
+        except InconsistentLogError as e:
+            failures.storage_failed(replica, e)
+            return False
+        if replica.move is not None:
+            replica.move.cut(self._work.end)
+        replica.high_watermark = min(replica.high_watermark, log.log_end_offset)
+        return True
