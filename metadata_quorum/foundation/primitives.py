@@ -260,13 +260,13 @@ class Reader:
         return self.buf[pos : pos + length]
 
     def int16(self) -> int:
-        return int(INT16.unpack(self.take(2))[0])
+        return self._number(INT16)
 
     def int32(self) -> int:
-        return int(INT32.unpack(self.take(4))[0])
+        return self._number(INT32)
 
     def int64(self) -> int:
-        return int(INT64.unpack(self.take(8))[0])
+        return self._number(INT64)
 
     def uvarint(self) -> int:
         return self._read(read_uvarint)
@@ -306,6 +306,15 @@ class Reader:
             tag = self.uvarint()
             fields[tag] = self.take(self.uvarint())
         return fields
+
+    def _number(self, kind: struct.Struct) -> int:
+        pos = self.pos
+        try:
+            value: int = kind.unpack_from(self.buf, pos)[0]
+        except struct.error as e:
+            raise ValueError(f"a number at {pos} runs over the end") from e
+        self.pos = pos + kind.size
+        return value
 
     def _read(self, read: Callable[[Buffer, int], tuple[T, int]]) -> T:
         try:

@@ -25,7 +25,6 @@ Way of the data: classic/group.py, offsets.py -> here -> coordinator/runtime.py 
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -34,10 +33,16 @@ from data_plane.coordinator.groups import consumer_records
 from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord
 from data_plane.coordinator.groups.messages import CommittedOffset
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
-
-_INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_INT64: Final = struct.Struct(">q")
+from metadata_quorum.foundation.primitives import (
+    INT16,
+    INT32,
+    INT64,
+    Reader,
+    compact_string,
+    string,
+    tagged_field,
+    uvarint,
+)
 
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _OFFSET_KEY_VERSION: Final = 1
@@ -96,16 +101,13 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
     if isinstance(record, ConsumerGroupRecord):
         return consumer_records.encode(record)
-    key = bytearray()
     if isinstance(record, OffsetRecord):
-        key += _INT16.pack(_OFFSET_KEY_VERSION)
-        _put_string(key, record.group_id)
-        _put_string(key, record.partition.topic)
-        key += _INT32.pack(record.partition.partition)
-        return bytes(key), None if record.value is None else _encode_offset(record.value)
-    key += _INT16.pack(_GROUP_KEY_VERSION)
-    _put_string(key, record.group_id)
-    return bytes(key), None if record.value is None else _encode_group(record.value)
+        tp = record.partition
+        key = INT16.pack(_OFFSET_KEY_VERSION) + string(record.group_id) + string(tp.topic)
+        key += INT32.pack(tp.partition)
+        return key, None if record.value is None else _encode_offset(record.value)
+    key = INT16.pack(_GROUP_KEY_VERSION) + string(record.group_id)
+    return key, None if record.value is None else _encode_group(record.value)
 
 
 def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
@@ -113,102 +115,95 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
 
     Raises ValueError where the bytes are not what their version promises.
     """
-    try:
-        reader = _RecordReader(key)
-        version = reader.int16()
-        if version in _OFFSET_KEY_VERSIONS:
-            group_id = reader.string()
-            partition = TopicPartition(reader.string(), reader.int32())
-            return OffsetRecord(group_id, partition, None if value is None else _decode_offset(value))
-        if version == _GROUP_KEY_VERSION:
-            return GroupRecord(reader.string(), None if value is None else _decode_group(value))
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
-        raise ValueError(f"record of __consumer_offsets: {e}") from e
+    reader = Reader(key)
+    version = reader.int16()
+    if version in _OFFSET_KEY_VERSIONS:
+        group_id = reader.string()
+        partition = TopicPartition(reader.string(), reader.int32())
+        return OffsetRecord(group_id, partition, None if value is None else _decode_offset(value))
+    if version == _GROUP_KEY_VERSION:
+        return GroupRecord(reader.string(), None if value is None else _decode_group(value))
     return consumer_records.decode(key, value)
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:
-    out = bytearray()
     if value.expire_timestamp_ms >= 0:
-        out += _INT16.pack(_OFFSET_VALUE_VERSION_WITH_EXPIRY) + _INT64.pack(value.offset)
-        _put_string(out, value.metadata)
-        return bytes(out + _INT64.pack(value.commit_timestamp_ms) + _INT64.pack(value.expire_timestamp_ms))
-    out += _INT16.pack(_OFFSET_VALUE_VERSION) + _INT64.pack(value.offset) + _INT32.pack(value.leader_epoch)
-    text = value.metadata.encode()
-    _put_varint(out, len(text) + 1)
-    out += text
-    out += _INT64.pack(value.commit_timestamp_ms)
-    if value.topic_id == ZERO_UUID:
-        _put_varint(out, 0)
-    else:
-        for number in (1, _TOPIC_ID_TAG, len(value.topic_id.bytes)):  # count of tags, tag, size
-            _put_varint(out, number)
-        out += value.topic_id.bytes
-    return bytes(out)
+        return (
+            INT16.pack(_OFFSET_VALUE_VERSION_WITH_EXPIRY)
+            + INT64.pack(value.offset)
+            + string(value.metadata)
+            + INT64.pack(value.commit_timestamp_ms)
+            + INT64.pack(value.expire_timestamp_ms)
+        )
+    topic_id = value.topic_id
+    tags = b"\x00" if topic_id == ZERO_UUID else uvarint(1) + tagged_field(_TOPIC_ID_TAG, topic_id.bytes)
+    return (
+        INT16.pack(_OFFSET_VALUE_VERSION)
+        + INT64.pack(value.offset)
+        + INT32.pack(value.leader_epoch)
+        + compact_string(value.metadata)
+        + INT64.pack(value.commit_timestamp_ms)
+        + tags
+    )
 
 
 def _decode_offset(data: bytes) -> CommittedOffset:
-    reader = _RecordReader(data)
-    version = reader.value_version()
+    value = _Value(data)
+    reader, version = value.reader, value.version
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
-    metadata = reader.string()
+    metadata = value.string()
     committed_at = reader.int64()
     expires_at = reader.int64() if version == 1 else -1
-    topic_id = reader.tags().get(_TOPIC_ID_TAG) if version >= _FIRST_FLEXIBLE else None
+    topic_id = value.tagged_fields().get(_TOPIC_ID_TAG)
     return CommittedOffset(
         offset,
         leader_epoch,
         metadata,
         committed_at,
         expires_at,
-        UUID(bytes=topic_id) if topic_id else ZERO_UUID,
+        UUID(bytes=bytes(topic_id)) if topic_id else ZERO_UUID,
     )
 
 
 def _encode_group(value: StoredGroup) -> bytes:
-    out = bytearray(_INT16.pack(_GROUP_VALUE_VERSION))
-    _put_string(out, value.protocol_type)
-    out += _INT32.pack(value.generation)
-    _put_string(out, value.protocol)
-    _put_string(out, value.leader)
-    out += _INT64.pack(value.state_timestamp_ms)
-    out += _INT32.pack(len(value.members))
+    out = bytearray(INT16.pack(_GROUP_VALUE_VERSION))
+    out += string(value.protocol_type) + INT32.pack(value.generation)
+    out += string(value.protocol) + string(value.leader)
+    out += INT64.pack(value.state_timestamp_ms)
+    out += INT32.pack(len(value.members))
     for member in value.members:
-        _put_string(out, member.member_id)
-        _put_string(out, member.instance_id)
-        _put_string(out, member.client_id)
-        _put_string(out, member.client_host)
-        out += _INT32.pack(member.rebalance_timeout_ms) + _INT32.pack(member.session_timeout_ms)
-        out += _INT32.pack(len(member.subscription)) + member.subscription
-        out += _INT32.pack(len(member.assignment)) + member.assignment
+        out += string(member.member_id) + string(member.instance_id)
+        out += string(member.client_id) + string(member.client_host)
+        out += INT32.pack(member.rebalance_timeout_ms) + INT32.pack(member.session_timeout_ms)
+        out += INT32.pack(len(member.subscription)) + member.subscription
+        out += INT32.pack(len(member.assignment)) + member.assignment
     return bytes(out)
 
 
 def _decode_group(data: bytes) -> StoredGroup:
-    reader = _RecordReader(data)
-    version = reader.value_version()
-    protocol_type = reader.string()
-    generation = reader.int32()
-    protocol = reader.nullable_string()
-    leader = reader.nullable_string()
-    changed_at = reader.int64() if version >= 2 else -1
-    members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
+    value = _Value(data)
+    protocol_type = value.string()
+    generation = value.reader.int32()
+    protocol = value.nullable_string()
+    leader = value.nullable_string()
+    changed_at = value.reader.int64() if value.version >= 2 else -1
+    members = tuple(_decode_member(value) for _ in range(value.count()))
     return StoredGroup(protocol_type, generation, protocol, leader, changed_at, members)
 
 
-def _decode_member(reader: _RecordReader, version: int) -> StoredMember:
-    member_id = reader.string()
-    instance_id = reader.nullable_string() if version >= 3 else None
-    client_id = reader.string()
-    client_host = reader.string()
+def _decode_member(value: _Value) -> StoredMember:
+    reader, version = value.reader, value.version
+    member_id = value.string()
+    instance_id = value.nullable_string() if version >= 3 else None
+    client_id = value.string()
+    client_host = value.string()
     rebalance_timeout_ms = reader.int32() if version >= 1 else -1
     session_timeout_ms = reader.int32()
-    subscription = reader.blob()
-    assignment = reader.blob()
-    if version >= _FIRST_FLEXIBLE:
-        reader.tags()
-    if rebalance_timeout_ms < 0:  # version 0 knew only one timeout
+    subscription = value.bytes()
+    assignment = value.bytes()
+    value.tagged_fields()
+    if rebalance_timeout_ms < 0:  # version 0 had only one timeout
         rebalance_timeout_ms = session_timeout_ms
     return StoredMember(
         member_id,
@@ -222,84 +217,31 @@ def _decode_member(reader: _RecordReader, version: int) -> StoredMember:
     )
 
 
-def _put_string(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out += _INT16.pack(-1)
-    else:
-        data = text.encode()
-        out += _INT16.pack(len(data)) + data
+class _Value:
+    """The fields of a value one after another, in the plain or the flexible encoding, by its version."""
 
-
-def _put_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-class _RecordReader:
-    """Reads fields one after another, in the plain or the flexible way by the value's version."""
-
-    __slots__ = ("_data", "_flexible", "_pos")
+    __slots__ = ("flexible", "reader", "version")
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._pos = 0
-        self._flexible = False
-
-    def value_version(self) -> int:
-        version = self.int16()
-        if not 0 <= version <= _HIGHEST_VALUE_VERSION:
-            raise ValueError(f"value of version {version} in __consumer_offsets is not known")
-        self._flexible = version >= _FIRST_FLEXIBLE
-        return version
-
-    def int16(self) -> int:
-        return int(_INT16.unpack(self._take(2))[0])
-
-    def int32(self) -> int:
-        return int(_INT32.unpack(self._take(4))[0])
-
-    def int64(self) -> int:
-        return int(_INT64.unpack(self._take(8))[0])
-
-    def count(self) -> int:
-        return self._varint() - 1 if self._flexible else self.int32()
+        self.reader = Reader(data)
+        self.version = self.reader.int16()
+        if not 0 <= self.version <= _HIGHEST_VALUE_VERSION:
+            raise ValueError(f"value of version {self.version} in __consumer_offsets is not known")
+        self.flexible = self.version >= _FIRST_FLEXIBLE
 
     def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise ValueError("null where a string must be")
-        return text
+        return self.reader.compact_string() if self.flexible else self.reader.string()
 
     def nullable_string(self) -> str | None:
-        size = self._varint() - 1 if self._flexible else self.int16()
-        return None if size < 0 else self._take(size).decode()
+        return self.reader.nullable_compact_string() if self.flexible else self.reader.nullable_string()
 
-    def blob(self) -> bytes:
-        return self._take(max(self.count(), 0))
+    def bytes(self) -> bytes:
+        """Null reads as empty."""
+        reader = self.reader
+        return (reader.nullable_compact_bytes() if self.flexible else reader.nullable_bytes()) or b""
 
-    def tags(self) -> dict[int, bytes]:
-        found = {}
-        for _ in range(self._varint()):
-            tag = self._varint()
-            found[tag] = self._take(self._varint())
-        return found
+    def count(self) -> int:
+        return self.reader.uvarint() - 1 if self.flexible else self.reader.int32()
 
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._pos]
-            self._pos += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def _take(self, size: int) -> bytes:
-        end = self._pos + size
-        if end > len(self._data):
-            raise ValueError(f"field of {size} bytes reaches beyond its record")
-        data = self._data[self._pos : end]
-        self._pos = end
-        return data
+    def tagged_fields(self) -> dict[int, memoryview]:
+        return self.reader.tagged_fields() if self.flexible else {}
