@@ -20,6 +20,7 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.messages import (
     Heartbeat,
@@ -110,8 +111,8 @@ class ConsumerClient:
         self.lives += 1
 
     def is_member(self, driver: TableDriver) -> bool:
-        state = getattr(driver.table.group(GROUP), "state", None)
-        return self.member_id in getattr(state, "members", {})
+        group = driver.table.group(GROUP)
+        return isinstance(group, ConsumerGroup) and self.member_id in group.state.members
 
     def _refused(self, refusal: BrokerError) -> None:
         self.says_all = True
@@ -191,9 +192,9 @@ class ClassicClient:
 
     def is_member(self, driver: TableDriver) -> bool:
         group = driver.table.group(GROUP)
-        members = getattr(getattr(group, "state", None), "members", None)
-        roster = getattr(group, "roster", ())
-        return self.member_id in (roster if members is None else members)
+        if isinstance(group, ConsumerGroup):
+            return self.member_id in group.state.members
+        return group is not None and self.member_id in group.metadata.roster
 
     def lost(self) -> None:
         """Its session is over."""
