@@ -428,6 +428,6 @@ ROWS: Final = (
         node=handle_alter_loggers,
         forwarded=handle_incremental_alter,
         on_error=alter_error,
-        stays=_is_all_of_loggers,
+        is_local=_is_all_of_loggers,
     ),
 )

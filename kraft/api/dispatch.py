@@ -1,14 +1,14 @@
-"""From a frame to its handler, and from what the handler gave to the bytes of the reply.
+"""From a frame to its handler, and from the handler's response to the bytes of the reply.
 
-    frame -> header -> row of the table -> message -> handler -> dict -> header + body
-                   \\-> raw handler (Produce, Fetch, Raft) --------> header + buffers
+    frame -> header -> row of the table -> message -> authorize -> handler -> dict -> header + body
+                   \\-> raw handler (Produce, Fetch, Raft) ---------------------> header + buffers
 
-Trouble on the way:
+What goes wrong:
 * no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
   (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
 * `BrokerError`: the API's own error response;
-* anything else is told to the error boundary (metadata_quorum/foundation/supervision.py), and if the node
-  goes on the client gets UNKNOWN_SERVER_ERROR; a request that has no answer of its own ends its connection.
+* anything else is reported to the error boundary (metadata_quorum/foundation/supervision.py), and if the node
+  survives the client gets UNKNOWN_SERVER_ERROR; a request without a response ends its connection.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
 """What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
 
 _ENVELOPE: Final = ApiKey.ENVELOPE
-"""Bound once: every request is compared with it, and to look up an enum's member takes 0.3 µs."""
+"""Bound once: every request is compared with it, and looking up a member of an enum takes 0.3 µs."""
 
 LONG_BODY_BYTES: Final = 2 * 1024
-"""A longer one may name thousands of things, at a byte or two each."""
+"""A longer body may have thousands of items, at a byte or two each."""
 
 
 class _Call(NamedTuple):
@@ -87,14 +87,14 @@ class Dispatcher:
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
         self._decoder = ThreadPoolExecutor(1, "decoder")
         self._large_decoder = ThreadPoolExecutor(1, "large decoder")
-        """For frames of megabytes, which wait for each other and hold up none of the others."""
+        """For frames of megabytes: they wait for each other, and no other frame waits for them."""
 
     def is_exclusive(self, frame: memoryview) -> bool:
         """Whether the request in `frame` must run alone on its connection."""
         return bytes(frame[:2]) in self._exclusive
 
     def is_in_turn(self, frame: memoryview) -> bool:
-        """Whether the request in `frame` is begun only when all before it are answered."""
+        """Whether the request in `frame` starts only when all before it are answered."""
         return bytes(frame[:2]) in self._in_turn
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
@@ -141,8 +141,8 @@ class Dispatcher:
     async def _run_long(
         self, ctx: RequestContext, row: ApiRow, body: memoryview, started: StartedRequest
     ) -> Buffers:
-        """Decoded and authorized in another thread, in its turn: what comes behind it on its connection
-        waits, and is never begun where this one ends the connection."""
+        """Decoded and authorized in another thread. Requests behind it on its connection wait, and never
+        start if this one ends the connection."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
         request, size = await run(_decoded, ctx.api_key, ctx.version, body)
@@ -177,7 +177,7 @@ class Dispatcher:
         row = call.row
         if row.forwarded is None or call.ctx.role is Role.CONTROLLER or self._is_active_controller:
             return False
-        return row.stays is None or not row.stays(call.request)
+        return row.is_local is None or not row.is_local(call.request)
 
     @property
     def _is_active_controller(self) -> bool:
@@ -191,7 +191,7 @@ class Dispatcher:
         return self._answer_authorized(call, authorized)
 
     def _authorized(self, call: _Call) -> _Call | Response:
-        """What is left of it for its handler; a response where that is nothing. Raises `BrokerError`."""
+        """What is left of it for its handler; a response if that is nothing. Raises `BrokerError`."""
         authorizer = self._node.authorizer
         if authorizer is None:
             return call
@@ -201,7 +201,7 @@ class Dispatcher:
         return result
 
     def _answer_authorized(self, call: _Call, authorized: _Call | Response) -> Reply:
-        """Run the handler of a decoded request (also one that came in an envelope)."""
+        """Run the handler, also of a request that came in an envelope."""
         result: Result
         if isinstance(authorized, _Call):
             call = authorized
@@ -225,7 +225,7 @@ class Dispatcher:
     def _handle(self, call: _Call) -> Result:
         """Hand the request to its handler, with what that needs of the node."""
         ctx, row, request = call.ctx, call.row, call.request
-        if row.node is not None and (row.stays is None or row.stays(request)):
+        if row.node is not None and (row.is_local is None or row.is_local(request)):
             return row.node(self._node, ctx, request)
         if row.broker is not None and ctx.role is Role.BROKER:
             assert self._broker is not None
@@ -236,7 +236,7 @@ class Dispatcher:
         return handler(self._controller, ctx, request)
 
     async def close(self) -> None:
-        """Give up the requests that still wait."""
+        """Cancel the requests that are not answered yet."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -259,7 +259,7 @@ class Dispatcher:
             return await self._refuse_long(call, error)
 
     async def _reply_beside(self, call: _Call, response: Response) -> Buffers:
-        """Put into bytes in another thread: that of ten thousand topics takes a fifth of a second."""
+        """Encoded in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
         if call.complete is not None:
@@ -268,7 +268,7 @@ class Dispatcher:
         return ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),))
 
     async def _refuse_long(self, call: _Call, error: Exception) -> Buffers:
-        """`_refuse`, where each of very many items may be refused."""
+        """`_refuse`, where there may be very many items to refuse."""
         if not call.ctx.is_long:
             return self._refuse(call, error)
         code, message = self._code_of(call.ctx, error)
@@ -282,11 +282,11 @@ class Dispatcher:
     def _reply(self, call: _Call, response: Response | None) -> Buffers:
         try:
             return self._complete(call, response)
-        except Exception as error:  # noqa: BLE001 - what the handler gave does not fit into its schema
+        except Exception as error:  # noqa: BLE001 - the handler's response does not fit its schema
             return self._refuse(call, error)
 
     def _refuse(self, call: _Call, error: Exception) -> Buffers:
-        """The API's own error response. Raises `ProtocolError` where not even that can be given."""
+        """The API's own error response. Raises `ProtocolError` if even that fails."""
         code, message = self._code_of(call.ctx, error)
         try:
             return self._complete(call, _refusal(call, code, message))
@@ -378,7 +378,7 @@ class Dispatcher:
             raise ProtocolError(f"{ctx.api_key.api_name} failed") from error
 
     def _context(self, peer: Peer, header: RequestHeader) -> tuple[RequestContext, ApiRow, Buffers | None]:
-        """The request's context and row; and the answer, where it is refused but the connection may go on."""
+        """The request's context and row; and the reply, if it is refused but the connection stays open."""
         rows = self._rows[peer.listener]
         row = rows.get(header.api_key)
         if row is None:
@@ -424,7 +424,7 @@ def _not_unwrapped(ctx: RequestContext, error: ProtocolError | BrokerError) -> B
 
 
 def _decoded(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, int]:
-    """The message, and what it takes in memory. Raises `ProtocolError`."""
+    """The message, and its size in memory in bytes. Raises `ProtocolError`."""
     meter = Meter(MAX_DECODED_BYTES)
     try:
         return decode_request(api_key, version, body, meter=meter), meter.used
@@ -433,7 +433,7 @@ def _decoded(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, 
 
 
 def _takes_long(call: _Call, response: Response) -> bool:
-    """Whether it is to be put into bytes beside the loop."""
+    """Whether it must be encoded outside the event loop."""
     return (call.ctx.is_long and call.complete is not None) or is_long(response)
 
 
@@ -453,7 +453,7 @@ def _reply(ctx: RequestContext, response: Response | None) -> Buffers:
 
 
 def _wrap(ctx: RequestContext, inner: RequestContext, reply: Buffers) -> Buffers:
-    if inner.lost_controller:  # not the client's affair: its broker looks for the new one
+    if inner.lost_controller:  # of no use to the client: its broker looks for the new one
         return _reply(ctx, {"error_code": int(ErrorCode.NOT_CONTROLLER), "response_data": None})
     response_data = b"".join(reply)[4:]  # without its length
     return _reply(ctx, {"error_code": int(ErrorCode.NONE), "response_data": response_data})

@@ -11,8 +11,8 @@ HEAD = """# APIs
 
 Written by `make docs` from the API table in `kraft/api/table.py`; do not edit.
 
-The ranges of versions are those of Apache Kafka 4.1. What is not listed here is not answered: a request
-for it ends the connection, as Kafka's broker does with APIs that it does not know.
+The ranges of versions are those of Apache Kafka 4.1. A request for any other API ends the
+connection, as in Kafka.
 *Authorization*: the operations and resources that a principal must be allowed, where the node has an
 authorizer. *Forwarded*: a broker hands the request on to the active controller.
 """
@@ -29,8 +29,8 @@ def lines() -> Iterator[str]:
 def _line(row: ApiRow) -> str:
     listeners = ", ".join(sorted(role.value for role in row.listeners))
     name = f"{row.name} (ours, between nodes)" if row.internal else row.name
-    if not row.named:
-        name += " (not named in ApiVersions)"
+    if not row.advertised:
+        name += " (not in ApiVersions)"
     forwarded = "yes" if row.forwarded else ""
     authorization = "; ".join(each.required for each in row.authorization if each.required) or "none"
     versions = f"{row.min_version}-{row.max_version}"

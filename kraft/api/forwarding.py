@@ -1,10 +1,10 @@
-"""Requests that only the active controller may judge, sent on by whichever broker they reached.
+"""Requests that only the active controller can decide, sent on by the broker that received them.
 
-    client -> broker: forward -> Envelope -> controller: handle_envelope -> the wrapped request's handler
+    client -> broker: forward -> Envelope -> controller: dispatch.py opens it -> the wrapped request's handler
     client <- broker <-------- response bytes as they are <---------------- its response
 
-The envelope carries the request as it came (header and body), who sent it, and from where; so the
-controller judges the client's own rights, and answers in the client's own version.
+The envelope carries the request as it came (header and body), its principal and the client's address, so
+the controller authorizes the client, and answers in the client's version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PRINCIPAL_VERSION: Final = struct.pack(">h", 0)
 
 async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     """The whole reply to a client's request, as the active controller gave it. Raises `BrokerError`
-    where no controller answered, or where it refused the envelope."""
+    if no controller answered, or if it refused the envelope."""
     header = request_header(ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id)
     envelope = {
         "request_data": header + bytes(body),
@@ -59,7 +59,7 @@ def encode_principal(principal: str) -> bytes:
 
 
 def decode_principal(data: bytes) -> str:
-    """Raises `BrokerError` for what is no principal."""
+    """Such as User:anna. Raises `BrokerError` (PRINCIPAL_DESERIALIZATION_FAILURE)."""
     view = memoryview(data)
     try:
         if bytes(view[:2]) != _PRINCIPAL_VERSION:
@@ -79,7 +79,7 @@ def _encode_address(host: str) -> bytes:
 
 
 def decode_address(packed: bytes) -> str:
-    """The client's host in an envelope."""
+    """The client's host in an envelope. Raises `BrokerError` (INVALID_REQUEST)."""
     try:
         return str(ipaddress.ip_address(packed))
     except ValueError:

@@ -1,8 +1,8 @@
 """Fetch and FetchSnapshot of `__cluster_metadata`, on the controllers' listener.
 
-Brokers without a controller of their own follow the metadata this way, and so can anyone who wants to
-look. Everything in this log is committed, on whichever controller, so each of them may answer. A fetch
-that has nothing to get waits until something is committed.
+Brokers without a controller of their own follow the metadata this way. Everything in this log is committed,
+so every controller may answer, not only the active one. A fetch at the end of the log waits for the next
+commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from metadata_quorum.foundation.supervision import settle
 from metadata_quorum.metadata.metadata_log import SnapshotId
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""kafka.raft's limit on one answer."""
+"""The limit on one response, as in Kafka's raft."""
 
 
 def handle(

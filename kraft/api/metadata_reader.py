@@ -13,7 +13,7 @@ from metadata_quorum.metadata.metadata_log import MetadataLog
 
 
 class ObserverState(NamedTuple):
-    """How far someone who follows the metadata has come."""
+    """How far an observer of the metadata log has come."""
 
     end_offset: int
     fetched_at_ms: int
@@ -21,25 +21,25 @@ class ObserverState(NamedTuple):
 
 
 class MetadataReader:
-    """The metadata log as it is fetched from this node; `committed` wakes those who wait."""
+    """The metadata log as it is fetched from this node; `committed` wakes the fetches that wait."""
 
     def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self.log = log
         self.observers: dict[int, ObserverState] = {}
-        """By broker id: who fetches from this node."""
+        """Brokers that fetch from this node, by id."""
         self._loop = loop
         self._now_ms = now_ms
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def committed(self) -> None:
-        """There is more in the log."""
+        """The log has grown."""
         waiting, self._waiting = self._waiting, {}
         for each in waiting:
             if not each.done():
                 each.set_result(None)
 
     def note(self, replica_id: int, fetch_offset: int) -> None:
-        """A follower has everything before that offset."""
+        """A broker has everything before `fetch_offset`. A replica id below 0 is no broker's."""
         if replica_id >= 0:
             now_ms = self._now_ms()
             before = self.observers.get(replica_id)
@@ -48,7 +48,7 @@ class MetadataReader:
             self.observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
 
     def more(self, timeout_s: float) -> asyncio.Future[None]:
-        """Done when something is committed, or time is up."""
+        """Done when something is committed, or after `timeout_s`."""
         wait: asyncio.Future[None] = self._loop.create_future()
         self._waiting[wait] = None
         timer = self._loop.call_later(timeout_s, self._time_is_up, wait)

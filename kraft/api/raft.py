@@ -1,4 +1,4 @@
-"""Raft frames from the other voters: checked for coming from this quorum, then handed to Raft."""
+"""Raft frames from the other voters: checked to be of this cluster and for this node, then given to Raft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kraft.wire.api_keys import ApiKey
 
 
 def handle(controller: ControllerContext, ctx: RequestContext, body: memoryview) -> Buffers:
-    """No reply: Raft's own messages answer each other."""
+    """Never replies: Raft's own messages answer each other. Raises `ProtocolError`."""
     if not is_cluster_action_authorized(controller.node, ctx):
         raise ProtocolError(f"Raft frames of {ctx.principal}, who may not CLUSTER_ACTION")
     try:

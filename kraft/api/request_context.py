@@ -1,4 +1,4 @@
-"""One request as its handler sees it, besides its message: who asks, by which listener, in which version."""
+"""What a handler gets beside the message: who sent the request, through which listener, in which version."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class ApiVersionRange(NamedTuple):
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request, besides its message."""
+    """A request without its message."""
 
     api_key: ApiKey
     version: int
     correlation_id: int
     client_id: str | None
     role: Role
-    """Which kind of listener it came in by."""
+    """Of the listener that received it."""
     connection: Peer
     principal: str
     advertised: tuple[ApiVersionRange, ...]
-    """What ApiVersions says of its listener."""
+    """The APIs that ApiVersions lists on this listener."""
     forwarded_for: str | None = None
-    """The client's host, where a broker has passed its request on."""
+    """The client's host, where a broker has forwarded the request."""
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
     is_long: bool = False
-    """Its frame has room for very many items: whatever goes through all of them does so beside the loop."""
+    """Its frame has room for very many items: loops over all of them run outside the event loop."""
     work: RequestCost | None = None
-    """What it costs; None while nothing is limited."""
+    """What it costs; None while no quota is set."""
 
     @property
     def listener(self) -> str:
@@ -63,7 +63,7 @@ class RequestContext:
         return self.forwarded_for or self.connection.client_host
 
     def framed(self, body: Buffers) -> Buffers:
-        """The whole reply to this request around the buffers of its body."""
+        """The whole reply: length and header before the buffers of its body."""
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         prefix = response_prefix(self.api_key, self.version, self.correlation_id, size)
         if len(body) == 1 and size < JOIN_BELOW_BYTES:

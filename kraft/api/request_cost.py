@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RequestCost:
-    """What one request costs: its bytes, and how long it has kept the loop busy (request_percentage)."""
+    """A request's bytes, and how long it has kept the event loop busy (request_percentage)."""
 
     __slots__ = ("_since", "_spent_s", "_stopwatch", "request_bytes")
 
@@ -27,11 +27,11 @@ class RequestCost:
 
     @property
     def spent_s(self) -> float:
-        """Up to now, also in the middle of it."""
+        """Until now, also while it runs."""
         return self._spent_s if self._since is None else self._spent_s + self._stopwatch() - self._since
 
     def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-        """The same coroutine, its steps counted and its waits not."""
+        """The same coroutine; its steps count, its waits do not."""
         return _TimedSteps(steps, self)
 
 

@@ -1,4 +1,7 @@
-"""One row of the API table: what the node knows about an API before it reads a message of it."""
+"""One row of the API table: all that a node knows about an API apart from its messages' schemas.
+
+families' ROWS -> table.py -> ApiVersions, dispatch, authorization, docs/APIS.md, tests of every API
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ Context = TypeVar("Context", NodeContext, BrokerContext, ControllerContext)
 
 Result = Response | Awaitable[Response | None] | None
 Handler = Callable[[Context, RequestContext, Message], Result]
-"""Answers a decoded message. None: no reply at all. May raise `BrokerError`."""
+"""Answers a decoded message; None for no reply at all. May raise `BrokerError`."""
 
 RawHandler = Callable[[Context, RequestContext, memoryview], Buffers | asyncio.Future[Buffers]]
-"""Answers a message that it reads by itself (Produce, Fetch, Raft), with the whole reply as
-`RequestContext.framed` makes it, no buffers for no reply, or a future of either."""
+"""Decodes a message itself (Produce, Fetch, Raft) and returns the whole reply as `RequestContext.framed`
+makes it, no buffers for no reply, or a future of either."""
 
 EVERYWHERE = frozenset({Role.BROKER, Role.CONTROLLER})
 BROKER = frozenset({Role.BROKER})
@@ -44,15 +47,14 @@ CONTROLLER = frozenset({Role.CONTROLLER})
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
-    """An API that we answer; ranges of versions are those of Apache Kafka 4.1.
-
-    The column of a handler says by which listeners it is reached, and what it is given of the node."""
+    """An API that a node answers. The column of its handler says which listeners serve it, and what the
+    handler gets of the node."""
 
     key: ApiKey
     versions: tuple[int, int]
-    """The lowest and the highest."""
+    """The lowest and the highest, as in Apache Kafka 4.1."""
     authorization: tuple[Authorization, ...]
-    """What a principal must be allowed, where the node has an authorizer: all of these."""
+    """What a principal must be allowed, all of it, where the node has an authorizer."""
     node: Handler[NodeContext] | None = None
     """On every listener of every node."""
     broker: Handler[BrokerContext] | None = None
@@ -60,27 +62,28 @@ class ApiRow:
     controller: Handler[ControllerContext] | None = None
     """On controllers' listeners."""
     forwarded: Handler[ControllerContext] | None = None
-    """On every listener; a broker hands it on to the active controller, in an envelope."""
+    """On every listener; a broker sends it on to the active controller, in an envelope."""
     raw_broker: RawHandler[BrokerContext] | None = None
     raw_controller: RawHandler[ControllerContext] | None = None
     on_error: OnError | None = None
-    """None: the response begins with an error code (and may have a message), as most do."""
-    stays: Callable[[Message], bool] | None = None
-    """Of an API with both: the requests that `node` answers, and that are not forwarded."""
+    """None: the response has an error code at its top, and perhaps a message."""
+    is_local: Callable[[Message], bool] | None = None
+    """Of an API with `node` and `forwarded`: the requests that `node` answers."""
     exclusive: bool = False
-    """Its replies may be large: one at a time per connection."""
+    """Its replies may be large: one at a time on a connection."""
     in_turn: bool = False
-    """Begun when all before it on its connection are answered: what it says must be true when it leaves."""
-    throttled: bool = True
-    """Request quotas count it. What only nodes send is never counted."""
-    named: bool = True
-    """In the response of ApiVersions."""
+    """It starts when all requests before it on its connection are answered: its reply must be true when it
+    is sent."""
+    exempt_from_quotas: bool = False
+    """As is everything that only nodes send."""
+    advertised: bool = True
+    """Listed in the response of ApiVersions."""
     internal: bool = False
-    """Ours, between nodes: not named in ApiVersions."""
+    """Not one of Kafka's: between our nodes, and never advertised."""
 
     @property
     def listeners(self) -> frozenset[Role]:
-        """The envelope, which the dispatcher opens, has no handler: it is for controllers."""
+        """Envelopes, which the dispatcher opens, have no handler: they are for controllers."""
         if self.node is not None or self.forwarded is not None:
             return EVERYWHERE
         if self.broker is None and self.raw_broker is None:
@@ -89,7 +92,7 @@ class ApiRow:
 
     @property
     def is_throttled(self) -> bool:
-        return self.throttled and self.listeners != CONTROLLER
+        return not self.exempt_from_quotas and self.listeners != CONTROLLER
 
     @property
     def min_version(self) -> int:

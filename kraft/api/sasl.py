@@ -111,10 +111,10 @@ def handshake_error(request: Message, code: ErrorCode, message: str) -> Response
 ROWS: Final = (
     ApiRow(
         ApiKey.SASL_HANDSHAKE, (0, 1), (),
-        node=handle_handshake, on_error=handshake_error, in_turn=True, throttled=False
+        node=handle_handshake, on_error=handshake_error, in_turn=True, exempt_from_quotas=True
     ),
     ApiRow(
         ApiKey.SASL_AUTHENTICATE, (0, 2), (),
-        node=handle_authenticate, in_turn=True, throttled=False
+        node=handle_authenticate, in_turn=True, exempt_from_quotas=True
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The APIs that a node answers, one row each. ApiVersions, dispatch and docs/APIS.md derive from it.
+"""The API table: one row for each API that a node answers.
 
-Every family of APIs names its own rows, with the ranges of versions and the listeners that Apache
-Kafka 4.1 has (without its unstable versions); here they are put together.
+Each family of APIs states its rows, with the versions (but the unstable ones), listeners and authorization
+of Apache Kafka 4.1. ApiVersions, dispatch, authorization and docs/APIS.md derive from them.
 """
 
 from __future__ import annotations

@@ -106,7 +106,12 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
 
 ROWS: Final = (
     ApiRow(
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), (), broker=handle_get, on_error=push_error, named=False
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        (0, 0),
+        (),
+        broker=handle_get,
+        on_error=push_error,
+        advertised=False,
     ),
-    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), (), broker=handle_push, on_error=push_error, named=False),
+    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), (), broker=handle_push, on_error=push_error, advertised=False),
 )

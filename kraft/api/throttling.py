@@ -1,10 +1,10 @@
-"""Quotas at work: what an answer says of throttling, and the connection that is not read meanwhile.
+"""Throttling by client quotas: the throttle time in responses, and connections that are muted for it.
 
     metadata (delta, image) -> QuotaUpdates -> node.quotas; None, and free, while nothing is limited
     dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
 
-As since KIP-219 the answer leaves at once, and the client is told how long it will not be heard. What nodes
-ask of each other is never limited.
+As since KIP-219 a response is sent at once and says how long the connection is muted. Requests between
+nodes are never throttled.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Addresses = Mapping[str, frozenset[str]]
 
 
 def client_of(ctx: RequestContext) -> QuotaClient:
-    """Who asks, as quotas know it: without the kind of the principal."""
+    """The client as quotas know it: a user without the type of the principal, and a client id."""
     return QuotaClient(ctx.principal.partition(":")[2], ctx.client_id or "")
 
 
 def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
-    """Let the client's connection rest; what its answer says. A request that another broker has passed on
-    is only answered: that broker reads the client's connection."""
+    """Mute the client's connection; returns the throttle time for its response, in ms. For a forwarded
+    request only that: the broker that forwarded it has the client's connection."""
     pause_ms = round(pause_s * MS_PER_S)
     if pause_ms > 0 and ctx.forwarded_for is None:
         ctx.connection.mute(pause_ms / MS_PER_S)
@@ -45,7 +45,7 @@ def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
 
 
 def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Response:
-    """The response with its throttle time, where a quota has been used up by the time that it took or, as
+    """The response with its throttle time, if a quota is used up by the time that the request took or, as
     the response says already, by what it did."""
     asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
     pause_ms = throttle_connection(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
@@ -55,7 +55,7 @@ def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Res
 
 
 def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
-    """Count a produce request. Nobody hears of the time that one without acks took."""
+    """Count a produce request; returns the throttle time in ms. Without acks no response says it."""
     if node.quotas is None or ctx.work is None:
         return 0
     now = node.loop.time()
@@ -64,8 +64,8 @@ def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = T
 
 
 def charge_fetch(node: NodeContext, ctx: RequestContext, size: int) -> int:
-    """Count so many bytes of records for a consumer. Where it must pause they are not to be handed out, and
-    do not count."""
+    """Count so many bytes of records for a consumer; returns the throttle time in ms. If it is throttled
+    the records are not sent, and do not count."""
     if node.quotas is None:
         return 0
     now, client = node.loop.time(), client_of(ctx)
@@ -77,13 +77,13 @@ def charge_fetch(node: NodeContext, ctx: RequestContext, size: int) -> int:
 
 
 def max_fetch_bytes(node: NodeContext, ctx: RequestContext) -> int | None:
-    """More than this in one answer would never be let through."""
+    """The most that one response can have: more would always be throttled. None: no limit."""
     most = None if node.quotas is None else node.quotas.most_at_once(QuotaType.FETCHED_BYTES, client_of(ctx))
     return None if most is None else int(most)
 
 
 def charge_connection(node: NodeContext, host: str) -> float:
-    """Count a new connection; for how many seconds it must be kept out, 0 to let it in."""
+    """Count a new connection; returns for how many seconds it must wait, 0 to accept it."""
     return 0.0 if node.quotas is None else node.quotas.connected(host, node.loop.time())
 
 
@@ -95,7 +95,7 @@ def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:
 
 
 class QuotaUpdates:
-    """Keeps a node's quotas as the metadata has them. Hosts' names are looked up when they are set."""
+    """Keeps a node's quotas as they are in the metadata. Host names are resolved when a quota is set."""
 
     def __init__(self, node: NodeContext, quotas: ClientQuotas) -> None:
         self._node = node
@@ -140,12 +140,12 @@ def _is_address(host: str) -> bool:
 
 
 def _normal(host: str) -> str:
-    """An address as sockets tell it."""
+    """An address as sockets write it."""
     return str(ipaddress.ip_address(host)) if _is_address(host) else host
 
 
 async def addresses_of(loop: asyncio.AbstractEventLoop, host: str) -> frozenset[str]:
-    """What a host's name stands for; an address stands for itself. Nothing where it cannot be resolved."""
+    """The addresses of a host name, or an address itself; empty if the name cannot be resolved."""
     if _is_address(host):
         return frozenset({_normal(host)})
     try:

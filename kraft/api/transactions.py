@@ -425,7 +425,7 @@ ROWS: Final = (
         (AuthorizeRequest((AclOperation.ALTER, AclOperation.CLUSTER_ACTION)),),
         broker=handle_write_markers,
         on_error=write_markers_error,
-        throttled=False,
+        exempt_from_quotas=True,
     ),
     ApiRow(
         ApiKey.DESCRIBE_PRODUCERS,

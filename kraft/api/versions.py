@@ -14,13 +14,13 @@ from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 SOFTWARE: Final = "software"
-"""In a connection's state: what the client says it is, and in which version."""
+"""In a connection's state: the client's name for itself, and its version."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client may call itself and its version."""
+"""What Kafka allows for a client's name and version."""
 
 _REMEMBERED_LETTERS: Final = 256
-"""Of either, for as long as the connection lives."""
+"""Of the name and of the version, while the connection is open."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
@@ -50,12 +50,13 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
 
 
 def advertised(rows: Iterable[ApiRow]) -> tuple[ApiVersionRange, ...]:
-    """What ApiVersions says of those rows. Kafka 4 answers Produce from version 3 on, yet says 0: librdkafka
-    before 2.11 takes a broker that lacks the old versions for one that knows no compression."""
+    """Those rows in the response of ApiVersions. Like Kafka 4 we answer Produce from version 3 on and
+    advertise 0: without the old versions, librdkafka before 2.11 would take a broker for one that knows no
+    compression."""
     return tuple(
         ApiVersionRange(row.key, 0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version)
         for row in rows
-        if row.named and not row.internal
+        if row.advertised and not row.internal
     )
 
 

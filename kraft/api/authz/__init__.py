@@ -1,1 +1,1 @@
-"""Who may do what: the rights that each API asks for, and the authorizer that judges them."""
+"""Authorization of requests: what each API requires, and the node's authorizer."""

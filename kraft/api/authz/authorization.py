@@ -1,4 +1,4 @@
-"""What an API asks for before its handler runs, and what authorization leaves of a request.
+"""What an API requires before its handler runs, and what authorization leaves of a request.
 
     dispatch.py -> authorize -> each Authorization of the row -> AuthorizedRequest -> handler
                                                              `-> Response, nothing left for the handler
@@ -68,7 +68,7 @@ class RequestPrincipal(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What an item of a request asks for."""
+    """What a principal must be allowed for one item of a request."""
 
     operation: AclOperation
     resource: AclResourceType
@@ -93,7 +93,7 @@ class AuthorizedRequest(NamedTuple):
 
 
 class Authorization(Protocol):
-    """One thing that an API asks for."""
+    """One thing that an API requires."""
 
     @property
     def required(self) -> str:
@@ -102,8 +102,8 @@ class Authorization(Protocol):
     def __call__(
         self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
     ) -> AuthorizedRequest | Response:
-        """What is left of the request; a response where nothing is. Raises `BrokerError` where the request
-        is refused as a whole."""
+        """What is left of the request; a response if nothing is. Raises `BrokerError` if the request is
+        refused as a whole."""
 
 
 def authorize(
@@ -113,7 +113,7 @@ def authorize(
     ctx: RequestContext,
     request: Message,
 ) -> AuthorizedRequest | Response:
-    """What all of them leave of a request; a response where that is nothing. Raises `BrokerError`."""
+    """What all of them leave of a request; a response if that is nothing. Raises `BrokerError`."""
     requester = RequestPrincipal.of(authorizer, ctx)
     authorized = AuthorizedRequest(request)
     for authorization in authorizations:

@@ -1,9 +1,9 @@
-"""The node's authorizer: made when the node is made, replaced whenever an access control entry changes.
+"""The node's authorizer: made with the node, replaced when an access control entry changes.
 
     server.properties -> authorizer_of -> node.authorizer <- follow <- state machine or follower
 
-Until the first metadata has come nobody but `super.users` may do anything, so the principals of the nodes
-themselves belong there.
+Until the first metadata arrives only `super.users` may do anything, so the nodes' own principals must be
+among them.
 """
 
 from __future__ import annotations
