@@ -30,7 +30,7 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         "tests/unit/raft/test_proposals.py": frozenset({"_applyCommand"}),
     },
     "a spy counts what is done beside the loop, or not at all": {
-        "tests/unit/api/test_long_fetch.py": frozenset({"_found_by"}),
+        "tests/unit/api/test_long_fetch.py": frozenset({"_fetch"}),
         "tests/unit/broker/test_metadata_follower.py": frozenset(
             {"_load_snapshot", "_off_loop", "_replay", "_snapshot_piece"}
         ),
