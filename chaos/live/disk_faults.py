@@ -25,7 +25,8 @@ from threading import Lock
 from typing import Final
 
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Buffer, Disk, File
+from metadata_quorum.foundation.disk import Disk, File
+from metadata_quorum.foundation.primitives import Buffer
 
 READ: Final = "read"
 WRITE: Final = "write"

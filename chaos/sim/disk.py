@@ -29,7 +29,7 @@ from random import Random
 from typing import Final
 
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Buffer
+from metadata_quorum.foundation.primitives import Buffer
 
 PAGE: Final = 4096
 MAX_NAME_BYTES: Final = 255

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from metadata_quorum.foundation.disk import Buffer, Disk, File, is_of_disk
+from metadata_quorum.foundation.disk import Disk, File, is_of_disk
+from metadata_quorum.foundation.primitives import Buffer
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")

@@ -15,7 +15,8 @@ from __future__ import annotations
 from threading import RLock
 
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Buffer, Disk, File, write_in_steps
+from metadata_quorum.foundation.disk import Disk, File, write_in_steps
+from metadata_quorum.foundation.primitives import Buffer
 
 
 class PartitionDirectory:

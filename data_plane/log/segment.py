@@ -34,7 +34,8 @@ from metadata_quorum.foundation.batch import (
     read_header,
 )
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Buffer, Disk, File
+from metadata_quorum.foundation.disk import Disk, File
+from metadata_quorum.foundation.primitives import Buffer
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # the indexes keep offsets as int32 from the segment's base

@@ -15,7 +15,7 @@ from typing import Final
 from data_plane.log.epochs import EpochCache
 from data_plane.log.segment import LogSegment, newest_timestamp
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, check_crc, read_header
-from metadata_quorum.foundation.disk import Buffer
+from metadata_quorum.foundation.primitives import Buffer
 
 _CHUNK_BYTES: Final = 1024 * 1024
 

@@ -1,1 +1,1 @@
-"""What every floor stands on: errors, model, invariants, disk, batches, codec."""
+"""What every floor is built on: errors, model, invariants, disk, batches, codec."""

@@ -1,9 +1,9 @@
-"""The v2 record batch: how records lie on the wire and in the log, the same bytes in both.
+"""The v2 record batch: the same bytes on the wire and in the log.
 
 Brokers read the fixed header and check the CRC; they touch the records inside only off the hot
-path. Base offset and leader epoch lie before the CRC, so that a leader can set them in place.
+path. Base offset and leader epoch are before the CRC, so that a leader can set them in place.
 
-Lowest floor: the metadata log, the partition log, the coordinators and the tools all speak it.
+Lowest floor: the metadata log, the partition log, the coordinators and the tools all use it.
 Way of the data: api/produce -> partition -> here (header, CRC, offset set in place) -> segment.
 
     offset size field
@@ -21,7 +21,7 @@ Way of the data: api/produce -> partition -> here (header, CRC, offset set in pl
     51     2    producer_epoch          int16
     53     4    base_sequence           int32
     57     4    record_count            int32
-    61     ...  records, compressed as one block where the attributes say so
+    61     ...  records, compressed as one block if the attributes name a codec
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _UINT32: Final = struct.Struct(">I")
 _CRC_POSITION: Final = 17
 _INT64_END: Final = 1 << 63
 _AS_THEY_ARE: Final = "surrogateescape"
-"""Keys of record headers are UTF-8, but nobody checks that: they come out as they went in."""
+"""Keys of record headers should be UTF-8, but Kafka does not check: they are returned as they were."""
 _ATTRIBUTES_LOW_BYTE: Final = 22
 _MAX_TIMESTAMP_POSITION: Final = 35
 
 
 class CorruptBatchError(ValueError):
-    """Bytes that claim to be a batch and are not one: the only error of opening one, whatever its bytes."""
+    """Bytes that are not a batch: the only error of opening one, whatever the bytes."""
 
 
 class BatchHeader(NamedTuple):
@@ -163,7 +163,7 @@ def iter_headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def is_transactional(buf: Buffer) -> bool:
-    """Whether the batch at the start of `buf` says that it is part of a transaction; two bytes are read."""
+    """Whether the batch at the start of `buf` is part of a transaction; two bytes are read."""
     if len(buf) <= _ATTRIBUTES_LOW_BYTE or buf[MAGIC_POSITION] != MAGIC:
         return False
     return bool(buf[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG)
@@ -177,13 +177,13 @@ def codec_of(buf: Buffer) -> int:
 
 
 def set_offset_and_epoch(buf: bytearray | memoryview, pos: int, base_offset: int, epoch: int) -> None:
-    """What a leader gives to a batch; both lie outside the CRC."""
+    """Set what a leader gives to a batch; both are outside the CRC."""
     _OFFSET.pack_into(buf, pos, base_offset)
     _INT32.pack_into(buf, pos + LOG_OVERHEAD, epoch)
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the stored CRC matches. The batch must lie whole in `buf`."""
+    """Whether the stored CRC matches. The whole batch must be in `buf`."""
     view = memoryview(buf)
     return crc32c(view[pos + CRC_START : pos + LOG_OVERHEAD + header.batch_length]) == header.crc
 
@@ -191,7 +191,7 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> bool:
 def set_create_time(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp: int
 ) -> BatchHeader:
-    """What a leader puts right where a producer told another time or type of time than its records have."""
+    """Correct what a producer wrote in the header about the times of its records."""
     _INT16.pack_into(buf, pos + CRC_START, header.attributes & ~LOG_APPEND_TIME_FLAG)
     _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, timestamp)
     return _sealed(buf, pos, header)
@@ -243,7 +243,7 @@ def encode_batch(
     for one that lost all of them."""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     if delete_horizon_ms is not None:
-        base_timestamp = min(delete_horizon_ms, _INT64_END - 1)  # delete.retention.ms may be for ever
+        base_timestamp = min(delete_horizon_ms, _INT64_END - 1)  # delete.retention.ms may be unlimited
     body = bytearray()
     delta = -1
     for record in records:
@@ -290,7 +290,7 @@ def decode_batch(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED
 
 
 def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """One by one, for who does not need them all: as objects they take many times the bytes they had."""
+    """As `decode_batch`, one by one: as objects they take many times the memory of their bytes."""
     header = read_header(buf, pos)
     body = open_body(buf, pos, header, max_bytes)
     try:

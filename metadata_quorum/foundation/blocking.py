@@ -3,9 +3,9 @@
     loop:      await blocking(work)   --.
     executor:  work(MayBlock)  <--------'  -> log.identify(may_block) -> disk.write_atomic(..., may_block)
 
-On the loop there is none to be had, so mypy refuses the call; `blocking` (kraft/api/context.py) hands one to
-what it runs in the executor. Those who make their own say why: before the node serves nobody waits, and
-Raft's fsync is on the loop by design. A test lists them.
+On the loop there is none, so mypy refuses the call; `blocking` (kraft/api/context.py) hands one to
+what it runs in the executor. Code that makes its own says why: before the node serves, nothing waits for the
+loop, and Raft's fsync is on the loop by design. A test lists them.
 
 Lowest floor: the `Disk` port asks for it.
 """
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class MayBlock:
-    """Whoever holds one may wait."""
+    """Code that holds one may block."""
 
     why: str
 

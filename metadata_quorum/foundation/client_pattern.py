@@ -23,7 +23,7 @@ MOST_BYTES: Final = 128 * 1024
 MOST_COSTLY_PARTS: Final = 50
 """Counted repetitions and Unicode classes, each of which may take half a millisecond to compile."""
 LONGEST_TEXT: Final = 4_096
-"""Characters. Nothing longer matches: only somebody who means harm calls anything so."""
+"""Characters. Nothing longer matches: only an attacker uses such a name."""
 
 _COSTLY: Final = re.compile(r"\{|\\[pP]")
 _ESCAPE: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
@@ -52,8 +52,10 @@ class ClientPattern:
         try:
             self._compiled = re2.compile(_ESCAPE.sub(_as_in_java, regex), options)
         except re2.error as error:
-            told = error.args[0]
-            raise ValueError(told.decode(errors="replace") if isinstance(told, bytes) else told) from None
+            message = error.args[0]
+            raise ValueError(
+                message.decode(errors="replace") if isinstance(message, bytes) else message
+            ) from None
 
     def matches(self, text: str) -> bool:
         """The whole of it."""

@@ -8,8 +8,8 @@ declaration is the type, the table and the documentation at once:
         name: String
         topic_id: Uuid
 
-`Schema.of(TopicRecord)` turns it into a reader and writer. `Annotated[..., since(2)]` says the
-version that brought the field, `Annotated[..., tag(0)]` puts it into the tagged section (written
+`Schema.of(TopicRecord)` turns it into a reader and writer. `Annotated[..., Since(2)]` gives the
+first version that has the field, `Annotated[..., Tag(0)]` puts it into the tagged section (written
 only where it differs from its default). Structs nest as `tuple[Inner, ...]`, or with `| None`.
 
     bytes of a struct:  field* | uvarint number of tags | (uvarint tag | uvarint size | field)*
@@ -92,7 +92,7 @@ class _CompactString:
 
 
 class _NotNull:
-    """Refuses the null that the encoding has room for but the field has not."""
+    """Raises `ValueError` for null, which the encoding allows but the field does not."""
 
     def __init__(self, inner: FieldCodec) -> None:
         self.inner = inner
@@ -223,7 +223,8 @@ class Schema(Generic[T]):
             out += body
 
     def read(self, reader: Reader, version: int) -> T:
-        """Take one struct from `reader`; unknown tags are skipped, absent fields get defaults."""
+        """Take one struct from `reader`; unknown tags are skipped, absent fields get defaults.
+        Raises `ValueError`."""
         values: dict[str, Any] = {}
         for field in self._plain:
             if field.since <= version:
@@ -252,7 +253,7 @@ class SchemaRow:
 
 
 class SchemaRegistry:
-    """The structs that one kind of bytes may hold, by number; numbers lie in logs, none is used twice."""
+    """The structs that one kind of bytes may hold, by number; numbers are in logs, so none is used twice."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -332,7 +333,7 @@ def _struct_codec(hint: Any) -> FieldCodec | None:
 
 
 def decode_with(read: Callable[[Reader], T], buf: Buffer) -> T:
-    """Run `read` over the whole of `buf`: whatever is wrong with the bytes is a `ValueError`."""
+    """Run `read` over the whole of `buf`. Whatever is wrong with the bytes raises `ValueError`."""
     reader = Reader(buf)
     try:
         value = read(reader)

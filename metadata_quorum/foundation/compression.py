@@ -17,13 +17,13 @@ from typing import Final, Protocol
 
 import cramjam
 
-Buffer = bytes | bytearray | memoryview
+from metadata_quorum.foundation.primitives import Buffer
 
 MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
 _GUESSED_RATIO: Final = 8
 _LARGEST_GUESS_BYTES: Final = 64 * 1024
-_OUTPUT_FULL: Final = "failed to write whole buffer"  # what cramjam says when its output does not fit
+_OUTPUT_FULL: Final = "failed to write whole buffer"  # cramjam's message when the output does not fit
 
 
 class CompressionType(IntEnum):
@@ -37,7 +37,7 @@ class CompressionType(IntEnum):
 
 
 class TooLargeError(ValueError):
-    """More comes out than the caller wants to hold."""
+    """The output is larger than the caller allows."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"compressed records hold more than {max_bytes} bytes")
@@ -54,7 +54,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # where the block is stored as it is | block }* | end mark, four zero bytes.
 # Framed by hand because Kafka's Java reader refuses dependent blocks, the only ones cramjam frames.
 _LZ4_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
-_LZ4_FLAGS: Final = 4  # where FLG stands
+_LZ4_FLAGS: Final = 4  # position of FLG
 _LZ4_INDEPENDENT: Final = 0x20
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x8000_0000
@@ -116,8 +116,8 @@ class _DecompressInto(Protocol):
 
 
 def _grow(decompress_into: _DecompressInto, data: Buffer, max_bytes: int) -> bytes | memoryview:
-    """Frames need not say how much they hold, and may lie if they do. What is larger than a guess gets room
-    for `max_bytes`, of which the system gives only the pages that are written to."""
+    """Frames need not give their size, and what they give may be wrong. What is larger than a guess gets a
+    buffer of `max_bytes`, of which the system allocates only the pages that are written to."""
     guess = max(1024, len(data) * _GUESSED_RATIO)
     if guess <= min(_LARGEST_GUESS_BYTES, max_bytes):
         small = bytearray(guess)

@@ -6,12 +6,11 @@ loses unsynced pages, tears writes, fills up or fails an fsync. The rules that c
 * `write_at` and `append` reach the page cache: they survive the death of the process, not of
   the machine. `sync` makes a file's bytes durable, `sync_dir` a directory's entries.
 * An `OSError` from any call means that the file's state is unknown. A failed `sync` is never
-  retried (the kernel may have dropped the dirty pages); the caller takes the directory offline. What the
-  process, and not the disk, is to blame for (`is_of_disk`) ends no more than the work that asked for it.
-* What waits for the device asks for a `MayBlock` (blocking.py), which the event loop has not.
+  retried (the kernel may have dropped the dirty pages); the caller takes the directory offline. An error
+  that the process caused, and not the disk (`is_of_disk`), ends only the work that made the call.
+* What waits for the device takes a `MayBlock` (blocking.py), which the event loop does not have.
 * Paths are plain strings below a directory that the caller owns.
-* What is made here is the node's alone, files 0600 and directories 0700: they hold what users wrote, and what
-  lets users in.
+* Only the node's user may read what is created here (files 0600, directories 0700): records and credentials.
 
 Lowest floor: used by the Raft journal (metadata_quorum/raft) and the partition log (data_plane/log).
 """
@@ -24,8 +23,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from metadata_quorum.foundation.blocking import MayBlock
-
-Buffer = bytes | bytearray | memoryview
+from metadata_quorum.foundation.primitives import Buffer
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
@@ -45,7 +43,7 @@ _NOT_OF_DISK: Final = frozenset(
 
 
 def is_of_disk(error: OSError) -> bool:
-    """Whether the disk has failed, or is full; else the process asked for what nobody could give it."""
+    """Whether the disk has failed or is full; otherwise the process is at fault."""
     return error.errno not in _NOT_OF_DISK
 
 
@@ -64,10 +62,9 @@ class File(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; shorter only at the end of the file.
 
-        Asks for no `MayBlock`: the loop reads so the headers behind an index entry and the metadata log's
-        newest batches, some KB that were written or read just now, and to hand each to the executor would
-        cost more than it takes. What may be long or cold asks for one further up: slices, time searches,
-        whole files.
+        Takes no `MayBlock`: this is how the loop reads the headers behind an index entry and the metadata
+        log's newest batches, some KB that were written or read just now; the executor would cost more than
+        the read. What may be long or cold needs one further up: slices, time searches, whole files.
         """
 
     def read_cached(self, offset: int, length: int) -> bytes | bytearray | None:
@@ -128,21 +125,21 @@ class OsFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         if len(buffers) == 1:  # a partition's append, the hot path
             data = buffers[0]
-            wanted = len(data)
+            total = len(data)
             done = os.pwrite(self.fd, data, self._end)
         else:
             data = b""
-            wanted = sum(len(b) for b in buffers)
+            total = sum(len(b) for b in buffers)
             done = os.pwritev(self.fd, buffers, self._end)
-        if done < wanted:
+        if done < total:
             rest = memoryview(data or b"".join(buffers))
-            while done < wanted:
+            while done < total:
                 n = os.pwrite(self.fd, rest[done:], self._end + done)
                 if n == 0:
                     raise OSError(errno.EIO, "write returned 0 bytes")
                 done += n
-        self._end += wanted
-        return wanted
+        self._end += total
+        return total
 
     def write_at(self, offset: int, data: Buffer) -> None:
         rest = memoryview(data)
@@ -207,7 +204,7 @@ class OsDisk:
     def exists(self, path: str) -> bool:
         try:
             os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):  # no other error says that nothing is there
+        except (FileNotFoundError, NotADirectoryError):  # no other error means that the path does not exist
             return False
         return True
 

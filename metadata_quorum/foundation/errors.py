@@ -1,11 +1,11 @@
-"""Trouble, told apart by who must act on it.
+"""Errors, by who must act on them.
 
 * `BrokerError` is expected: a code of Kafka's protocol, an answer to the client.
-* `FatalError` is the environment's doing (disk, port, configuration): one plain sentence,
+* `FatalError` comes from the environment (disk, port, configuration): one plain sentence,
   and the process ends with the error's own exit code.
 * A broken invariant (`invariants.py`) is a bug of ours and stops the node.
 
-This module stands on the lowest floor; everything may import it.
+Lowest floor; everything may import it.
 Numbers and names: the "Error Codes" table of Kafka's protocol guide.
 """
 
@@ -212,7 +212,7 @@ class BrokerError(Exception):
 
 
 class ExitCode(IntEnum):
-    """What the process says to the shell when the environment forbids it to go on."""
+    """Exit codes of a process that the environment does not allow to continue."""
 
     USAGE = 2
     BAD_CONFIG = 10

@@ -1,7 +1,7 @@
-"""The words that every room uses: partitions, endpoints, registrations.
+"""The types that every part uses: partitions, endpoints, registrations.
 
 All of it is immutable (frozen, tuples for lists), because one object is shared by the metadata
-image, the partitions that act on it and whoever is just formatting an answer from it. The names
+image, the partitions that act on it and the handler that formats a response from it. The names
 are those of Kafka's metadata records.
 
 Lowest floor: imports nothing of ours, everything may import it.
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 NO_LEADER: Final = -1
-"""Leader of a partition that nobody may lead just now."""
+"""Leader of a partition that has none."""
 
 NO_EPOCH: Final = -1
 """A leader, partition or broker epoch that is not known."""
@@ -43,7 +43,7 @@ class TopicPartition(NamedTuple):
 
 
 class SecurityProtocol(IntEnum):
-    """How a listener speaks."""
+    """What a listener speaks, by Kafka's numbers."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -105,7 +105,7 @@ class BrokerRegistration:
 
     @property
     def active(self) -> bool:
-        """May lead and may be in an ISR."""
+        """Whether it may lead and be in an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
@@ -121,7 +121,7 @@ class BrokerRegistration:
 
     def has_online_dir(self, directory: UUID) -> bool:
         """Whether a replica in `directory` can be served. Reserved ids below 100 other than
-        LOST say nothing against it, and a broker that names no directories has them all."""
+        LOST count as online, and a broker that names no directories has them all."""
         if directory == LOST_DIR or not self.has_any_dir:
             return False
         return directory.int < 100 or not self.log_dirs or directory in self.log_dirs

@@ -1,14 +1,15 @@
-"""From record to record through an opened batch, without taking one out: is it what its header says?
+"""A walk over the records of an opened batch, without decoding them: do they agree with its header?
 
-A leader asks that of every batch before it appends it (data_plane/log/validation.py), so this is a hot path
-in plain Python: half a microsecond a record. Neighbours of one size and shape are checked together: there,
-a field is a column of bytes, one slice and one comparison in C for all of them, a tenth of the time.
+A leader checks every batch before it appends it (data_plane/log/validation.py), so this is a hot path
+in plain Python: half a microsecond a record. Neighbours of one size and layout are checked together: their
+fields are columns of bytes, one slice and one comparison in C for all of them, in a tenth of the time.
 
     records -> survey -> Survey, what they have in common; CorruptBatchError where they are not whole
-            `> places -> one by one, for who has to name the bad ones
+            `> record_deltas -> one by one, to name the bad ones
 
-The layout of a record stands in metadata_quorum/foundation/batch.py. Numbers stay zigzag-coded while they are
-walked over: an even one is positive, an odd one negative.
+The layout of a record is in metadata_quorum/foundation/batch.py. Varints are read here and not by
+primitives.py, because a call costs more than the number. They stay zigzag-coded: an even one is positive, an
+odd one negative.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class RecordDeltas(NamedTuple):
 
 
 def survey(records: Records, count: int, spend: Spend) -> Survey:
-    """Walk over them all. Raises CorruptBatchError where they are not whole, or not `count`. `spend` is told
-    how many steps come next (a record or a header is one, in a run less); what it raises goes through."""
+    """Walk over all. Raises CorruptBatchError where they are not whole, or not `count`. `spend` is called
+    with the number of steps that come next (a record or a header is one, in a run less), and may raise."""
     try:
         if count < _WORTH_A_RUN:
             spend(count)
@@ -242,7 +243,7 @@ def _signed(number: int) -> int:
     return ~(number >> 1) if number & 1 else number >> 1
 
 
-# --- runs: records of the same size whose fields lie at the same places ------------------------
+# --- runs: records of one size whose fields are at the same positions ---------------------------
 
 
 _MIDDLE_BYTES: Final = bytes(range(0x80, 0x100))
@@ -291,7 +292,7 @@ def _run(records: Records, begin: int, rows: int, place: int, shape: _RecordLayo
 
 
 def _alike(records: Records, before: int, shape: _RecordLayout) -> list[int]:
-    """Where bytes lie that are the same in all of a run: the lengths, and that there are no headers."""
+    """Positions of the bytes that are the same in all of a run: the lengths, and the count of headers, 0."""
     same = [*range(shape.timestamp - 1), shape.size - 1]
     for at in (shape.key, shape.value):
         while records[before + at] >= 0x80:
@@ -308,7 +309,7 @@ def _prefix(column: Records, allowed: bytes) -> int:
 
 
 def _bytes_at(at: int, varint: range) -> bytes:
-    """What may stand there in a varint of that width whose number is positive."""
+    """The bytes that a positive varint of that width may have at that position."""
     if at == varint[0]:
         return _ONLY_OF_POSITIVE if len(varint) == 1 else _FIRST_OF_POSITIVE
     return _LAST_BYTES if at == varint[-1] else _MIDDLE_BYTES
@@ -332,7 +333,7 @@ def _offset_columns(place: int, rows: int) -> list[bytes]:
 
 
 def _extremes(columns: list[Records]) -> tuple[int, int]:
-    """The least and the greatest number of varints that lie byte by byte in columns, all of one width."""
+    """The least and the greatest number of varints whose bytes are in columns, all of one width."""
     rows, width = len(columns[0]), len(columns)
     if all(column.count(column[0]) == rows for column in columns):
         only = _positive(bytes(column[0] for column in columns))

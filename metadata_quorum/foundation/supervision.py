@@ -7,12 +7,12 @@
 
 A broken invariant ends the node, and so does an environment that does not let it go on (`FatalError`: a disk
 that failed with nowhere to go). Anything else is a bug in serving one request, in cleaning one
-partition, in one turn of a timer: it ends that, and nothing more. What that means (an error for the
-client, a closed connection, a partition that is offline) is settled where the work was begun, beside the call
-of `report_fault`; work that must go on for as long as the node does is begun anew (`restarted`).
+partition, in one call of a timer: it ends that, and nothing more. What that means (an error for the
+client, a closed connection, a partition that is offline) is decided where the work was started, beside the
+call of `report_fault`. Work that must continue for as long as the node runs is started again (`restarted`).
 
-The way to the boundary is the event loop, which is injected everywhere and hands over by itself what escapes
-from its callbacks. kraft/node/serve.py installs the boundary; simulators and tests install what they like.
+Faults reach the boundary through the event loop, which is injected everywhere and passes on what escapes
+from its callbacks. kraft/node/serve.py installs the boundary; simulators and tests install their own handler.
 
 Lowest floor: used by every room that starts tasks.
 """
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 LOG_AGAIN_S: Final = 10.0
-"""What fails at one place is logged at most this often."""
+"""Shortest time between two log lines about faults at one place in the code."""
 MAX_PLACES: Final = 500
-"""Beyond so many places of failure the rest is counted together."""
+"""Faults at further places in the code are counted together."""
 ELSEWHERE: Final = "elsewhere"
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_LAST_S: Final = 5.0
-"""Pause before work that must go on is begun anew."""
+"""Pause before work is started again: the first one, and the longest."""
 
 
 def ends_node(error: BaseException) -> bool:
@@ -48,18 +48,18 @@ def ends_node(error: BaseException) -> bool:
 
 
 class ExceptionHandlerLoop(Protocol):
-    """What of an event loop a fault needs to be told."""
+    """The part of an event loop that takes faults."""
 
     def call_exception_handler(self, context: dict[str, Any], /) -> None: ...
 
 
 def report_fault(loop: ExceptionHandlerLoop, work: str, error: BaseException) -> None:
-    """`error` has ended `work`, which its caller has given up. Does not return where it ends the node."""
+    """`error` has ended `work`, which its caller has given up. Does not return if it ends the node."""
     loop.call_exception_handler({"message": f"{work} has failed", "exception": error})
 
 
 def bounded(loop: ExceptionHandlerLoop, work: str, action: Callable[..., object], *args: object) -> None:
-    """Do one piece of work among several: a fault in it is told, and the others are done all the same."""
+    """Run one action among several: a fault in it is reported, and does not keep the others from running."""
     try:
         action(*args)
     except Exception as error:  # noqa: BLE001
@@ -70,13 +70,13 @@ class ErrorBoundary:
     """One per node; see the module."""
 
     def __init__(self, end_node: Callable[[BaseException], None], now: Callable[[], float]) -> None:
-        """`now`: seconds, of any beginning."""
+        """`now`: seconds on a monotonic clock."""
         self.end_node = end_node
         self._now = now
         self._logged_at: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
         self.faults: dict[str, int] = {}
-        """How often work has failed, by the place in the code; for /status."""
+        """Number of faults by their place in the code; for /status."""
 
     def loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """The loop's exception handler."""
@@ -89,7 +89,7 @@ class ErrorBoundary:
             self.fault(context.get("message") or "unnamed work", error)
 
     def fault(self, what: str, error: Exception) -> None:
-        """End the node, or else count and log."""
+        """End the node if it must not continue, else count and log the fault."""
         if ends_node(error):
             self.end_node(error)
             return
@@ -123,7 +123,7 @@ def place_of(error: BaseException) -> str:
 def supervised(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result], name: str
 ) -> asyncio.Task[Result]:
-    """Run `work`, which comes to an end of its own, in a task; an error that escapes from it is told."""
+    """Run `work`, which ends by itself, in a task; an error that escapes from it is reported."""
     task = loop.create_task(work, name=name)
     task.add_done_callback(_report_task_error)
     return task
@@ -132,7 +132,8 @@ def supervised(
 def awaited(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result], name: str
 ) -> asyncio.Task[Result]:
-    """Run `work` in a task whose errors are those of whoever asked for it, if they still wait."""
+    """Run `work` in a task whose errors are raised in the task that awaits it; only what ends the node is
+    reported as well."""
     task = loop.create_task(work, name=name)
     task.add_done_callback(_retrieve_task_error)
     return task
@@ -141,7 +142,7 @@ def awaited(
 def restarted(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]], name: str
 ) -> asyncio.Task[None]:
-    """Run work that must go on for as long as the node does: after an error it is begun anew."""
+    """Run work that must continue for as long as the node runs: after an error it is started again."""
     return supervised(loop, _restarting(loop, work, name), name)
 
 
@@ -164,7 +165,7 @@ async def _restarting(
 
 
 def settle(answer: asyncio.Future[Result], make: Callable[[], Result]) -> None:
-    """Fill `answer` with what `make` gives, or with what it fails of: nobody is left waiting for it."""
+    """Give `answer` the result of `make`, or its error, so that nobody waits for it for ever."""
     if answer.done():
         return
     try:

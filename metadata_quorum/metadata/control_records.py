@@ -1,4 +1,4 @@
-"""The control records of `__cluster_metadata`: who leads a term, and where a checkpoint begins and ends.
+"""The control records of `__cluster_metadata`: the leader of a term, and the two ends of a checkpoint.
 
     key    int16 version (0) | int16 type
     value  struct in flexible encoding, see foundation/codec.py
@@ -31,7 +31,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeMessage:
-    """First batch of a controller's term: who leads and who let it."""
+    """First batch of a controller's term: its leader, and the voters that elected it."""
 
     version: Int16 = 0
     leader_id: Int32

@@ -127,7 +127,7 @@ class MetadataDelta:
         self.deleted_topics: dict[UUID, str] = {}
         """Topics of `image` that are gone; one that was created and deleted within is in neither."""
         self.changed_partitions: dict[UUID, dict[int, PartitionRegistration]] = {}
-        """New or changed partitions as they stand now, by topic id."""
+        """The current state of new or changed partitions, by topic id."""
         self.changed_brokers: dict[int, BrokerRegistration | None] = {}
         """None: unregistered."""
         self.changed_controllers: dict[int, ControllerRegistration] = {}
@@ -146,7 +146,7 @@ class MetadataDelta:
 
     @staticmethod
     def between(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-        """What a snapshot changes for someone who holds `old`."""
+        """The difference between an image and the snapshot that replaces it."""
         delta = MetadataDelta(old)
         delta.offset, delta.epoch, delta.timestamp_ms = new.offset, new.epoch, new.timestamp_ms
         for topic_id, topic in new.topics_by_id.items():
@@ -205,7 +205,7 @@ class MetadataDelta:
         )
 
     def partition(self, topic_id: UUID, partition_id: int) -> PartitionRegistration | None:
-        """A partition as it stands after what was replayed so far."""
+        """A partition after what was replayed so far."""
         changed = self.changed_partitions.get(topic_id, _EMPTY).get(partition_id)
         if changed is not None or topic_id in self.deleted_topics:
             return changed
@@ -329,8 +329,7 @@ class MetadataDelta:
         self.changed_partitions.setdefault(r.topic_id, {})[r.partition_id] = merge_change(before, r)
 
     def _clear_elr(self, r: ClearElrRecord) -> None:
-        wanted = self.image.topics_by_id.values()
-        for topic in wanted:
+        for topic in self.image.topics_by_id.values():
             if r.topic_name and topic.name != r.topic_name:
                 continue
             for partition_id in topic.partitions:

@@ -1,7 +1,7 @@
 """The cluster's metadata at one offset: an immutable image.
 
 What did not change from one image to the next is shared between them, so an image costs as much as
-the change (delta.py), and whoever holds an old one keeps a consistent view.
+the change (delta.py), and the holder of an old one keeps a consistent view.
 
 On the way of the data: records -> delta.py -> here -> decisions on the controllers, the publisher on brokers.
 """
@@ -78,7 +78,7 @@ class MetadataImage:
 
     def can_serve(self, replica: int, partition: PartitionRegistration) -> bool:
         """Whether `replica` may lead the partition and be in its ISR: its broker is active, and the
-        directory that it lies in is online."""
+        directory of the replica is online."""
         broker = self.brokers.get(replica)
         return broker is not None and broker.active and broker.has_online_dir(partition.directory(replica))
 

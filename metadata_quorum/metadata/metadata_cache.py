@@ -1,4 +1,4 @@
-"""The metadata as this node has acted on it: one value that is replaced, for all who read it."""
+"""The metadata as this node has acted on it: one value that is replaced, for all its readers."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 What is here is derived: apply appends one batch per command, and a restart rewinds to the end of
 Raft's snapshot and derives the rest again. So nothing is fsynced on append, and a log that cannot be
-rewound is simply begun anew at the snapshot.
+rewound simply starts again at the snapshot.
 
 Bounded: a checkpoint rolls the segment, and segments and checkpoints older than the previous
 checkpoint are deleted; a follower that is further behind than that fetches the checkpoint.
@@ -25,10 +25,11 @@ from typing import Final, NamedTuple
 
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, check_crc, iter_headers, read_header
 from metadata_quorum.foundation.blocking import RAFT, MayBlock
-from metadata_quorum.foundation.disk import Buffer, Disk, File, make_dirs_durably
+from metadata_quorum.foundation.disk import Disk, File, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.model import METADATA_TOPIC_ID
+from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.foundation.uuids import uuid_text
 
 SEGMENT_BYTES: Final = 16 << 20
@@ -59,7 +60,7 @@ class Checkpoint:
     path: str
 
     def piece(self, position: int, max_bytes: int, may_block: MayBlock) -> tuple[int, bytes]:
-        """The file's size, and what lies at `position`, for FetchSnapshot; no more of it is read."""
+        """The file's size, and its bytes from `position` on, for FetchSnapshot; no more of it is read."""
         try:
             file = self.disk.open(self.path)
         except FileNotFoundError:
@@ -85,7 +86,7 @@ class _Segment:
         self._positions: list[int] = []
 
     def note(self, position: int, header: BatchHeader) -> None:
-        """A batch lies at `position`."""
+        """Note that a batch begins at `position`."""
         if not self._positions or position - self._positions[-1] >= INDEX_INTERVAL_BYTES:
             self._offsets.append(header.base_offset)
             self._positions.append(position)
@@ -138,11 +139,11 @@ class MetadataLog:
         return self._epochs[-1][0] if self._epochs else -1
 
     def rewind(self, end_offset: int, epoch: int) -> None:
-        """Make `end_offset` the end: keep what is whole below it, or begin anew there.
+        """Make `end_offset` the end: keep the whole batches below it, or start empty there.
 
         `epoch` is that of the record before `end_offset`, used where nothing is kept.
         """
-        if self._segments and self.end_offset < end_offset:  # open, and of no use any more
+        if self._segments and self.end_offset < end_offset:  # open, and obsolete
             self._begin_at(end_offset, epoch)
             return
         self.close()
@@ -231,7 +232,7 @@ class MetadataLog:
         return self._checkpoints
 
     def write_checkpoint(self, snapshot_id: SnapshotId, data: Buffer) -> None:
-        """Keep a snapshot. May be called beside the loop: the log hears of it at its next look.
+        """Keep a snapshot. May be called beside the loop: the log takes it in at its next call.
 
         One's own and a leader's may come at once from two threads, and be the same one where no command
         between them changed the metadata.
@@ -245,7 +246,7 @@ class MetadataLog:
             self._written.append(snapshot_id)
 
     def _take_in(self, snapshot_id: SnapshotId) -> None:
-        """Let go of what a new checkpoint and the one before it make needless."""
+        """Delete what the newest checkpoint and the one before it replace."""
         if snapshot_id in self._checkpoints:
             return
         self._checkpoints = sorted([*self._checkpoints, snapshot_id])
@@ -296,7 +297,7 @@ class MetadataLog:
         self._epochs = [(epoch, offset)] if epoch >= 0 else []
 
     def _recover(self, base: int, end_offset: int) -> None:
-        """Take in the whole batches of a segment that lie below `end_offset`; cut off the rest."""
+        """Take in the whole batches of a segment that are below `end_offset`; cut off the rest."""
         path = self._path(f"{base:020d}.log")
         segment = _Segment(self._disk.open(path), path, base)
         data = segment.file.read(0, segment.file.size())

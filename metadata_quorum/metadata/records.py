@@ -103,7 +103,7 @@ def feature_fields(features: Sequence[FeatureRange]) -> tuple[FeatureField, ...]
 @RECORDS.enter(0, version=3)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
-    """A new incarnation of a broker, or (in a snapshot) a broker as it stands."""
+    """A new incarnation of a broker, or (in a snapshot) its current state."""
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[Bool, Since(2)] = False
@@ -120,7 +120,7 @@ class RegisterBrokerRecord(MetadataRecord):
 @RECORDS.enter(1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRecord(MetadataRecord):
-    """The broker is forgotten."""
+    """The broker is removed from the metadata."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -159,7 +159,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 @RECORDS.enter(27)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord(MetadataRecord):
-    """A controller's announcement of itself."""
+    """A controller registers its endpoints and features."""
 
     controller_id: Int32
     incarnation_id: Uuid
@@ -191,7 +191,7 @@ class RemoveTopicRecord(MetadataRecord):
 @RECORDS.enter(3, version=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
-    """A partition in full: new, or (in a snapshot) as it stands."""
+    """A partition in full: new, or (in a snapshot) its current state."""
 
     partition_id: Int32
     topic_id: Uuid
@@ -230,7 +230,7 @@ class PartitionChangeRecord(MetadataRecord):
 @RECORDS.enter(28)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearElrRecord(MetadataRecord):
-    """Forget the eligible leader replicas of one topic, or of all where the name is empty."""
+    """Clear the eligible leader replicas of one topic, or of all where the name is empty."""
 
     topic_name: String
 
@@ -261,7 +261,7 @@ class FeatureLevelRecord(MetadataRecord):
 @RECORDS.enter(15)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
-    """A block of producer ids was given away; the next one starts at `next_producer_id`."""
+    """A block of producer ids was allocated; the next one starts at `next_producer_id`."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -324,7 +324,7 @@ class ClientQuotaRecord(MetadataRecord):
 @RECORDS.enter(11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord(MetadataRecord):
-    """What is kept of a password."""
+    """What is stored of a password."""
 
     name: String
     mechanism: Int8

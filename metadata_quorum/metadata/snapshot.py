@@ -51,7 +51,7 @@ METADATA_VERSION: Final = "metadata.version"
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     """The records that build `image` from nothing, in a fixed order."""
-    # metadata.version comes first: Kafka's readers judge all others by it.
+    # metadata.version comes first: Kafka's readers interpret all others by it.
     for name in sorted(image.features, key=lambda n: (n != METADATA_VERSION, n)):
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker_id in sorted(image.brokers):
@@ -76,7 +76,7 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
 
 
 def broker_record(broker: BrokerRegistration) -> RegisterBrokerRecord:
-    """A broker in full, as it stands."""
+    """A broker's current state in full."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,

@@ -1,6 +1,6 @@
 """Commands: what the active controller proposes to Raft.
 
-A command is a wish; whether it comes true is judged when it is applied, against committed state.
+A command is a request: it is decided when it is applied, on committed state, and may be refused.
 It carries everything that is not in that state: uuids, random choices; the clock is in its stamps.
 
 Way of the data: controller/controller.py -> stamped_command.py -> Raft -> state_machine.py -> decisions/.
@@ -66,7 +66,7 @@ class ClaimLeadership(Command):
     bootstrap_features: tuple[FeatureLevel, ...] = ()
     bootstrap_min_insync_replicas: Int32 = 1
     bootstrap_users: Annotated[tuple[UserScramCredentialRecord, ...], Tag(0)] = ()
-    """Who may log in before anybody could be asked to let them."""
+    """Users that exist from the beginning, since nobody could log in to create them."""
     decoy_secret: Annotated[String, Tag(1)] = ""
     """Drawn by the proposer; the first one counts (security/scram.py)."""
 
@@ -74,7 +74,7 @@ class ClaimLeadership(Command):
 @COMMANDS.enter(2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterController(Command):
-    """A controller makes itself known."""
+    """A controller registers its endpoints and features."""
 
     controller_id: Int32
     incarnation_id: Uuid
@@ -88,8 +88,8 @@ class RegisterController(Command):
 @COMMANDS.enter(10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker(Command):
-    """A broker's process has started. `replaces_epoch`: the registration whose session the
-    proposer knows to be over; any other one is still in use."""
+    """A broker's process has started. `replaces_epoch`: the registration whose session has ended, as the
+    proposer knows; any other one is still in use."""
 
     broker_id: Int32
     incarnation_id: Uuid
@@ -104,7 +104,7 @@ class RegisterBroker(Command):
 @COMMANDS.enter(11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker(Command):
-    """Forget a broker."""
+    """Remove a broker from the metadata."""
 
     broker_id: Int32
 
@@ -112,7 +112,7 @@ class UnregisterBroker(Command):
 @COMMANDS.enter(12)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBroker(Command):
-    """The broker's session is over, or it asked for it."""
+    """The broker's session has ended, or it asked to be fenced."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -139,7 +139,7 @@ class BeginControlledShutdown(Command):
 @COMMANDS.enter(15)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailLogDirs(Command):
-    """Directories of the broker have gone offline; those named before may be among them."""
+    """Directories of the broker are offline; some of them may have been reported before."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -168,7 +168,7 @@ class Assignment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     """A topic to create; partitions and replication factor are already resolved from -1, unless
-    `assignments` says it all."""
+    `assignments` names the replicas."""
 
     name: String
     topic_id: Uuid
@@ -183,7 +183,7 @@ class NewTopic:
 @COMMANDS.enter(20)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command):
-    """Each topic is judged for itself."""
+    """Each topic is decided by itself."""
 
     topics: tuple[NewTopic, ...]
 
@@ -191,7 +191,7 @@ class CreateTopics(Command):
 @COMMANDS.enter(21)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(Command):
-    """By id; names were resolved by the proposer."""
+    """By id; the proposer resolved the names."""
 
     topic_ids: Uuids
 
@@ -209,7 +209,7 @@ class NewPartitions:
 @COMMANDS.enter(22)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(Command):
-    """Each topic is judged for itself."""
+    """Each topic is decided by itself."""
 
     topics: tuple[NewPartitions, ...]
 
@@ -219,7 +219,7 @@ class CreatePartitions(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrMember:
-    """A wanted member of the ISR; epoch -1 skips the check of its incarnation."""
+    """A member of the proposed ISR; epoch -1 skips the check of its incarnation."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -240,7 +240,7 @@ class IsrChange:
 @COMMANDS.enter(30)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitions(Command):
-    """A leader's wishes for the ISRs of its partitions; each is judged for itself."""
+    """A leader's proposals for the ISRs of its partitions; each is decided by itself."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -267,7 +267,7 @@ class ElectLeaders(Command):
     election_type: Int8
     partitions: tuple[PartitionName, ...] = ()
     all_partitions: Annotated[Bool, Tag(0)] = False
-    """Then the answer leaves out those that need no election."""
+    """If so, the reply leaves out partitions that need no election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class DirectoryAssignment:
 @COMMANDS.enter(32)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirs(Command):
-    """A broker tells where its replicas lie; each is judged for itself."""
+    """A broker reports the directories of its replicas; each is decided by itself."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -291,7 +291,7 @@ class AssignReplicasToDirs(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """Other replicas for a partition; none calls off what is under way."""
+    """New replicas for a partition; None cancels the reassignment in progress."""
 
     topic: String
     partition: Int32
@@ -301,7 +301,7 @@ class Reassignment:
 @COMMANDS.enter(33)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReassignments(Command):
-    """Each partition is judged for itself."""
+    """Each partition is decided by itself."""
 
     reassignments: tuple[Reassignment, ...]
     allow_replication_factor_change: Bool = True
@@ -336,7 +336,7 @@ class ConfigChange:
 @COMMANDS.enter(40)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigs(Command):
-    """Each resource is judged for itself."""
+    """Each resource is decided by itself."""
 
     changes: tuple[ConfigChange, ...]
 
@@ -361,7 +361,7 @@ class AlterConfigs(Command):
 @COMMANDS.enter(50)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command):
-    """Give a block of producer ids to a broker."""
+    """Allocate a block of producer ids to a broker."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -372,7 +372,7 @@ class AllocateProducerIds(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramDeletion:
-    """Take a user's credential away."""
+    """Delete a user's credential."""
 
     name: String
     mechanism: Int8
@@ -381,7 +381,7 @@ class ScramDeletion:
 @COMMANDS.enter(60)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScram(Command):
-    """Each user is judged for itself."""
+    """Each user is decided by itself."""
 
     deletions: tuple[ScramDeletion, ...] = ()
     upsertions: tuple[UserScramCredentialRecord, ...] = ()
@@ -390,14 +390,14 @@ class AlterUserScram(Command):
 @COMMANDS.enter(61)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAcls(Command):
-    """Each is judged for itself; one that is there already stays as it is, under its own id."""
+    """Each is decided by itself; one that exists already stays as it is, under its own id."""
 
     acls: tuple[AccessControlEntryRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which access control entries are meant: null or ANY stands for all."""
+    """Selects access control entries: null or ANY matches all."""
 
     resource_type: Int8
     resource_name: NullableString
@@ -421,7 +421,7 @@ class DeleteAcls(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureUpdate:
-    """The level that a feature is to have; `upgrade_type` says what the asker is prepared for."""
+    """The new level of a feature; `upgrade_type` is what the client allows."""
 
     name: String
     level: Int16
@@ -443,7 +443,7 @@ class UpdateFeatures(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaOperation:
-    """Set one quota, or take it away."""
+    """Set one quota, or remove it."""
 
     key: String
     value: Float64 = 0.0
@@ -461,6 +461,6 @@ class QuotaAlteration:
 @COMMANDS.enter(70)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotas(Command):
-    """Each entity is judged for itself."""
+    """Each entity is decided by itself."""
 
     alterations: tuple[QuotaAlteration, ...]

@@ -1,4 +1,4 @@
-"""What a decision answers, near the responses of Kafka's APIs.
+"""Replies of decisions, close to the responses of Kafka's APIs.
 
 Way of the data: decisions -> state_machine.apply -> Raft's result -> controller.py -> api handlers.
 `error` is NONE where it went well; `message` is for a person.
@@ -16,7 +16,7 @@ from metadata_quorum.metadata.records import AccessControlEntryRecord
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The whole command was turned down; nothing changed."""
+    """The whole command was refused; nothing changed."""
 
     error: ErrorCode
     message: str = ""
@@ -24,7 +24,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command without an answer of its own was applied."""
+    """A command that has no reply of its own was applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """The epoch that the broker must show from now on."""
+    """The epoch that the broker sends from now on."""
 
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatReply:
-    """What the broker should know about itself."""
+    """The state of the broker, after its heartbeat."""
 
     is_caught_up: bool
     is_fenced: bool
@@ -136,7 +136,7 @@ class AclResult:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """Producer ids `first` to `first + size - 1` belong to the broker that asked."""
+    """Producer ids `first` to `first + size - 1` belong to the broker that requested them."""
 
     first: int
     size: int

@@ -40,7 +40,7 @@ class BrokerHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """One topic of CreateTopics; -1 stands for the cluster's default."""
+    """One topic of CreateTopics; -1 is the cluster's default."""
 
     name: str
     num_partitions: int = -1

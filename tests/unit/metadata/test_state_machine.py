@@ -186,7 +186,7 @@ def test_a_record_that_would_break_an_invariant_is_refused(monkeypatch: pytest.M
     before = machine.image
     with pytest.raises(BrokerError) as e:
         machine.run(c.AllocateProducerIds(broker_id=1, broker_epoch=1))
-    assert "P3" in e.value.message
+    assert "ISR_WELL_FORMED" in e.value.message
     assert machine.image is before
 
 
