@@ -46,6 +46,9 @@ class LocalReplica(Protocol):
     def flushed(self, now: float) -> None:
         """The log is durable up to its recovery point. `now` in seconds of the loop."""
 
+    def after_truncation(self) -> None:
+        """The log was cut, or a prepared cut was given up."""
+
     def log_start_moved(self) -> None:
         """The log start offset is higher now."""
 

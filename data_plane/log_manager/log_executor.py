@@ -111,6 +111,7 @@ class LogExecutor:
         except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
             self._failures.give_up(replica, "a cut", e)
         was_cut = truncation.cut(ready, self._failures)
+        replica.after_truncation()
         if was_cut:
             self.delete_files(replica, replica.log.take_deletions())
             for _ in range(2):  # one that runs already has begun before the cut

@@ -77,6 +77,14 @@ class ThresholdPurgatory:
         self._complete(list(waits[:count]), outcome)
         return count
 
+    def lower(self, offset: int) -> None:
+        """The number will not get beyond `offset` for now: whoever needs more waits for `offset` instead."""
+        beyond = list(self._sorted.irange_key(min_key=offset, inclusive=(False, True)))
+        for wait in beyond:
+            self._sorted.remove(wait)
+            wait.offset = offset
+            self._sorted.add(wait)
+
     def fail_all(self, error: ErrorCode) -> None:
         """The number will never get there (leadership lost, partition gone)."""
         if self._sorted:

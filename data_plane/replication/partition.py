@@ -381,8 +381,16 @@ class Partition:
         except InconsistentLogError as e:
             self.storage_failed(e)
         self._context.log_work.delete_files(self, self.log.take_deletions())
+        self.after_truncation()
         self.high_watermark = offset
         self.watchers.role_changed()
+
+    def after_truncation(self) -> None:
+        """The log was cut, or a prepared cut was given up. Whoever waits for what is present to be durable
+        waits for no more than is left; and flushes that ended while the cut was prepared did not count."""
+        if self._flush_purgatory:
+            self._flush_purgatory.lower(self.log.log_end_offset)
+            self._context.log_work.flush(self)
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -185,3 +185,32 @@ async def test_a_cut_that_could_not_be_flushed_is_not_done():
         cluster.disks[2].heal()
         manager.flush(follower)
         await until(lambda: follower.log.is_cut_durable)
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+@in_loop
+async def test_a_fetcher_that_changes_during_a_cut_follows_after_it(is_cut):
+    """With flush.messages=1 the new one waits until all is durable: what is cut by then is not waited for."""
+    async with Cluster(2) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("t", [[1, 2]], flush_messages="1")
+        for _ in range(3):
+            cluster.produce(b"x")
+        follower, broker = cluster.replica(2), cluster.brokers[2]
+        await until(lambda: follower.log.recovery_point == 3)
+        executor = Executor()
+        broker.executor = executor
+        fetcher = next(iter(broker.fetchers._fetchers.values()))
+        fetcher._cut(next(iter(fetcher._states.values())), 2)
+        await turns()
+        if not is_cut:
+            cluster.disks[2].fail("open", errno.EMFILE, path_part="recovery-point", count=1)
+        broker.fetchers.resize(4)
+        await turns()
+        executor.release()
+        await turns(100)
+        cluster.disks[2].heal()
+        cluster.produce(b"y")
+        async with asyncio.timeout(20):
+            while follower.log.log_end_offset < 4:  # noqa: ASYNC110 - as `until`, with a shorter limit
+                await asyncio.sleep(0.001)
