@@ -1,6 +1,6 @@
 """Fencing brokers in time: the timer over the sessions, while this controller is active.
 
-    heartbeat, link -> broker_sessions.py (who is due, when) -> here (one timer) -> FenceBroker -> image
+    heartbeat, link -> broker_sessions.py (who is due, and when) -> here (one timer) -> FenceBroker -> image
 
 A fence is proposed once per broker; until it is applied that broker is left alone.
 """
@@ -19,14 +19,14 @@ from metadata_quorum.metadata.image import MetadataImage
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
-"""Rest after a fence that was not committed, which is how a lost leadership begins to show."""
+"""Pause after a fence that was not committed, which is the first sign of a lost leadership."""
 
 ProposeFence = Callable[[BrokerRegistration, Callable[[], None]], None]
 """Propose to fence that incarnation; the second argument is called when the proposal has ended."""
 
 
 class BrokerLiveness:
-    """The sessions and their timer."""
+    """Broker sessions, and the timer that fences by them."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class BrokerLiveness:
         self.arm()
 
     def end(self) -> None:
-        """It is no longer."""
+        """It is active no longer."""
         self._active = False
         self.sessions.end()
         self._cancel()
 
     def arm(self, earliest: float = 0.0) -> None:
-        """Set the timer to the next moment at which somebody may have to be fenced."""
+        """Set the timer to the next moment at which a broker may have to be fenced (seconds of the loop)."""
         self._cancel()
         deadline = self.sessions.next_deadline(self._watched()) if self._active else None
         if deadline is not None:
@@ -77,7 +77,7 @@ class BrokerLiveness:
         try:
             self._fence_who_is_due(due)
         except Exception:
-            self.arm(self._loop.time() + RETRY_S)  # nobody else would
+            self.arm(self._loop.time() + RETRY_S)  # nothing else would
             raise
 
     def _fence_who_is_due(self, due: float) -> None:
@@ -92,7 +92,7 @@ class BrokerLiveness:
         if stalest is not None and stalest not in self._fencing:
             self._fence(stalest, "its session has timed out")
         if stalest is None:
-            self.arm()  # otherwise the next one's turn comes when this fence has been applied
+            self.arm()  # otherwise the next broker is looked at when this fence has been applied
 
     def _fence(self, broker_id: int, why: str) -> None:
         broker = self._image().brokers[broker_id]
@@ -102,8 +102,8 @@ class BrokerLiveness:
         def ended() -> None:
             self._fencing.discard(broker_id)
             now = self._image().brokers.get(broker_id)
-            in_vain = now is not None and not now.fenced
-            self.arm(self._loop.time() + RETRY_S if in_vain else 0.0)
+            not_fenced = now is not None and not now.fenced
+            self.arm(self._loop.time() + RETRY_S if not_fenced else 0.0)
 
         self._propose_fence(broker, ended)
 

@@ -1,17 +1,17 @@
-"""Broker sessions: the active controller's soft state about who is alive. Pure; `now` is passed in.
+"""Broker sessions: the active controller's soft state of which brokers are alive. Pure; `now` is passed in.
 
 Two signs of death:
 * silence: no heartbeat for `broker.session.timeout.ms`. One broker at a time is fenced for it, the
-  one that was silent longest, so that a controller that was itself held up does not fence everybody
-  before it has read the heartbeats that are waiting for it.
-* a broken link: the connections that heartbeats came on are closed or reset, and no heartbeat came
-  on a new one within a short grace; or its host says that no process listens there any more, which
+  one that was silent longest, so that a controller that was itself held up does not fence all brokers
+  before it has read the heartbeats that wait for it.
+* a broken connection: those of its heartbeats are closed or reset, and no heartbeat came on a new one
+  within a short grace; or its host refuses connections, since no process listens there any more, which
   ends the grace. A killed process is noticed this way in milliseconds.
 
-Links and heartbeats are noted on standby controllers too, so that a new one knows at its claim whose
-link is broken, and who has been silent: a broker that is paused together with the controller is not
-given a whole new session. Sessions exist only on the active one; at its claim everybody has at
-least a third of one ahead, time enough for a heartbeat.
+Connections and heartbeats are noted on standby controllers too, so that a new one knows at its claim which
+connections are broken, and which brokers have been silent: a broker that was paused together with the old
+controller does not get a whole new session. Sessions exist only on the active controller; at its claim every
+broker has at least a third of one left, time enough for a heartbeat.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CLAIM_SHARE: Final = 1 / 3
-"""Of a session, that everybody has at a claim."""
+"""Part of a session that every broker has left at a claim."""
 
 
 @dataclass(slots=True)
@@ -33,13 +33,13 @@ class _BrokerSession:
     last_contact: float | None = None
     """None: no contact in this controller's time."""
     heard: bool = False
-    """A heartbeat came in this controller's time; otherwise the contact is only what `begin` granted."""
+    """Whether a heartbeat came in this controller's time; otherwise the contact is what `begin` granted."""
     metadata_offset: int = -1
     shutdown_offset: int = -1
 
 
 class BrokerSessions:
-    """What is known of every broker's liveness. Times in seconds on the loop's clock."""
+    """Every broker's liveness. Times in seconds on the loop's clock."""
 
     def __init__(self, timeout_s: float, link_grace_s: float) -> None:
         self.timeout_s = timeout_s
@@ -53,7 +53,7 @@ class BrokerSessions:
         broker = self._broker(broker_id)
         broker.links += 1
         if broker.last_contact is None:
-            broker.broken_at = None  # a standby cannot judge its heartbeats; the link speaks for it
+            broker.broken_at = None  # a standby does not check heartbeats; the connection counts
 
     def connection_broken(self, broker_id: int, now: float) -> None:
         """The other end closed or reset such a connection."""
@@ -63,11 +63,11 @@ class BrokerSessions:
             broker.broken_at = now
 
     def heartbeat_came(self, broker_id: int, now: float) -> None:
-        """Whether we may judge it or not."""
+        """Note a heartbeat, on a standby too."""
         self._broker(broker_id).beat_at = now
 
     def process_gone(self, broker_id: int, now: float) -> None:
-        """It is known to have ended: no grace for a broken connection."""
+        """The process has certainly ended: no grace for its broken connection."""
         broker = self._broker(broker_id)
         if broker.broken_at is not None:
             broker.broken_at = min(broker.broken_at, now - self.link_grace_s)
@@ -119,8 +119,8 @@ class BrokerSessions:
     def valid(self, broker_id: int, now: float) -> bool:
         """Whether the present incarnation must be taken to be alive, so that none may replace it.
 
-        After a claim one that has neither a link nor a heartbeat to show for itself is believed for the
-        grace only: when a whole cluster is started again, nobody shall wait for the sessions of the dead.
+        After a claim, one with neither a connection nor a heartbeat counts as alive for the grace only: when
+        a whole cluster is started again, no broker waits for the sessions of dead ones.
         """
         broker = self._broker(broker_id)
         if broker.last_contact is None or broker.broken_at is not None:
@@ -129,7 +129,7 @@ class BrokerSessions:
         return now < broker.last_contact + believed
 
     def broken(self, broker_ids: Iterable[int], now: float) -> list[int]:
-        """Those whose link has been broken for longer than the grace."""
+        """Brokers whose connection has been broken for longer than the grace."""
         due = []
         for broker_id in broker_ids:
             broken_at = self._broker(broker_id).broken_at
@@ -138,7 +138,7 @@ class BrokerSessions:
         return due
 
     def stalest(self, broker_ids: Iterable[int], now: float) -> int | None:
-        """Of those that have been silent for too long the one that was so longest."""
+        """Of the brokers whose session has ended, the one that was silent longest."""
         late = [
             (contact, broker_id)
             for broker_id in broker_ids
@@ -148,7 +148,7 @@ class BrokerSessions:
         return min(late)[1] if late else None
 
     def next_deadline(self, broker_ids: Iterable[int]) -> float | None:
-        """When `broken` or `stalest` may first have something to say."""
+        """The first moment at which `broken` or `stalest` may return a broker."""
         deadlines = []
         for broker_id in broker_ids:
             broker = self._broker(broker_id)
@@ -161,13 +161,13 @@ class BrokerSessions:
     # -- controlled shutdown ---------------------------------------------------------
 
     def shutdown_begun(self, broker_id: int, offset: int) -> None:
-        """Others must have seen the metadata up to `offset` before the broker may stop."""
+        """The others must have the metadata up to `offset` before the broker may stop."""
         self._broker(broker_id).shutdown_offset = offset
 
     def shutdown_seen(self, broker_id: int, active_ids: Iterable[int]) -> bool:
-        """Whether all active brokers have taken in what moved its leaders."""
-        wanted = self._broker(broker_id).shutdown_offset
-        return all(self._broker(other).metadata_offset >= wanted for other in active_ids)
+        """Whether all active brokers have the metadata that moved its leaders."""
+        offset = self._broker(broker_id).shutdown_offset
+        return all(self._broker(other).metadata_offset >= offset for other in active_ids)
 
     def _broker(self, broker_id: int) -> _BrokerSession:
         broker = self._brokers.get(broker_id)

@@ -106,7 +106,7 @@ class QuorumController:
 
     @property
     def active_image(self) -> MetadataImage:
-        """As the active controller has it; all others refuse."""
+        """The image on the active controller. Raises `BrokerError`, NOT_CONTROLLER, on any other."""
         self._proposer.check_active()
         return self.image
 
@@ -122,11 +122,11 @@ class QuorumController:
     # -- leadership -----------------------------------------------------------------
 
     def became_leader(self, term: int) -> None:
-        """Raft's leader; active as soon as our own claim comes back through apply."""
+        """This node leads Raft; it is active as soon as its own claim is applied."""
         self._loop.call_soon(self._claim, term)
 
     def lost_leadership(self, term: int) -> None:
-        """Pending proposals have been settled by Raft; the soft state goes."""
+        """Raft has ended the pending proposals; the soft state is dropped."""
         if self._proposer.term == term:
             log.info("controller %d steps down, term %d is over", self.node_id, term)
             self._deactivate()
@@ -207,7 +207,7 @@ class QuorumController:
     # -- brokers ---------------------------------------------------------------------
 
     async def register_broker(self, request: RegisterBrokerRequest) -> int:
-        """Register a broker's process; returns its broker epoch."""
+        """Register a broker's process; returns its broker epoch. Raises `BrokerError`."""
         self._proposer.check_active()
         if request.cluster_id != self.config.cluster_id:
             raise BrokerError(
@@ -234,7 +234,8 @@ class QuorumController:
         return cast(BrokerRegistered, reply).broker_epoch
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:
-        """Keep the session; unfence, fence or shut down as the broker asks and the rules allow."""
+        """Keep the session alive; unfence, fence or shut down the broker as it asks and the rules allow.
+        Raises `BrokerError`: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
         self._liveness.sessions.heartbeat_came(request.broker_id, self._loop.time())
         self._proposer.check_active()
         broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
@@ -242,7 +243,7 @@ class QuorumController:
         sessions.touch(broker.broker_id, self._loop.time(), request.current_metadata_offset)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
         if any(directory in broker.log_dirs for directory in request.offline_log_dirs):
-            # Before anything else: who is unfenced may come to lead.
+            # Before anything else: an unfenced broker may be elected.
             await self._proposer.propose(
                 c.FailLogDirs(
                     broker_id=broker.broker_id,
@@ -273,7 +274,7 @@ class QuorumController:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker for good."""
+        """Remove a broker. Raises `BrokerError`."""
         await self._proposer.propose(c.UnregisterBroker(broker_id=broker_id))
         self._liveness.sessions.forget(broker_id)
 
@@ -284,7 +285,7 @@ class QuorumController:
         endpoints: Sequence[Endpoint],
         features: Sequence[FeatureRange] = (),
     ) -> None:
-        """A controller node announces its endpoints."""
+        """Register a controller node's endpoints. Raises `BrokerError`."""
         await self._proposer.propose(
             c.RegisterController(
                 controller_id=controller_id,
@@ -413,11 +414,15 @@ class QuorumController:
         return cast(tuple[ElectionResult, ...], await self._run(command, False, timeout_ms))
 
     async def alter_reassignments(
-        self, wanted: Sequence[c.Reassignment], *, may_resize: bool = True, timeout_ms: int | None = None
+        self,
+        reassignments: Sequence[c.Reassignment],
+        *,
+        may_resize: bool = True,
+        timeout_ms: int | None = None,
     ) -> tuple[ReassignmentResult, ...]:
         """One result per partition, in order."""
         command = c.AlterReassignments(
-            reassignments=tuple(wanted), allow_replication_factor_change=may_resize
+            reassignments=tuple(reassignments), allow_replication_factor_change=may_resize
         )
         return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
 
@@ -438,7 +443,7 @@ class QuorumController:
         return cast(tuple[ConfigResult, ...], reply)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
-        """A block of ids that nobody else has."""
+        """A block of producer ids that no other broker has. Raises `BrokerError`."""
         command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
         return cast(ProducerIdBlock, await self._proposer.propose(command))
 
@@ -469,7 +474,7 @@ class QuorumController:
         return await self._proposer.propose(command)
 
     async def _run(self, command: c.Command, validate_only: bool, timeout_ms: int | None) -> object:
-        """Propose, or only judge against what is committed now."""
+        """Propose, or only decide on what is committed now."""
         self._proposer.check_active()
         if validate_only:
             image = self.image

@@ -3,15 +3,15 @@
     Raft -> apply(index, term, bytes) -> decode -> stale? -> decide on the committed image
          -> one batch on the metadata log -> next image -> subscribers(delta, image) -> reply
 
-`apply` is deterministic and never raises: what the command asks in vain is a `Refused` in the
+`apply` is deterministic and never raises: a command that is not allowed gets a `Refused` as its
 reply, and a command that would break an invariant is turned down whole, before anything of it is
-adopted, because every node would break it again at every restart. Only what is this node's own trouble
-ends it, and the voter with it: an `OSError` of its disk, since the log is derived, but a node that
-cannot write cannot go on; or lack of memory. Refusing a command for that would be to decide it
-otherwise than the others do.
+adopted, because every node would break it again at every restart. Only this node's own failure
+ends it, and the voter with it: an `OSError` of its disk (the log is derived, but a node that cannot write
+cannot continue), or lack of memory. To refuse a command for that would be to decide it
+differently from the others.
 
 The rolling hash over applied commands and the batches they gave is equal on every node: the
-voters compare it, so that versions that decide otherwise stop instead of living apart.
+voters compare it, so that versions that decide differently stop instead of diverging.
 
     snapshot:  int8 1 | int64 end offset | int32 epoch | 16 bytes rolling hash | checkpoint
 """
@@ -91,7 +91,7 @@ DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decisio
 }
 
 QUICK_BYTES: Final = 16_384
-"""A command as long as this names some 500 partitions."""
+"""A command of this length names some 500 partitions."""
 _BYTES_OF_ONE: Final = 32
 
 
@@ -109,12 +109,12 @@ class _DecidedCommand:
 
 
 def decide(image: MetadataImage, command: c.Command) -> Decision:
-    """Judge a command against `image`. A refusal of the whole is a `BrokerError`."""
+    """Decide a command on `image`. Raises `BrokerError` where the whole command is refused."""
     return DECISIONS[type(command)](image, command)
 
 
 class LeadershipListener(Protocol):
-    """Who wants to know when this node begins and ends to lead: the controller."""
+    """Called when this node begins and ends to lead: the controller."""
 
     def became_leader(self, term: int) -> None: ...
 
@@ -136,7 +136,7 @@ class MetadataStateMachine:
         metadata_log: MetadataLog,
         on_fault: Callable[[str, Exception], None] = _raise_fault,
     ) -> None:
-        """`on_fault` is told of a listener that failed; the others hear of the change all the same."""
+        """`on_fault` is called for a listener that failed; the others are called all the same."""
         self.log = metadata_log
         self.image = EMPTY_IMAGE
         self.applied_index = 0
@@ -148,7 +148,7 @@ class MetadataStateMachine:
         self._rewound = False
 
     def subscribe(self, listener: Listener) -> None:
-        """`listener` hears at once of what is there already (a restored snapshot), then of every
+        """Call `listener` at once with what is there already (a restored snapshot), then with every
         change, in order, after it is committed."""
         self._listeners.append(listener)
         if self.image is not EMPTY_IMAGE:
@@ -161,20 +161,20 @@ class MetadataStateMachine:
         return self._adopt(self._decided(index, term, command))
 
     def weight(self, command: bytes) -> int:
-        """Of what the command makes of the image as it is. Long ones are not even read for that."""
+        """Its weight on the present image. A long command is not decoded for that."""
         if len(command) > QUICK_BYTES:
             return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
         try:
             return weight(self.image, stamped_command.decode(command).command)
-        except Exception:  # noqa: BLE001 - whatever it is, deciding on it finds it again, and refuses
+        except Exception:  # noqa: BLE001 - to decide it fails too, and refuses it
             return QUICK_WEIGHT + 1
 
     def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
-        """Beside the loop: the image that it is judged by does not change meanwhile."""
+        """Beside the loop: the image that it is decided on does not change meanwhile."""
         return partial(self._adopt, self._decided(index, term, command))
 
     def _adopt(self, decided: _DecidedCommand) -> object:
-        """It comes true; the reply."""
+        """Apply what was decided; returns the reply."""
         self._rewind_once()
         for batch in decided.batches:
             self.log.append(batch)
@@ -234,7 +234,7 @@ class MetadataStateMachine:
     # -- inside -------------------------------------------------------------------
 
     def _decided(self, index: int, term: int, command: bytes) -> _DecidedCommand:
-        """All that follows from a command, and nothing of it done."""
+        """All that follows from a command; nothing is changed."""
         delta, decision, batches = self._decide(term, command)
         digest = hashlib.blake2b(self.rolling_hash, digest_size=16)
         digest.update(_POSITION.pack(index, term))
@@ -245,7 +245,7 @@ class MetadataStateMachine:
         return _DecidedCommand(index, term, delta, image, decision, batches, digest.digest())
 
     def _decide(self, term: int, command: bytes) -> tuple[MetadataDelta, Decision, list[bytes]]:
-        """What the command leads to, with nothing changed yet."""
+        """The delta, the decision and the batches of a command; nothing is changed."""
         try:
             proposal = stamped_command.decode(command)
             if proposal.controller_epoch != term:

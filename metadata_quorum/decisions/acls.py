@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: access control entries come and go, each judged for itself."""
+"""CreateAcls and DeleteAcls: every access control entry is decided by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_DELETED_AT_ONCE = 10_000
 
 
 def create_acls(image: MetadataImage, command: CreateAcls) -> Decision:
-    """One result per entry; an entry that says what another says already is no news, and no error."""
+    """One result per entry. One that equals another is not added, and is no error."""
     decision = Decision()
     results = []
     known = {rule_of(acl) for acl in image.acls.values()}
@@ -41,10 +41,10 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
     by_name: dict[str | None, list[AccessControlEntryRecord]] = {}
     for acl in image.acls.values():
         by_name.setdefault(acl.resource_name, []).append(acl)
-    for wanted in command.filters:
+    for acl_filter in command.filters:
         try:
-            among = image.acls.values() if is_wide(wanted) else by_name.get(wanted.resource_name, ())
-            found = _found(among, wanted)
+            among = image.acls.values() if is_wide(acl_filter) else by_name.get(acl_filter.resource_name, ())
+            found = _found(among, acl_filter)
             if len(gone) + len(found) > MAX_DELETED_AT_ONCE:
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST,
@@ -57,15 +57,15 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
     return Decision([RemoveAccessControlEntryRecord(id=each) for each in gone], tuple(results))
 
 
-def is_wide(wanted: AclFilter) -> bool:
+def is_wide(acl_filter: AclFilter) -> bool:
     """Whether entries of more than one resource's name can match, so that all have to be looked at."""
-    return wanted.resource_name is None or wanted.pattern_type == PatternType.MATCH
+    return acl_filter.resource_name is None or acl_filter.pattern_type == PatternType.MATCH
 
 
 def _found(
-    among: Iterable[AccessControlEntryRecord], wanted: AclFilter
+    among: Iterable[AccessControlEntryRecord], acl_filter: AclFilter
 ) -> tuple[AccessControlEntryRecord, ...]:
-    if (problem := filter_problem(wanted)) is not None:
+    if (problem := filter_problem(acl_filter)) is not None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
     # In one order on every node, however it came by its image.
-    return tuple(sorted((acl for acl in among if matches(wanted, acl)), key=lambda acl: acl.id.bytes))
+    return tuple(sorted((acl for acl in among if matches(acl_filter, acl)), key=lambda acl: acl.id.bytes))

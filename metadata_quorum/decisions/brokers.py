@@ -49,13 +49,13 @@ def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
     if image.features:
         return decision
     levels = {f.name: f.level for f in command.bootstrap_features}
-    # Features first: readers judge all other records by them.
+    # Features first: readers interpret all other records by them.
     decision.records[:0] = [
         FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
     ]
     decision.records += command.bootstrap_users
     if levels.get(ELR_FEATURE, 0) >= 1:
-        # ELR is judged by committed values only, so the cluster's default must be one.
+        # ELR is decided by committed values only, so the cluster's default must be one.
         decision.records.append(
             ConfigRecord(
                 resource_type=ResourceType.BROKER,
@@ -83,7 +83,7 @@ def register_controller(image: MetadataImage, command: RegisterController) -> De
 
 def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision:
     """A new incarnation starts fenced, with the offset of its record as epoch; the same one keeps
-    epoch and state. An incarnation that is still in use is not pushed aside."""
+    epoch and state. An incarnation that is still in use is not replaced. Raises `BrokerError`."""
     known = image.brokers.get(command.broker_id)
     same = known is not None and known.incarnation_id == command.incarnation_id
     if known is not None and not same and known.broker_epoch != command.replaces_epoch:
@@ -112,7 +112,7 @@ def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision:
     )
     if not same:
         previous = -1 if known is None else known.broker_epoch
-        # The broker shows the epoch that it stopped with: else it lost what was not on its disks.
+        # A broker that stopped cleanly sends its last epoch; any other lost what was not on its disks.
         unclean = known is None or command.previous_broker_epoch != previous
         decision.records += broker_leaves(image, command.broker_id, unclean_restart=unclean)
     return decision
@@ -129,7 +129,7 @@ def _check_endpoints(command: RegisterBroker) -> None:
 def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
     supported = {f.name: f for f in command.features}
     if not supported:
-        return  # says nothing about features: taken as it is
+        return  # a broker without features is accepted
     for name, level in image.features.items():
         feature = supported.get(name)
         if level and (
@@ -167,7 +167,7 @@ def _shared(some: tuple[UUID, ...], others: tuple[UUID, ...]) -> UUID | None:
 
 
 def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decision:
-    """Forget a broker. Its replicas stay assigned to the id; it leads and is in sync nowhere."""
+    """Remove a broker. Its replicas stay assigned to its id; it leads nothing and is in no ISR."""
     broker = image.brokers.get(command.broker_id)
     if broker is None:
         raise BrokerError(
@@ -182,13 +182,13 @@ def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decisi
 
 
 def fence_broker(image: MetadataImage, command: FenceBroker) -> Decision:
-    """Out of every ISR, and new leaders for what it led."""
+    """Take it out of every ISR, and elect new leaders for what it led."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     return fence(image, broker)
 
 
 def fence(image: MetadataImage, broker: BrokerRegistration) -> Decision:
-    """Fence whoever is not fenced yet."""
+    """Fence the broker, if it is not fenced yet."""
     if broker.fenced:
         return Decision()
     decision = Decision([_change(broker.broker_id, broker.broker_epoch, fenced=FENCED)])
@@ -208,7 +208,7 @@ def unfence_broker(image: MetadataImage, command: UnfenceBroker) -> Decision:
 
 
 def begin_controlled_shutdown(image: MetadataImage, command: BeginControlledShutdown) -> Decision:
-    """Moves every leader away; from here on the broker can join no ISR."""
+    """Move all its leaderships away; from here on the broker can join no ISR."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     if broker.in_controlled_shutdown:
         return Decision()

@@ -1,6 +1,6 @@
-"""Client metrics subscriptions (KIP-714): what a CLIENT_METRICS resource may say.
+"""Client metrics subscriptions (KIP-714): what a CLIENT_METRICS resource may hold.
 
-They are kept and told for tools' sake; nothing here receives metrics, as in an Apache Kafka without a
+They are stored and described for tools; nothing here receives metrics, as in an Apache Kafka without a
 receiver. Judged in decisions/configs.py, described by api/configs.py.
 """
 

@@ -1,7 +1,7 @@
 """AlterClientQuotas: entities and values are checked, then become ClientQuotaRecords.
 
 Each entity is taken whole or not at all. Whether the host of an `ip` entity can be resolved is not for
-here to know: the api handler asks before it proposes.
+here to know: the api handler checks before it proposes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Decision:
-    """Each entity is judged for itself."""
+    """Each entity is decided by itself."""
     decision = Decision()
     results = []
     named: dict[QuotaEntityKey, list[QuotaAlteration]] = {}

@@ -43,12 +43,12 @@ from metadata_quorum.protocol.replies import ConfigResult
 
 Resource = tuple[int, str]
 RequestedChange = tuple[Resource, frozenset[str], Mapping[str, str] | BrokerError]
-"""A resource, the keys that the request names, and all values as they would be."""
+"""A resource, the keys that the request names, and all values as the request makes them."""
 
 
 def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterConfigs) -> Decision:
     """Set, delete, append and subtract single values."""
-    wanted: list[RequestedChange] = []
+    requested: list[RequestedChange] = []
     for change in command.changes:
         resource = (change.resource_type, change.resource_name)
         named = frozenset(operation.name for operation in change.operations)
@@ -58,15 +58,15 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             for operation in change.operations:
                 _operate(values, operation, _keys(resource))
-            wanted.append((resource, named, values))
+            requested.append((resource, named, values))
         except BrokerError as e:
-            wanted.append((resource, named, e))
-    return _decide(image, wanted)
+            requested.append((resource, named, e))
+    return _decide(image, requested)
 
 
 def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
     """Replace all values of a resource."""
-    wanted: list[RequestedChange] = []
+    requested: list[RequestedChange] = []
     for replacement in command.resources:
         resource = (replacement.resource_type, replacement.resource_name)
         named = frozenset(entry.name for entry in replacement.configs)
@@ -78,18 +78,18 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
                         ErrorCode.INVALID_CONFIG, f"Null value not supported for : {entry.name}"
                     )
             values = {entry.name: entry.value for entry in replacement.configs if entry.value is not None}
-            wanted.append((resource, named, values))
+            requested.append((resource, named, values))
         except BrokerError as e:
-            wanted.append((resource, named, e))
-    return _decide(image, wanted)
+            requested.append((resource, named, e))
+    return _decide(image, requested)
 
 
-def _decide(image: MetadataImage, wanted: list[RequestedChange]) -> Decision:
+def _decide(image: MetadataImage, requested: list[RequestedChange]) -> Decision:
     decision = Decision()
     results = []
     seen: set[Resource] = set()
     topics: set[str] = set()
-    for resource, named, values in wanted:
+    for resource, named, values in requested:
         try:
             if isinstance(values, BrokerError):
                 raise values
@@ -101,7 +101,7 @@ def _decide(image: MetadataImage, wanted: list[RequestedChange]) -> Decision:
             if image.features.get(ELR_FEATURE, 0) >= 1:
                 _check_min_insync(resource, named, before, values)
             changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
-            # A broker's value that is set anew is a wish to have a file read anew (KAFKA-14136).
+            # To set a broker's value again makes it read a file again (KAFKA-14136).
             written = changed | (named & values.keys() if resource[0] == ResourceType.BROKER else set())
             decision.records += [
                 ConfigRecord(

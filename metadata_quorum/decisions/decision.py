@@ -13,7 +13,7 @@ from metadata_quorum.protocol.replies import Done
 
 @dataclass(slots=True)
 class Decision:
-    """`records` become one batch of the metadata log; `reply` goes out once they are committed."""
+    """`records` become one batch of the metadata log; `reply` is sent once they are committed."""
 
     records: list[MetadataRecord] = field(default_factory=list)
     reply: object = field(default_factory=Done)

@@ -1,7 +1,7 @@
 """Log directories of brokers: which are online, and which of them holds a replica (KIP-858).
 
-    a directory fails   BrokerHeartbeat's OfflineLogDirs -> fail_log_dirs: what lies in it leaves its ISR
-    a replica is made   AssignReplicasToDirs -> assign_replicas: the controller knows where it lies
+    a directory fails   BrokerHeartbeat's OfflineLogDirs -> fail_log_dirs: its replicas leave the ISR
+    a replica is made   AssignReplicasToDirs -> assign_replicas: the controller learns its directory
 
 A replica whose directory is not among the online ones of its broker may neither lead nor be in sync
 (`MetadataImage.can_serve`). A disk that was replaced has another id: its replicas come back once the
@@ -26,7 +26,7 @@ from metadata_quorum.protocol.replies import DirectoryResult
 
 
 def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
-    """Directories go offline for as long as this registration lasts; without any the broker is fenced."""
+    """Directories are offline for as long as this registration lasts; a broker with none left is fenced."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
     lost = [directory for directory in broker.log_dirs if directory in command.offline]
     online = tuple(directory for directory in broker.log_dirs if directory not in lost)
@@ -43,8 +43,8 @@ def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
 
 
 def _lost_all(image: MetadataImage, broker: BrokerRegistration) -> Decision:
-    """Fenced, and registered with the id of what is lost: no directory at all would mean "as before", and
-    the next heartbeat would unfence it."""
+    """Fence it, and register LOST_DIR: no directory at all would mean "as before", and the next heartbeat
+    would unfence it."""
     record = BrokerRegistrationChangeRecord(
         broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, log_dirs=(LOST_DIR,)
     )
@@ -52,17 +52,19 @@ def _lost_all(image: MetadataImage, broker: BrokerRegistration) -> Decision:
 
 
 def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Decision:
-    """Take what the broker says of its replicas, each for itself."""
+    """Record the directories that the broker reports, each replica by itself."""
     check_broker_epoch(image, command.broker_id, command.broker_epoch)
     decision = Decision()
     results = []
     seen: set[tuple[UUID, int]] = set()
-    for wanted in command.assignments:
-        error, record = _assign_one(image, command.broker_id, wanted)
-        if (wanted.topic_id, wanted.partition) in seen:
+    for assignment in command.assignments:
+        error, record = _assign_one(image, command.broker_id, assignment)
+        if (assignment.topic_id, assignment.partition) in seen:
             error, record = ErrorCode.INVALID_REQUEST, None
-        seen.add((wanted.topic_id, wanted.partition))
-        results.append(DirectoryResult(wanted.topic_id, wanted.partition, wanted.directory, error))
+        seen.add((assignment.topic_id, assignment.partition))
+        results.append(
+            DirectoryResult(assignment.topic_id, assignment.partition, assignment.directory, error)
+        )
         if record is not None:
             decision.records.append(record)
     decision.reply = tuple(results)
@@ -70,26 +72,26 @@ def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Deci
 
 
 def _assign_one(
-    image: MetadataImage, broker_id: int, wanted: DirectoryAssignment
+    image: MetadataImage, broker_id: int, assignment: DirectoryAssignment
 ) -> tuple[ErrorCode, PartitionChangeRecord | None]:
-    topic = image.topics_by_id.get(wanted.topic_id)
+    topic = image.topics_by_id.get(assignment.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, None
-    partition = topic.partitions.get(wanted.partition)
+    partition = topic.partitions.get(assignment.partition)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     if broker_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
-    if partition.directory(broker_id) == wanted.directory:
+    if partition.directory(broker_id) == assignment.directory:
         return ErrorCode.NONE, None
     directories = tuple(
-        wanted.directory if replica == broker_id else partition.directory(replica)
+        assignment.directory if replica == broker_id else partition.directory(replica)
         for replica in partition.replicas
     )
     placed = replace(partition, directories=directories)
-    is_online = image.brokers[broker_id].has_online_dir(wanted.directory)
+    is_online = image.brokers[broker_id].has_online_dir(assignment.directory)
     return ErrorCode.NONE, change_partition(
-        topic.id, wanted.partition, partition, rules_of(image, topic.name),
+        topic.id, assignment.partition, partition, rules_of(image, topic.name),
         isr=partition.isr if is_online else tuple(r for r in partition.isr if r != broker_id),
         acceptable=partial(image.can_serve, partition=placed),
         placed=placed,

@@ -3,15 +3,15 @@
 All changes of a partition's state pass through `change_partition`, so that one place keeps the
 invariants of partitions and the rules of eligible leader replicas (ELR, KIP-966):
 
-* A leader stays while it is in the wanted ISR and acceptable.
+* A leader stays while it is in the new ISR and acceptable.
 * Else the first acceptable replica, in assignment order, of the ISR; then of the ELR.
 * Else, with ISR and ELR empty, the last known leader; else, where unclean election is allowed, the
   first acceptable replica. Both are unclean: ISR becomes {leader}, the leader RECOVERING, since
   acknowledged records may be missing.
-* ELR: while the ISR is below min.insync.replicas nothing can be acknowledged, so those who leave
-  it then hold everything that was. They are (old ISR + old ELR) - ISR - unclean restarts.
-* Without ELR the last member of an ISR stays in it, with nobody leading, and nobody becomes eligible.
-  Those who were when the feature was turned off stay so: what they hold does not depend on it.
+* ELR: while the ISR is below min.insync.replicas nothing can be acknowledged, so replicas that leave
+  it then have everything that was. They are (old ISR + old ELR) - ISR - unclean restarts.
+* Without ELR the last member of an ISR stays in it, without a leader, and none becomes eligible.
+  Replicas that were eligible when the feature was turned off stay so: it does not change what they have.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the cluster's and the topic's configuration say about one partition."""
+    """The configuration that applies to one partition's elections."""
 
     min_insync_replicas: int
     unclean_allowed: bool
@@ -95,9 +95,9 @@ def change_partition(
     unclean_restarts: frozenset[int] = frozenset(),
     recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that brings `before` to the wanted ISR and a leader; None where nothing changes.
+    """The record that gives `before` the new ISR and a leader; None where nothing changes.
 
-    `placed` is `before` with its replicas or directories as they are wanted. A reassignment whose target
+    `placed` is `before` with its new replicas or directories. A reassignment whose target
     the ISR contains ends with this record. `unclean_restarts` lost what was not on their disks and are no
     longer eligible.
     """
@@ -135,15 +135,15 @@ def _change_between(
     def news(old: tuple[V, ...], new: tuple[V, ...]) -> tuple[V, ...] | None:
         return None if old == new else new
 
-    # Those who leave must hear at once that nothing they say counts any longer: a new leader epoch.
-    leads_anew = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
+    # Removed replicas are fenced at once, by a new leader epoch.
+    new_epoch = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
     recovers = after.leader_recovery_state != before.leader_recovery_state
     replicas = news(before.replicas, after.replicas)
     change = PartitionChangeRecord(
         partition_id=partition_id,
         topic_id=topic_id,
         isr=news(before.isr, after.isr),
-        leader=after.leader if leads_anew else NO_LEADER_CHANGE,
+        leader=after.leader if new_epoch else NO_LEADER_CHANGE,
         replicas=replicas,
         removing_replicas=news(before.removing_replicas, after.removing_replicas),
         adding_replicas=news(before.adding_replicas, after.adding_replicas),
@@ -273,7 +273,7 @@ def _change(
 
 
 def affected_topics(image: MetadataImage, resource_type: int, resource_name: str) -> set[str]:
-    """Topics whose election rules a configuration resource has a say in."""
+    """Topics whose election rules depend on a configuration resource."""
     if resource_type == ResourceType.TOPIC:
         return {resource_name} & image.topics_by_name.keys()
     if resource_type == ResourceType.BROKER and resource_name == "":

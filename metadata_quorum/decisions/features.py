@@ -1,7 +1,7 @@
-"""UpdateFeatures: finalized levels go up and down, where every node can run them.
+"""UpdateFeatures: finalized levels are raised and lowered, if every node can run them.
 
-All updates of a request or none. What depends on a metadata.version needs no check: the levels that can be
-reached from the one that a cluster begins with have them all.
+All updates of a request are applied, or none. What depends on a metadata.version needs no check: all levels
+that can be reached from a new cluster's have it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOR_ALL: Final = "The update failed for all features since the following featur
 
 
 class UpgradeType(IntEnum):
-    """What the asker is prepared for."""
+    """What the client allows."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -36,11 +36,11 @@ class UpgradeType(IntEnum):
 
 
 def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
-    """Raises `BrokerError`, INVALID_UPDATE_VERSION, where one of them cannot be."""
+    """Raises `BrokerError`, INVALID_UPDATE_VERSION, if one of them is not possible."""
     decision = Decision()
-    wanted = {update.name: update for update in command.updates}  # of two for one feature the later counts
+    updates = {update.name: update for update in command.updates}  # of two for one feature the later counts
     nodes = list(_nodes(image, command))
-    for update in wanted.values():
+    for update in updates.values():
         problem = _problem(image, nodes, update)
         if problem is not None:
             raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION, _FOR_ALL + problem)
@@ -51,24 +51,24 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
 
 def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: FeatureUpdate) -> str | None:
     name, level = update.name, update.level
-    told = f"Invalid update version {level} for feature {name}. "
+    invalid = f"Invalid update version {level} for feature {name}. "
     present = image.features.get(name, 0)
     if update.upgrade_type not in UpgradeType.__members__.values():
-        return told + "The controller does not support the given upgrade type."
+        return invalid + "The controller does not support the given upgrade type."
     if level < 0:
-        return told + "A feature version cannot be less than 0."
+        return invalid + "A feature version cannot be less than 0."
     for node, features in nodes:
         low, high = features.get(name, (0, 0))
         if not low <= level <= high:
             runs = f"only supports versions {low}-{high}" if high else "does not support this feature."
-            return f"{told}{node} {runs}"
+            return f"{invalid}{node} {runs}"
     if level < present and update.upgrade_type == UpgradeType.UPGRADE:
-        return told + (
+        return invalid + (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
             "unsafe downgrade."
         )
     if level > present and update.upgrade_type != UpgradeType.UPGRADE:
-        return told + "Can't downgrade to a newer version."
+        return invalid + "Can't downgrade to a newer version."
     if name == METADATA_VERSION and level < min(present, OLDEST_SAME_RECORDS):
         unsafe = update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE
         return f"Invalid metadata.version {level}. " + (
@@ -80,7 +80,7 @@ def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: Feat
 
 
 def _nodes(image: MetadataImage, command: UpdateFeatures) -> Iterator[tuple[str, Ranges]]:
-    """Every node that would have to run the new levels: the proposer first, as it told itself."""
+    """Every node that has to run the new levels, with the levels that it supports: the proposer first."""
     supported = tuple(
         FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
         for each in command.supported
@@ -88,7 +88,7 @@ def _nodes(image: MetadataImage, command: UpdateFeatures) -> Iterator[tuple[str,
     yield f"Local controller {command.controller_id}", _ranges(supported)
     for kind, nodes in (("Broker", image.brokers), ("Controller", image.controllers)):
         for node_id in sorted(nodes):
-            if nodes[node_id].features:  # else it says nothing about features
+            if nodes[node_id].features:  # a node without any is not checked
                 yield f"{kind} {node_id}", _ranges(nodes[node_id].features)
 
 

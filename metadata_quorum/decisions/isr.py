@@ -1,13 +1,13 @@
-"""AlterPartition: a leader's wish for an ISR, compared and set against committed state.
+"""AlterPartition: a leader's proposal for an ISR, compared and set against committed state.
 
 The checks come in the order of Kafka's controller, since the code that a leader gets decides
-whether it drops its wish, waits for metadata or asks again:
+whether it drops the proposal, waits for metadata or tries again:
 
     broker epoch stale                         STALE_BROKER_EPOCH (the whole request)
     topic or partition unknown                 UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-    leader or partition epoch ahead of ours    NOT_CONTROLLER (we are the ones who are behind)
+    leader or partition epoch ahead of ours    NOT_CONTROLLER (this controller is behind)
     leader epoch behind                        FENCED_LEADER_EPOCH
-    asked by someone who does not lead         INVALID_REQUEST
+    the sender is not the leader               INVALID_REQUEST
     partition epoch behind                     INVALID_UPDATE_VERSION
     ISR not within replicas, or leader missing INVALID_REQUEST
     recovering leader with company             INVALID_REQUEST
@@ -60,10 +60,10 @@ def _alter_one(
         error = ErrorCode.INVALID_UPDATE_VERSION
     if error is not ErrorCode.NONE:
         return IsrResult(change.topic_id, change.partition, error), None
-    wanted = {member.broker_id for member in change.isr}
+    members = {member.broker_id for member in change.isr}
     record = change_partition(
         topic.id, change.partition, partition, rules_of(image, topic.name),
-        isr=_in_order(partition, wanted),
+        isr=_in_order(partition, members),
         acceptable=partial(image.can_serve, partition=partition),
         recovery_state=change.leader_recovery_state,
     )  # fmt: skip
@@ -83,11 +83,11 @@ def _alter_one(
     return result, record
 
 
-def _in_order(partition: PartitionRegistration, wanted: set[int]) -> tuple[int, ...]:
-    """The wanted ISR in one order, so that asking for the same set changes nothing."""
-    if wanted == set(partition.isr):
+def _in_order(partition: PartitionRegistration, members: set[int]) -> tuple[int, ...]:
+    """The proposed ISR in one order, so that the same set changes nothing."""
+    if members == set(partition.isr):
         return partition.isr
-    return tuple(replica for replica in partition.replicas if replica in wanted)
+    return tuple(replica for replica in partition.replicas if replica in members)
 
 
 def _verdict(

@@ -1,12 +1,12 @@
-"""AlterPartitionReassignments: move a partition to other replicas, or call that off.
+"""AlterPartitionReassignments: move a partition to other replicas, or cancel that.
 
-Every partition is judged for itself, with the codes of Kafka's controller:
+Every partition is decided by itself, with the codes of Kafka's controller:
 
     topic or partition unknown                       UNKNOWN_TOPIC_OR_PARTITION
     no replicas, one twice, or an unknown broker     INVALID_REPLICA_ASSIGNMENT
-    another number of replicas where that is barred  INVALID_REPLICATION_FACTOR
-    nothing to call off                              NO_REASSIGNMENT_IN_PROGRESS
-    called off, but only newcomers have everything   INVALID_REPLICA_ASSIGNMENT (unless unclean election may)
+    another number of replicas, where not allowed    INVALID_REPLICATION_FACTOR
+    nothing to cancel                                NO_REASSIGNMENT_IN_PROGRESS
+    cancelled, but only added replicas are in sync   INVALID_REPLICA_ASSIGNMENT (without unclean election)
 
 A target that is in sync already is reached with the same record; all others are reached with the change
 of the ISR that completes them (elections.py).
@@ -29,18 +29,18 @@ from metadata_quorum.protocol.replies import ReassignmentResult
 
 
 def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> Decision:
-    """Begin, change and call off reassignments."""
+    """Begin, change and cancel reassignments."""
     decision = Decision()
     results = []
     seen: set[TopicPartition] = set()
-    for wanted in command.reassignments:
-        tp = TopicPartition(wanted.topic, wanted.partition)
+    for reassignment in command.reassignments:
+        tp = TopicPartition(reassignment.topic, reassignment.partition)
         error, message, record = ErrorCode.NONE, "", None
         try:
             if tp in seen:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named more than once.")
             seen.add(tp)
-            record = _alter_one(image, wanted, command.allow_replication_factor_change)
+            record = _alter_one(image, reassignment, command.allow_replication_factor_change)
         except BrokerError as e:
             error, message = e.code, e.message
         results.append(ReassignmentResult(*tp, error, message))
@@ -50,26 +50,28 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> De
     return decision
 
 
-def _alter_one(image: MetadataImage, wanted: Reassignment, may_resize: bool) -> PartitionChangeRecord | None:
-    topic = image.topics_by_name.get(wanted.topic)
+def _alter_one(
+    image: MetadataImage, reassignment: Reassignment, may_resize: bool
+) -> PartitionChangeRecord | None:
+    topic = image.topics_by_name.get(reassignment.topic)
     if topic is None:
         raise BrokerError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wanted.topic}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {reassignment.topic}."
         )
-    partition = topic.partitions.get(wanted.partition)
+    partition = topic.partitions.get(reassignment.partition)
     if partition is None:
         raise BrokerError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"Unable to find partition {wanted.topic}:{wanted.partition}.",
+            f"Unable to find partition {reassignment.topic}:{reassignment.partition}.",
         )
-    if wanted.replicas is None:
-        return _call_off(image, topic, wanted.partition, partition)
-    _check_target(image, wanted.replicas)
+    if reassignment.replicas is None:
+        return _cancel(image, topic, reassignment.partition, partition)
+    _check_target(image, reassignment.replicas)
     if not may_resize:
-        _check_size(partition, wanted.replicas)
-    placed = toward(partition, wanted.replicas, partial(known_directory, image))
+        _check_size(partition, reassignment.replicas)
+    placed = toward(partition, reassignment.replicas, partial(known_directory, image))
     return change_partition(
-        topic.id, wanted.partition, partition, rules_of(image, topic.name),
+        topic.id, reassignment.partition, partition, rules_of(image, topic.name),
         isr=partition.isr, acceptable=partial(image.can_serve, partition=placed), placed=placed,
     )  # fmt: skip
 
@@ -98,7 +100,7 @@ def _check_size(partition: PartitionRegistration, replicas: tuple[int, ...]) -> 
         )
 
 
-def _call_off(
+def _cancel(
     image: MetadataImage, topic: TopicImage, partition_id: int, partition: PartitionRegistration
 ) -> PartitionChangeRecord | None:
     if not partition.reassigning:

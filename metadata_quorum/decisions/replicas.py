@@ -1,11 +1,11 @@
 """Where the replicas of a partition are to be, while they are on their way: reassignment (KIP-455).
 
     replicas   the target, in its order, then those that will leave
-    adding     of them, who was not here when the reassignment began
-    removing   of them, who leaves when it ends
+    adding     of them, those that were not replicas when the reassignment began
+    removing   of them, those that leave when it ends
 
 It ends with the change of the ISR that brings the whole target into it, in the same record. Until then
-who leaves serves on, so that no acknowledged record ever lies on fewer replicas than before.
+the removed replicas stay, so that no acknowledged record is ever on fewer replicas than before.
 Pure: a partition's registration in, the registration with other replicas out; elections.py makes the record.
 """
 
@@ -21,11 +21,12 @@ from metadata_quorum.foundation.model import PartitionRegistration
 def toward(
     partition: PartitionRegistration, target: Sequence[int], new_directory: Callable[[int], UUID]
 ) -> PartitionRegistration:
-    """On the way to `target`. A second reassignment replaces the first: who had only begun to join leaves
-    again, and still counts as added, so that to cancel leads back to where all began."""
+    """The partition on the way to `target`. A second reassignment replaces the first: a replica that was
+    being added leaves again. It still counts as added, so a cancellation leads back to the first replicas.
+    """
     origin = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     leaving = tuple(replica for replica in partition.replicas if replica not in target)
-    replicas = (*target, *leaving)  # in the order that they had, for they may come back
+    replicas = (*target, *leaving)  # in their old order, for a cancellation
     return replace(
         partition,
         replicas=replicas,
@@ -39,15 +40,15 @@ def toward(
 
 
 def reverted(partition: PartitionRegistration) -> PartitionRegistration:
-    """Back to the replicas that there were before."""
+    """The partition with the replicas that it had before the reassignment."""
     return _without(partition, partition.adding_replicas)
 
 
 def completed(
     partition: PartitionRegistration, isr: tuple[int, ...]
 ) -> tuple[PartitionRegistration, tuple[int, ...]]:
-    """The reassignment over, and the ISR without who leaves, if `isr` holds the whole target; else both as
-    they are."""
+    """The partition after its reassignment, and the ISR without the removed replicas, if `isr` contains the
+    whole target; otherwise both unchanged."""
     target = set(partition.replicas).difference(partition.removing_replicas)
     if not partition.reassigning or not target or not target <= set(isr):
         return partition, isr

@@ -20,12 +20,12 @@ Alteration = ScramDeletion | UserScramCredentialRecord
 
 def alter_user_scram(image: MetadataImage, command: AlterUserScram) -> Decision:
     """One result per user, in the order in which they are first named."""
-    wanted: dict[str, list[Alteration]] = {}
+    by_user: dict[str, list[Alteration]] = {}
     for each in _alterations(command):
-        wanted.setdefault(each.name, []).append(each)
+        by_user.setdefault(each.name, []).append(each)
     decision = Decision()
     results = []
-    for user, alterations in wanted.items():
+    for user, alterations in by_user.items():
         try:
             _check(image, user, alterations)
         except BrokerError as e:

@@ -1,4 +1,4 @@
-"""Topics: create, delete, grow. Every topic of a request is judged for itself, with Kafka's codes.
+"""Topics: create, delete, grow. Every topic of a request is decided by itself, with Kafka's codes.
 
 A new partition's ISR are those of its replicas that are active now; the first of them leads.
 """
@@ -42,7 +42,7 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(slots=True)
 class _Created:
-    """Names and partitions that the topics before this one in the same request have taken."""
+    """Names and partitions of the topics before this one in the same request."""
 
     names: set[str] = field(default_factory=set)
     partitions: int = 0
@@ -55,8 +55,8 @@ class _Created:
             self._by_blurred_name.setdefault(blurred_name(name), name)
 
     def collision(self, image: MetadataImage, name: str) -> str | None:
-        """Metric names cannot tell '.' and '_' apart: the name of another topic that would look the same.
-        Those that exist are gone through once per request, not once per topic."""
+        """The name of another topic that differs only in '.' and '_', which metric names do not keep apart.
+        The existing topics are searched once per request, not once per topic."""
         if not ("." in name or "_" in name):
             return None
         if self._by_blurred_name is None:
@@ -259,13 +259,13 @@ def _new_partition(
 
 
 def known_directory(image: MetadataImage, broker_id: int) -> UUID:
-    """Where a broker with a single log directory will put it; others choose for themselves."""
+    """The directory of a broker that has only one; others choose one themselves."""
     log_dirs = image.brokers[broker_id].log_dirs
     return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIR
 
 
 def delete_topics(image: MetadataImage, command: DeleteTopics) -> Decision:
-    """Topics by id; partitions and configs go with them."""
+    """Delete topics by id, with their partitions and configs."""
     decision = Decision()
     results = []
     gone: set[UUID] = set()
@@ -286,7 +286,7 @@ def delete_topics(image: MetadataImage, command: DeleteTopics) -> Decision:
 
 
 def create_partitions(image: MetadataImage, command: CreatePartitions) -> Decision:
-    """Topics grow; they never shrink."""
+    """Add partitions to topics; their number never shrinks."""
     decision = Decision()
     results = []
     grown: set[str] = set()

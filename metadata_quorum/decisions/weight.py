@@ -1,7 +1,7 @@
-"""How much a command makes or goes through: whether it is decided on the loop, and how many in one turn.
+"""How much a command changes or reads: whether it is decided on the loop, and how many in one turn.
 
 Counted in partitions that change, some 25 microseconds each. What is only looked at weighs a fraction. The
-length of a command says little: to create ten thousand partitions takes 38 bytes.
+length of a command means little: to create ten thousand partitions takes 38 bytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol import commands as c
 
 _LOOKED_AT: Final = 16
-"""So many names or entries that are looked at weigh as much as one partition that changes."""
+"""This many names or entries that are read weigh as much as one partition that changes."""
 _EACH: Final = 4
 """Reading any command, and writing a batch."""
 _TOPICS_COPIED: Final = 1000
-"""The next image has a list of all topics of its own: so many weigh one."""
+"""The next image copies the map of all topics: this many weigh one."""
 
 
 def weight(image: MetadataImage, command: c.Command) -> int:
-    """Of `command`, if it is decided on `image`."""
+    """The weight of `command` when it is decided on `image`; QUICK_WEIGHT takes some 15 ms."""
     every = _EACH + len(image.topics_by_name) // _TOPICS_COPIED
     return every + WEIGHTS[type(command)](image, command)
 

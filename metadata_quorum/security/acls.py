@@ -1,9 +1,9 @@
-"""Access control entries: the words of them, and which of them a filter means.
+"""Access control entries: their vocabulary, and which of them a filter selects.
 
-    an entry says   PRINCIPAL at HOST is ALLOWed or DENIED an OPERATION on the resources of a pattern
-    a pattern is    LITERAL (that name, or "*" for every name) or PREFIXED (all names that begin so)
+    an entry        PRINCIPAL at HOST is ALLOWed or DENIED an OPERATION on the resources of a pattern
+    a pattern       LITERAL (that name, or "*" for every name) or PREFIXED (all names that begin with it)
 
-Numbers and names are those of Kafka's requests and records. authorizer.py judges by the entries.
+Numbers and names are those of Kafka's requests and records. authorizer.py evaluates the entries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:  # the command line knows these words too, and need not wait for the codec
+if TYPE_CHECKING:  # the command line uses these words too, and starts faster without the codec
     from metadata_quorum.metadata.records import AccessControlEntryRecord
     from metadata_quorum.protocol.commands import AclFilter
 
@@ -19,7 +19,7 @@ WILDCARD: Final = "*"
 """As a resource's name or a host: all."""
 EVERYONE: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""There is one resource of the type CLUSTER."""
+"""Name of the only resource of type CLUSTER."""
 
 
 class AclResourceType(IntEnum):
@@ -39,7 +39,7 @@ class PatternType(IntEnum):
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
-    """In filters: whatever applies to a resource of that name."""
+    """In filters: all patterns that apply to a resource of that name."""
     LITERAL = 3
     PREFIXED = 4
 
@@ -103,11 +103,11 @@ OPERATIONS_OF: Final = {
         AclOperation.TWO_PHASE_COMMIT,
     ),
 }
-"""What may be done to a resource (AclEntry.supportedOperations)."""
+"""Operations on resources of each type (AclEntry.supportedOperations)."""
 
 
 def rule_of(acl: AccessControlEntryRecord) -> tuple[int, str, int, str, str, int, int]:
-    """Everything but its id."""
+    """All fields but the id."""
     return (
         acl.resource_type,
         acl.resource_name,
@@ -119,35 +119,39 @@ def rule_of(acl: AccessControlEntryRecord) -> tuple[int, str, int, str, str, int
     )
 
 
-def matches(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
-    """Whether the filter means this entry."""
+def matches(acl_filter: AclFilter, acl: AccessControlEntryRecord) -> bool:
+    """Whether the filter selects this entry."""
     return (
-        wanted.resource_type in (AclResourceType.ANY, acl.resource_type)
-        and wanted.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
-        and _names(wanted, acl)
-        and wanted.principal in (None, acl.principal)
-        and wanted.host in (None, acl.host)
-        and wanted.operation in (AclOperation.ANY, acl.operation)
-        and wanted.permission_type in (AclPermissionType.ANY, acl.permission_type)
+        acl_filter.resource_type in (AclResourceType.ANY, acl.resource_type)
+        and acl_filter.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
+        and _names(acl_filter, acl)
+        and acl_filter.principal in (None, acl.principal)
+        and acl_filter.host in (None, acl.host)
+        and acl_filter.operation in (AclOperation.ANY, acl.operation)
+        and acl_filter.permission_type in (AclPermissionType.ANY, acl.permission_type)
     )
 
 
-def _names(wanted: AclFilter, acl: AccessControlEntryRecord) -> bool:
-    name = wanted.resource_name
+def _names(acl_filter: AclFilter, acl: AccessControlEntryRecord) -> bool:
+    name = acl_filter.resource_name
     if name is None or name == acl.resource_name:
         return True
-    if wanted.pattern_type != PatternType.MATCH:
+    if acl_filter.pattern_type != PatternType.MATCH:
         return False
     if acl.pattern_type == PatternType.LITERAL:
         return acl.resource_name == WILDCARD
     return name.startswith(acl.resource_name)
 
 
-def filter_problem(wanted: AclFilter) -> str | None:
+def filter_problem(acl_filter: AclFilter) -> str | None:
     """What is wrong with a filter, in Kafka's words."""
-    if not (_known(AclResourceType, wanted.resource_type) and _known(PatternType, wanted.pattern_type)):
+    if not (
+        _known(AclResourceType, acl_filter.resource_type) and _known(PatternType, acl_filter.pattern_type)
+    ):
         return "Unknown patternFilter."
-    if not (_known(AclOperation, wanted.operation) and _known(AclPermissionType, wanted.permission_type)):
+    if not (
+        _known(AclOperation, acl_filter.operation) and _known(AclPermissionType, acl_filter.permission_type)
+    ):
         return "Unknown entryFilter."
     return None
 

@@ -40,12 +40,12 @@ IMPLYING: Final[Mapping[int, frozenset[int]]] = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}),
 }
-"""What allows an operation besides itself. Only ALLOW implies; to DENY is to deny what is said."""
+"""Operations whose ALLOW allows an operation too. DENY implies nothing."""
 
-REMEMBERED: Final = 65_536
-"""Answers; then all are forgotten, which costs no more than to be asked again."""
-LONGEST_REMEMBERED: Final = 256
-"""Characters of a name: strangers choose them. None that exists but of a group is longer than 249."""
+MAX_CACHED: Final = 65_536
+"""Decisions in the cache. When it is full, it is emptied."""
+MAX_CACHED_NAME_CHARS: Final = 256
+"""Decisions on longer names are not cached: clients choose them, and only groups have such names."""
 
 AuthorizationKey = tuple[str, str, int, int, str]
 Acls = tuple[AccessControlEntryRecord, ...]
@@ -53,7 +53,7 @@ Acls = tuple[AccessControlEntryRecord, ...]
 
 @dataclass(frozen=True, slots=True)
 class AclIndex:
-    """Entries by what they are about, so that a question looks at few."""
+    """Entries by resource, so that a check reads few."""
 
     literal: Mapping[tuple[int, str], Acls] = field(default_factory=dict)
     prefixed: Mapping[tuple[int, str], Acls] = field(default_factory=dict)
@@ -96,26 +96,26 @@ class AclIndex:
 
 @dataclass(frozen=True, slots=True)
 class Authorizer:
-    """The rights of everybody, as of one image."""
+    """The authorizer of one image."""
 
     super_users: frozenset[str] = frozenset()
     allow_if_no_acl: bool = False
     index: AclIndex | None = None
-    """None while the entries are not known yet: then nobody but super users may do anything."""
+    """None while the entries are not known yet: then only super users may do anything."""
     _remembered: dict[AuthorizationKey, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def with_acls(self, acls: Iterable[AccessControlEntryRecord]) -> Authorizer:
-        """The next one."""
+        """The authorizer after a change of the metadata."""
         return Authorizer(self.super_users, self.allow_if_no_acl, AclIndex.of(acls))
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        if len(name) > LONGEST_REMEMBERED:
+        if len(name) > MAX_CACHED_NAME_CHARS:
             return self._judge(principal, host, operation, resource_type, name)
         question = (principal, host, operation, resource_type, name)
         answer = self._remembered.get(question)
         if answer is None:
             answer = self._judge(principal, host, operation, resource_type, name)
-            if len(self._remembered) >= REMEMBERED:
+            if len(self._remembered) >= MAX_CACHED:
                 self._remembered.clear()
             self._remembered[question] = answer
         return answer

@@ -2,7 +2,7 @@
 
     password --derive--> UserScramCredentialRecord -> metadata log -> image.scram -> a login's exchange
 
-Whoever asks for a name that nobody has is shown a decoy. It is a function of the name and of a secret of the
+A login with a name that nobody has gets a decoy. It is a function of the name and of a secret of the
 cluster, which is in its metadata: so all brokers give the same one, today and after a restart. In
 iterations and kind of salt it is like one of those in use.
 
@@ -55,7 +55,7 @@ def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: in
 def derive(
     user: str, mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> UserScramCredentialRecord:
-    """What may be kept: neither key tells the password, nor lets anybody in."""
+    """What is stored of a password: neither key gives the password away, nor can be used to log in."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.hash_name)
     return UserScramCredentialRecord(
         name=user,
@@ -78,18 +78,18 @@ _BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def decoy_secret_record(secret: str) -> ConfigRecord:
-    """What keeps the secret in the metadata."""
+    """The record that keeps the secret in the metadata."""
     kind, name = _SECRET_OF
     return ConfigRecord(resource_type=kind, resource_name=name, name=_SECRET_KEY, value=secret)
 
 
 def decoy_secret_of(image: MetadataImage) -> bytes:
-    """Empty where there is none yet."""
+    """The secret in the image; empty where there is none yet."""
     return image.config(*_SECRET_OF).get(_SECRET_KEY, "").encode()
 
 
 class _CredentialShape(NamedTuple):
-    """What is seen of a credential besides the salt itself. Java's clients make salts of base 36."""
+    """What a client sees of a credential besides the salt itself. Java's clients make salts of base 36."""
 
     iterations: int
     salt_bytes: int
@@ -100,7 +100,7 @@ _USUAL: Final = _CredentialShape(MIN_ITERATIONS, SALT_BYTES, is_text=False)
 
 
 class Decoys:
-    """Credentials of nobody, beside those that are in use."""
+    """Decoy credentials, like those that are in use."""
 
     def __init__(self, secret: bytes, used: Collection[UserScramCredentialRecord]) -> None:
         self._secret = secret
@@ -110,7 +110,7 @@ class Decoys:
         }
 
     def of(self, user: str, mechanism: ScramMechanism) -> UserScramCredentialRecord:
-        """The same for a name each time, and, as long as its like is in use, whoever comes and goes."""
+        """The same for a name each time, as long as a credential like it is in use."""
         name = f"{mechanism.hash_name}:{user}".encode()
         shape = max(
             self._shapes[mechanism], key=lambda each: self._bytes(name + repr(tuple(each)).encode(), 8)
