@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from data_plane.purgatory.timing_wheel import WheelTimer
@@ -42,6 +43,7 @@ from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
 
 MAX_IN_FLIGHT: Final = 2
+CUTS_PER_TURN: Final = 20
 RECONNECT_FIRST_SECONDS: Final = 0.02
 RECONNECT_LAST_SECONDS: Final = 0.25
 RETRY_FIRST_SECONDS: Final = 0.01
@@ -132,6 +134,7 @@ class ReplicaFetcher:
         self._wake = asyncio.Event()
         self._failures = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
+        self._to_cut: deque[tuple[PartitionFetchState, int]] = deque()  # and the offsets
         self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
@@ -172,6 +175,7 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """Drop the connection and follow nothing any longer; nothing more is appended."""
         self._states.clear()
+        self._to_cut.clear()
         self._drop_in_flight()
         for task in (self._task, *self._lookups.values()):
             task.cancel()
@@ -297,10 +301,27 @@ class ReplicaFetcher:
             self._kick()
 
     def _cut(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch again once the log is cut there."""
+        """Fetch again once the log is cut there. One answer, or one change of leaders, may cut many logs: a
+        few are begun per turn of the loop."""
         self._session.remove(state.key)
         state.cutting = True
-        state.partition.truncate_to(offset, lambda done: self._was_cut(state, done))
+        self._to_cut.append((state, offset))
+        if len(self._to_cut) == 1:
+            self._context.loop.call_soon(self._begin_cuts)
+
+    def _begin_cuts(self) -> None:
+        for _ in range(min(len(self._to_cut), CUTS_PER_TURN)):
+            state, offset = self._to_cut.popleft()
+            partition = state.partition
+            if self._states.get(state.key) is not state or partition.leader_epoch != state.leader_epoch:
+                continue  # the role has changed; whoever changed it will tell us
+            try:
+                partition.truncate_to(offset, partial(self._was_cut, state))
+            except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
+                report_fault(self._context.loop, f"the cut of {partition.tp}", error)
+                self._was_cut(state, False)
+        if self._to_cut:
+            self._context.loop.call_soon(self._begin_cuts)
 
     def _was_cut(self, state: PartitionFetchState, done: bool) -> None:
         state.cutting = False

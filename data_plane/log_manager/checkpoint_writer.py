@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
+CUTS_PER_TURN: Final = 20
+"""Truncations that go on in one turn of the loop: each renames files and writes some."""
 
 
 class CheckpointWriter:
@@ -132,9 +134,11 @@ class CheckpointWriter:
         try:
             written = await self.write(everything=True)
         finally:
-            for waiter in waiters:
+            for number, waiter in enumerate(waiters, start=1):
                 if not waiter.done():
                     waiter.set_result(written)
+                if number % CUTS_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     # --- shutdown -----------------------------------------------------------------------------
 

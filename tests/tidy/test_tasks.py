@@ -38,7 +38,7 @@ PROVEN: Final = {
     "data_plane/purgatory/purgatory.py": "rings once",
     "data_plane/purgatory/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
-    "fetch/fetcher.py": "rings once",
+    "fetch/fetcher.py": "ring once; of the cuts each is bounded for itself, then the rest is begun",
     "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
     "kraft/api/metadata_reader.py": "rings once",
     "kraft/api/sasl.py": "rings once",

@@ -7,9 +7,12 @@ import contextlib
 import copy
 import errno
 import random
+from collections import Counter
+from typing import Any
 
 import pytest
 
+from data_plane.log.log import UnifiedLog
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import open_log, read_all
@@ -214,3 +217,45 @@ async def test_a_fetcher_that_changes_during_a_cut_follows_after_it(is_cut):
         async with asyncio.timeout(20):
             while follower.log.log_end_offset < 4:  # noqa: ASYNC110 - as `until`, with a shorter limit
                 await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_of_many_cuts_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
+    """One answer finds all logs of a leader diverged, and one checkpoint lets all of them be cut."""
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]] * 90)
+        broker = cluster.brokers[2]
+        followers = list(broker.partitions)
+        for number in range(90):
+            cluster.produce(b"x", number=number)
+        await until(lambda: all(follower.log.log_end_offset == 1 for follower in followers))
+        turn = 0
+        begun: list[int] = []
+        cut: list[int] = []
+
+        async def count_turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        def noted(owner: type, name: str, turns_of: list[int]) -> None:
+            before = getattr(owner, name)
+
+            def wrapped(*args: Any) -> Any:
+                turns_of.append(turn)
+                return before(*args)
+
+            monkeypatch.setattr(owner, name, wrapped)
+
+        noted(UnifiedLog, "prepare_cut", begun)
+        noted(UnifiedLog, "truncate_to", cut)
+        counting = asyncio.ensure_future(count_turns())
+        (fetcher,) = broker.fetchers._fetchers.values()
+        for state in list(fetcher._states.values()):
+            fetcher._cut(state, 0)
+        await until(lambda: len(cut) == 90)
+        counting.cancel()
+        assert max(Counter(begun).values()) <= 20
+        assert max(Counter(cut).values()) <= 20
+        await until(lambda: all(follower.log.log_end_offset == 1 for follower in followers), "followed again")
