@@ -1,8 +1,8 @@
-"""Topics that come into being because somebody asked for them.
+"""Topics that are created because a client asked for them.
 
-Metadata (and, for its own topics, FindCoordinator) asks; the creation runs in the background through
-the controller, at most once at a time per topic and for so many topics at once. Who asked for metadata is
-told UNKNOWN_TOPIC_OR_PARTITION, as by Kafka, and comes again; who looked for a coordinator waits a little.
+Metadata and, for the coordinators' topics, FindCoordinator start it. The creation runs in the background
+through the controller, once at a time per topic and for a bounded number of topics. Like Kafka, Metadata
+answers UNKNOWN_TOPIC_OR_PARTITION, and the client retries; FindCoordinator waits a little.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class LevelChange(NamedTuple):
 
 
 def check_node(name: str, node_id: int) -> None:
-    """A node changes and tells of its own loggers only. Raises `BrokerError`."""
+    """A node changes and describes only its own loggers. Raises `BrokerError`."""
     if not name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     if name != str(node_id):

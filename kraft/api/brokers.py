@@ -1,10 +1,10 @@
-"""What brokers ask the controller for: BrokerRegistration, BrokerHeartbeat, AlterPartition,
+"""Requests of brokers to the controller: BrokerRegistration, BrokerHeartbeat, AlterPartition,
 AssignReplicasToDirs, AllocateProducerIds, UnregisterBroker.
 
     broker/lifecycle, broker/isr_channel, … -> controllers' listener -> here -> controller/controller.py
 
-The connection that a broker's heartbeats come on is remembered, on standby controllers too: when it
-breaks, the broker has most likely died (`kraft/node/node.py` tells the controller).
+The connection of a broker's heartbeats is noted, on standby controllers too: when it breaks, the broker has
+most likely died (`kraft/node/node.py` informs the controller).
 """
 
 from __future__ import annotations

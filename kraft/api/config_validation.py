@@ -1,7 +1,7 @@
-"""What is wrong with a change of configurations, before the controller judges it.
+"""Errors in a change of configurations that are found before the controller decides on it.
 
-Kafka's broker checks the same before it forwards a request: what is said twice, what is null, and for brokers
-what cannot change while they run. Here the controller's node does, with Kafka's codes and words.
+Kafka's broker checks the same before it forwards a request: duplicates, nulls, and keys of brokers that
+cannot change while they run. Here the controller's node checks it, with Kafka's codes and messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESOURCES_PER_SLICE: Final = 200
 """Between two turns of the loop."""
 
 Validate = Callable[[Message], ConfigResult | None]
-"""Of a resource that is fine so far: its outcome, or None where the controller is to judge it."""
+"""Of a resource without errors so far: its outcome, or None if the controller decides."""
 
 _ALTERABLE: Final = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS}

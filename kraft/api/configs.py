@@ -1,7 +1,7 @@
 """Configuration over the wire: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs.
 
     describe   what was set (metadata image) over what this broker was started with (its Config) over defaults
-    alter      forwarded to the active controller, judged in apply, published back to every broker;
+    alter      forwarded to the active controller, decided in apply, published back to every broker;
                levels of loggers (broker_loggers.py) are changed where the request arrives
 
 A value is described with its source and the chain it was taken from ("synonyms"), as Kafka does.
@@ -54,7 +54,7 @@ from metadata_quorum.security.acls import AclOperation
 RESOURCES_PER_SLICE: Final = 3
 """Between two turns of the loop: a broker has two hundred keys."""
 _INTERNAL: Final = "internal."
-"""Keys for tests: told only where they are set, as Kafka does."""
+"""Keys for tests: like Kafka, we show them only where they are set."""
 
 
 class ConfigSource(IntEnum):
@@ -188,7 +188,7 @@ def _subscription(node: NodeContext, name: str, documented: bool) -> Iterator[di
 
 
 def _check_broker(node: NodeContext, name: str) -> None:
-    """A broker tells of itself only; the empty name stands for what was set for all brokers."""
+    """A broker describes only itself; the empty name is the default of all brokers. Raises `BrokerError`."""
     if name not in ("", str(node.node_id)):
         raise BrokerError(
             ErrorCode.INVALID_REQUEST,
@@ -298,7 +298,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_alter_loggers(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    """Of a request that is about the loggers of one node alone: no controller is asked."""
+    """A request about the loggers of one node alone needs no controller."""
     levels = partial(_alter_levels, node, request)
     known = await outcomes(node, request.resources, incremental=True, levels=levels)
     return _all_altered(known, ())

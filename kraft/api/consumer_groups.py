@@ -1,7 +1,7 @@
 """Groups of the consumer protocol (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe.
 
-Turns requests into what data_plane/coordinator/groups/service.py is asked, and its answers into
-responses. What makes no sense by itself is refused here, before any group is looked for.
+Turns requests into calls of data_plane/coordinator/groups/service.py, and its replies into responses.
+A request that contradicts itself is refused here, before its group is looked up.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
 
 
 def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
-    """The topics that the asker may know of."""
+    """Whether the principal may describe a topic."""
     if node.authorizer is None:
         return lambda topic: True
     requester = RequestPrincipal.of(node.authorizer, ctx)

@@ -2,8 +2,8 @@
 
     api/topics, on the active controller -> here, per topic -> data_plane/quotas: a credit
 
-Clients that know THROTTLING_QUOTA_EXCEEDED are refused while they owe something; older ones are served, and
-told to pause.
+Clients that know THROTTLING_QUOTA_EXCEEDED are refused while they are over the quota; older ones are served,
+and throttled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UpdateFeatures: finalized levels of features, judged by the active controller."""
+"""UpdateFeatures: finalized levels of features, decided by the active controller."""
 
 from __future__ import annotations
 

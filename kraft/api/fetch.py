@@ -39,9 +39,9 @@ FETCH_SESSION: Final = "fetch_session"
 """In a connection's state: the incremental session that its fetches belong to."""
 
 SMALL_BYTES: Final = 8 * 1024
-"""Of a request: to read one up to here takes less than to hand it to another thread and back."""
+"""Of a request: decoding one up to this size takes less time than handing it to another thread and back."""
 PARTITION_BYTES: Final = 400
-"""What one that is asked for takes in memory until it is answered."""
+"""What one partition of a request takes in memory until it is answered."""
 
 INLINE_BYTES: Final = 8 * 1024 * 1024
 """Of one answer, copied from the page cache on the loop: some 4 ms. The rest is read by another thread."""
@@ -97,7 +97,7 @@ async def _long_metadata_fetch(
 async def _read_long(
     node: NodeContext, ctx: RequestContext, body: memoryview, most: int
 ) -> tuple[FetchRequest, StartedRequest]:
-    """Read beside the loop. No other fetch is begun on its connection meanwhile."""
+    """Decoded outside the loop. Until it is done no other fetch starts on its connection."""
     started = ctx.connection.started()
     try:
         request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
@@ -127,7 +127,7 @@ def _fetch(
 
 
 def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
-    """Let a consumer that says where it stands be sent to a replica there."""
+    """Let a consumer that names its rack be sent to a replica there."""
     if node.config.replica_selector_class != RACK_AWARE:
         return
     rack, listener = request.rack_id, ctx.listener
@@ -206,7 +206,7 @@ class _Fetch:
         try:
             partition = partition_lookup.find(self._broker, each.topic, each.topic_id, each.partition)
         except BrokerError:
-            return  # it has gone meanwhile
+            return  # it has been removed
         self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
@@ -235,7 +235,7 @@ def _read_cached(each: FetchedPartition) -> bool:
     assert each.slice is not None
     try:
         records = each.slice.read_cached()
-    except OSError:  # the read that may wait will meet it again, and tell
+    except OSError:  # the read that may block finds it again, and reports it
         records = None
     if records is None:
         return False

@@ -1,4 +1,4 @@
-"""Looking at groups and deleting them: ListGroups, DescribeGroups, DeleteGroups."""
+"""Administration of groups: ListGroups, DescribeGroups, DeleteGroups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A group's own settings, within the bounds that this broker's configuration sets for all groups.
 
-The values themselves (that they are numbers) are judged in apply; bounds are a matter of a node's
-server.properties, so they are checked here, by the controller that is asked.
+That the values are numbers is checked in apply; the bounds come from a node's server.properties, so the
+active controller's node checks them here.
 """
 
 from __future__ import annotations

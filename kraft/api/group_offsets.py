@@ -1,7 +1,7 @@
 """A group's committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
-The store is the group's coordinator (data_plane/coordinator/groups); here requests of any version
-are turned into what it is asked. From version 10 on topics are named by id.
+The group's coordinator stores them (data_plane/coordinator/groups); here requests of any version become
+calls of it. From version 10 on topics are named by id.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ async def _fetch_group(
 async def _fetch(
     broker: BrokerContext, wanted: FetchOffsets, topics: list[Message] | None, *, by_id: bool
 ) -> list[dict[str, Any]]:
-    """The topics of the response, in the order asked for; no list of them asks for all."""
+    """The topics of the response, in the order of the request; None requests all."""
     service = broker.group_coordinator
     if topics is None:
         reply = await service.fetch_offsets(wanted)

@@ -1,9 +1,8 @@
-"""FindCoordinator, and being in a group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""FindCoordinator, and membership of a group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Turns requests of any version into what data_plane/coordinator/groups/service.py is asked, and its
-answers into responses. The coordinator of a group is the leader of its partition of
-`__consumer_offsets`, that of a transactional id the leader of its partition of `__transaction_state`;
-the first who looks for one has that topic created.
+Turns requests of any version into calls of data_plane/coordinator/groups/service.py, and its replies into
+responses. The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a
+transactional id the leader of its partition of `__transaction_state`; the first look-up creates the topic.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ _FIRST_WITH_KEYS: Final = 4
 """FindCoordinator: many keys at once."""
 COORDINATORS_PER_SLICE: Final = 500
 _FIRST_TO_KNOW_ID: Final = 4
-"""JoinGroup: a newcomer is told its id first (KIP-394)."""
+"""JoinGroup: a new member gets its id first, and joins again with it (KIP-394)."""
 _FIRST_TO_SKIP_ASSIGNMENT: Final = 9
-"""JoinGroup: a leader can be told to leave the assignment alone."""
+"""JoinGroup: the response can tell a leader to keep the assignment (skip_assignment)."""
 _FIRST_WITHOUT_PROTOCOL: Final = 7
 """JoinGroup: the response may have no protocol; before, it is an empty one."""
 _FIRST_TO_LEAVE_TOGETHER: Final = 3

@@ -76,7 +76,7 @@ def _directory(directory: LogDir, kept: list[_ReplicaInfo]) -> dict[str, Any]:
 
 
 def _volume(path: str) -> tuple[int, int]:
-    """Size and room of the volume; -1 where that cannot be told (a disk that is only simulated)."""
+    """Total and usable bytes of the volume; -1 where they are unknown (a simulated disk)."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:

@@ -1,11 +1,11 @@
-"""Long requests share the loop: of all that are under way, one goes on with a piece per turn.
+"""Long requests share the event loop: in each turn of the loop one of them does one piece of its work.
 
     request -> slices.py -> LongWork.pause() --> the loop's other callbacks, a piece of another one --> on
 
-Were each to go on in the very next turn (`asyncio.sleep(0)`), a hundred clients that ask for much at once
-would make every turn a hundred pieces long. And what is half answered takes memory, so only the `AT_ONCE`
-oldest take turns, as many as Kafka has request handlers; the others have not begun. One that waits for
-somebody else, as the controller, keeps nobody from going on.
+With `asyncio.sleep(0)` instead, a hundred clients with large requests would make every turn a hundred
+pieces long. A half answered request takes memory, so only the `AT_ONCE` oldest take turns, as many as Kafka
+has request handlers; the others have not started. A request that waits for something else, such as the
+controller, blocks none of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What clients ask about the cluster: Metadata, DescribeTopicPartitions, DescribeCluster.
+"""The cluster as clients see it: Metadata, DescribeTopicPartitions, DescribeCluster.
 
-All of it is read from the newest metadata image of this broker. A topic that does not exist may be
-created by asking for it (`auto.create.topics.enable`): `auto_topic_creation.py` sees to that in the
-background.
+All of it comes from the newest metadata image of this broker. A Metadata request may create the topics
+that it names (`auto.create.topics.enable`), in the background (`auto_topic_creation.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: M
 def _still_listed(
     broker: BrokerContext, image: MetadataImage, listener: str
 ) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
-    """Brokers that died this moment; broker/failover_metadata.py tells why they are named."""
+    """Brokers that have just died; broker/failover_metadata.py says why they are still listed."""
     for broker_id in broker.failover_metadata.still_listed:
         registration = image.brokers.get(broker_id)
         endpoint = None if registration is None else registration.endpoint(listener)
@@ -131,7 +130,7 @@ async def handle_describe_topic_partitions(
 
 
 def _pages_from(request: Message, image: MetadataImage) -> list[str]:
-    """The topics asked for, all where none is named, from the cursor on."""
+    """The requested topics, or all if none is named, from the cursor on."""
     names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
     cursor = request.cursor
     if cursor is None:
@@ -307,7 +306,7 @@ class _View:
         if leader in self._suspected:
             code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
         elif leader not in self._reachable:
-            # A leader without this listener is told from version 6 on; before, it was just missing.
+            # LISTENER_NOT_FOUND exists from version 6 on; before, such a leader was just missing.
             known = leader != NO_LEADER and self.image.is_active(leader) and self.version >= 6
             code = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER

@@ -1,4 +1,4 @@
-"""Questions about where logs begin and end: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+"""Where logs begin and end: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def find(broker: BrokerContext, topic: str, topic_id: UUID, number: int) -> Part
 def error_of_absence(
     node: NodeContext, code: ErrorCode, topic: str, topic_id: UUID, number: int
 ) -> ErrorCode:
-    """A partition that exists, though not on this broker, is not unknown: the asker is wrong here."""
+    """A partition that exists on other brokers is not unknown: the client has asked the wrong broker."""
     if code not in _NOT_HERE:
         return code
     known = node.image.topic(topic_id if topic_id.int else topic)

@@ -1,12 +1,13 @@
-"""Produce: append to the partitions that this broker leads, answer when the acks asked for are there.
+"""Produce: append to the partitions that this broker leads, answer as its acks require.
 
 frame -> fast_produce (records stay in the frame) -> validation.check -> partition.append_as_leader
-acks=0   no reply; an error ends the connection, which is all that such a producer can notice
+acks=0   no reply; an error ends the connection, which is all that the producer can notice
 acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
 
-All records of a request are checked before the first is appended. Where that takes long, or its coordinator
-is to be asked, it waits for its turn before it is appended (produce_queue.py); otherwise all happens at once.
+All records of a request are checked before the first is appended. If that takes long, or needs the
+transaction coordinator, the request is queued before it is appended (produce_queue.py); otherwise all of it
+happens in one call.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ class _Produce:
     def _refused(
         self, wanted: ProducePartition, error: BrokerError, appending: Partition | None
     ) -> ProducedPartition:
-        """As in Kafka, who was found wrong with the log at hand is told where the log begins."""
+        """As in Kafka, errors that are found with the log at hand include the log start offset."""
         result = self._failed(wanted, error.code, error.message)
         if isinstance(error, InvalidRecords):
             appending = appending or self._present(wanted)
@@ -279,7 +280,7 @@ class _Produce:
     # --- answering
 
     def answer(self) -> Buffers | asyncio.Future[Buffers]:
-        """By the acks asked for."""
+        """As the request's acks require."""
         if self._request.acks == NO_ACKS:
             return self.without_reply()
         if self._request.acks == ALL_REPLICAS:

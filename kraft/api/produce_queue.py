@@ -1,4 +1,4 @@
-"""Produces that cannot be appended at once, in the order in which they came.
+"""Produce requests that cannot be appended at once, in the order of their arrival.
 
     api/produce -> QueuedProduce.enqueue_if_needed
                        |
@@ -8,10 +8,10 @@
                                     (checked, by another thread if that takes long)
                                     `verify`, where it opens a transaction -> appended -> `end`
 
-What comes behind such a produce on the same connection waits, or it would be appended first: batches of an
-idempotent producer would be out of order. The connection's other requests go on.
+Later produces of the same connection wait, or they would be appended first: batches of an idempotent producer
+would be out of order. The connection's other requests do not wait.
 
-Only the first batch of a transaction on a partition is asked for.
+Only the first batch of a transaction on a partition is verified.
 """
 
 from __future__ import annotations

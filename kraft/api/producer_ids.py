@@ -1,7 +1,7 @@
 """InitProducerId: an id for an idempotent producer; id and epoch for a transactional one.
 
 An idempotent producer gets an id of its own, from any broker. A transactional one asks the coordinator of its
-transactional id, which fences whoever wrote under that name before (data_plane/coordinator/transactions).
+transactional id, which fences earlier producers of that id (data_plane/coordinator/transactions).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -
 
 
 def _expected(request: Message) -> ProducerIdAndEpoch | None:
-    """Who the caller is, if it goes on after an error."""
+    """The id and epoch that the producer has, if it continues after an error."""
     missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_PRODUCER_EPOCH)
     if all(missing):
         return None

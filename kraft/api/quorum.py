@@ -1,8 +1,8 @@
-"""DescribeQuorum and ElectLeaders: what people ask the active controller about leaders.
+"""DescribeQuorum and ElectLeaders, answered by the active controller.
 
-DescribeQuorum speaks of `__cluster_metadata`-0 in offsets of that log. Raft's own log counts otherwise (one
-entry a command, which may be many records or none), so a voter's log end is told as the metadata log's end,
-less the Raft entries that the voter lacks, plus those that it has beyond the commit.
+DescribeQuorum gives offsets of `__cluster_metadata`-0. Raft's own log counts commands, each of which is many
+records or none, so a voter's log end offset is that of the metadata log, less the Raft entries that the voter
+lacks, plus those that it has beyond the commit.
 """
 
 from __future__ import annotations

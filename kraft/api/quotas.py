@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas: what users, client ids and addresses may use.
 
 describe   from this broker's metadata image
-alter      forwarded to the active controller, judged in apply, published back to every node
+alter      forwarded to the active controller, decided in apply, published back to every node
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _alteration(entry: Message) -> QuotaAlteration:
 
 
 async def _unknown_host(node: NodeContext, alteration: QuotaAlteration) -> str | None:
-    """The name of an `ip` entity that stands for no address, if it is one."""
+    """The name of an `ip` entity, if it resolves to no address."""
     match alteration.entity:
         case (QuotaEntity(entity_type="ip", entity_name=str(host)),) if host:
             if await addresses_of(node.loop, host):

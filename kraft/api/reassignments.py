@@ -1,6 +1,6 @@
 """AlterPartitionReassignments and ListPartitionReassignments: partitions on their way to other replicas.
 
-Both are for the active controller: who asks what is under way must see what was just begun.
+Both are for the active controller: a list must show the reassignments that have just begun.
 """
 
 from __future__ import annotations

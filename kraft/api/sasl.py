@@ -1,10 +1,10 @@
-"""SaslHandshake and SaslAuthenticate: a connection becomes somebody's.
+"""SaslHandshake and SaslAuthenticate: a connection gets its principal.
 
 dispatcher: nothing but BEFORE_LOGIN until `Peer.authenticated`
 SaslHandshake v1 -> net/sasl.PlainExchange or net/scram.ScramExchange -> SaslAuthenticate -> Peer.principal
 
-Where `connections.max.reauth.ms` is set, the connection falls back to "not authenticated" after that time; a
-client that wants to go on logs in again before, as the same user by the same mechanism.
+With `connections.max.reauth.ms` set, a connection is no longer authenticated after that time; a client
+logs in again before, as the same user by the same mechanism.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """SCRAM users over the wire: DescribeUserScramCredentials, AlterUserScramCredentials.
 
     alter      forwarded to the active controller -> decisions/scram.py -> metadata log -> broker/scram_users
-    describe   from the metadata image: which mechanisms a user has, never what is kept of the password
+    describe   from the metadata image: which mechanisms a user has, never what is stored of the password
 
-The client hashes the password before it sends it; so must whoever alters a user here.
+Clients hash the password before they send it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
 
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    """Each user is judged for itself, so very many of them are several commands."""
+    """Users are independent of each other, so very many of them become several commands."""
     wanted: dict[str, list[Alteration]] = {}
     for each in request.deletions:
         wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))

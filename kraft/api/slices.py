@@ -1,8 +1,8 @@
-"""Long lists are worked through in slices: between two of them the loop is everybody else's.
+"""Long lists are processed in slices: between two of them the event loop serves other requests.
 
-A handler that may be asked about very many things goes through them by `in_slices`, and an answer that
-`is_long` is put into bytes beside the loop (dispatch.py). So no client, however much it names in one request,
-keeps the others waiting for more than a few milliseconds; and many such clients take turns (long_work.py).
+A handler whose requests may have very many items iterates over them with `in_slices`, and a response that
+`is_long` is encoded outside the loop (dispatch.py). So no client, however large its request, delays the
+others by more than a few milliseconds; many such clients take turns (long_work.py).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 from kraft.api.long_work import LongWork
 
 MANY: Final = 500
-"""Structs in an answer; each takes some 5 to 20 microseconds to put into bytes."""
+"""Structs in a response; each takes some 5 to 20 microseconds to encode."""
 
 ITEMS_PER_COMMAND: Final = 1_000
 GROUPS_PER_SLICE: Final = 100
-"""Groups that are looked at between two turns of the loop."""
+"""Groups that are handled in one turn of the loop."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,8 +26,8 @@ Result = TypeVar("Result")
 async def in_slices(
     items: Iterable[Item], size: int, weight: Callable[[Item], int] = lambda _: 1
 ) -> AsyncIterator[Item]:
-    """The items one by one; a pause when those since the last one weigh `size` together. A caller says how
-    many of its items are some milliseconds' work."""
+    """The items one by one, with a pause when those since the last pause weigh `size` together: `size` items
+    are some milliseconds of work."""
     work: LongWork | None = None
     if isinstance(items, Sized) and len(items) > size:
         work = LongWork()
@@ -45,19 +45,19 @@ async def in_slices(
 async def in_batches(
     items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
 ) -> list[Result]:
-    """What the controller is asked to do for very many items it is asked so many at a time: a command is
-    judged at one go, by every voter. It is asked at least once, for it may not be the active one."""
+    """Very many items are sent to the controller in several commands: every voter applies a command in one
+    go. At least one is sent, since this controller may not be the active one."""
     results: list[Result] = []
     work = LongWork()
     for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
         results += await ask(items[start : start + ITEMS_PER_COMMAND])
         if start + ITEMS_PER_COMMAND < len(items):
-            await work.pause()  # what is only to be judged is not waited for
+            await work.pause()  # nothing else waits for a command that only validates
     return results
 
 
 def is_long(response: Mapping[str, Any]) -> bool:
-    """Whether there are so many structs in it that to write them takes milliseconds."""
+    """Whether it has so many structs that encoding takes milliseconds."""
     return _structs(response, MANY) <= 0
 
 

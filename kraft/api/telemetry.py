@@ -1,7 +1,7 @@
 """GetTelemetrySubscriptions and PushTelemetry (KIP-714), as an Apache Kafka without a receiver answers.
 
-ApiVersions does not name them, so that no client begins to push. Who asks all the same is told which
-subscriptions fit, and may push; what it pushes is thrown away. Nothing is remembered between two requests.
+ApiVersions does not list them, so that no client starts to push. A client that asks anyway gets the
+subscriptions that match it, and may push; what it pushes is dropped. Nothing is kept between two requests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: judged by the active controller, topic by topic.
+"""CreateTopics, DeleteTopics, CreatePartitions: decided by the active controller, topic by topic.
 
-What its client may have created and deleted in a while is counted before it is proposed
+The partitions that a client creates and deletes are counted before they are proposed
 (controller_mutation_quota.py).
 """
 
@@ -29,7 +29,7 @@ from metadata_quorum.protocol.requests import CreatablePartitions, CreatableTopi
 from metadata_quorum.security.acls import AclOperation
 
 CREATED_PER_SLICE: Final = 20
-"""Between two turns of the loop: each is told with all its settings."""
+"""In one turn of the loop: the response has all settings of each topic."""
 NAMED_PER_SLICE: Final = 1_000
 
 Requested = TypeVar("Requested")

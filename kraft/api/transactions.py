@@ -1,4 +1,4 @@
-"""Transactions: what producers ask their coordinator, and brokers each other.
+"""Transactions: requests of producers to their coordinator, and of brokers to each other.
 
     AddPartitionsToTxn, AddOffsetsToTxn, EndTxn        -> TransactionCoordinator
     WriteTxnMarkers                                    -> MarkerWriter, on the partitions' leaders
@@ -47,7 +47,7 @@ FIRST_TO_SAY_FENCED: Final = {
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-"""By API: the version from which on PRODUCER_FENCED is understood; before, it is INVALID_PRODUCER_EPOCH."""
+"""The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 
 MARKERS_PER_SLICE: Final = 50
 """WriteTxnMarkers: each is an append."""
@@ -62,7 +62,7 @@ _FIRST_WITH_EPOCHS: Final = 5
 
 _NAMED_BEFOREHAND: Final = 0
 _NAMED_BY_WRITING: Final = 2
-"""transaction.version, as the way tells in which partitions are added."""
+"""transaction.version of the client, known from how it adds partitions."""
 
 
 def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:

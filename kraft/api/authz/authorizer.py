@@ -36,7 +36,7 @@ def authorizer_of(config: Config) -> Authorizer | None:
 
 
 def follow(node: NodeContext) -> Callable[[MetadataDelta, MetadataImage], None]:
-    """What has to hear of every image."""
+    """Its result must be called with every new image."""
 
     def take(delta: MetadataDelta, image: MetadataImage) -> None:
         now = node.authorizer

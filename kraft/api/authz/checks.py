@@ -57,7 +57,7 @@ class AuthorizeRequest:
 
 
 ActionOf = Callable[[NodeContext, Message, Any], Action | None]
-"""What an item of a request asks for; None where nobody can be refused."""
+"""What an item of a request requires; None where there is nothing to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[l
 
 
 def topic_name(node: NodeContext, topic: str | None, topic_id: UUID) -> str | None:
-    """Of a topic that is named by its name or its id; None where the id is nobody's."""
+    """Of a topic that is given by its name or its id; None if no topic has the id."""
     if not topic_id.int:
         return topic
     known = node.image.topic(topic_id)
