@@ -1,6 +1,6 @@
 """What every client has used lately, judged by what it may use.
 
-    api/produce, api/fetch, dispatch, api/topics, net/server -> here: so many bytes, so much time, ...
+    api/produce, api/fetch, dispatch, api/topics, net/connections -> here: so many bytes, so much time, ...
         -> seconds to pause, which the answer tells and for which the connection is not read (KIP-219)
 
 A node has one while any quota is set. Pure: `now` is the loop's time.

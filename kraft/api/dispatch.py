@@ -32,7 +32,7 @@ from kraft.api.slices import is_long
 from kraft.api.throttling import throttled
 from kraft.api.versions import advertised
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
-from kraft.net.server import Peer, Reply, StartedRequest
+from kraft.net.peer import Peer, Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
 from kraft.wire.header import MalformedHeader, RequestHeader, read_request_header
@@ -98,7 +98,7 @@ class Dispatcher:
         return bytes(frame[:2]) in self._in_turn
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
-        """Start one request; see `kraft.net.server.Serve`."""
+        """Start one request; see `kraft.net.peer.Serve`."""
         try:
             header = read_request_header(frame)
         except MalformedHeader as error:

@@ -25,7 +25,7 @@ from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.replication_keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
-from kraft.net.server import StartedRequest
+from kraft.net.peer import StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import Hints, read_fetch_request, write_fetch_response

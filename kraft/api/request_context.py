@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kraft.api.request_cost import RequestCost
 from kraft.net.connection import Buffers
-from kraft.net.server import Peer
+from kraft.net.peer import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import response_prefix
 

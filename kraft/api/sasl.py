@@ -17,9 +17,9 @@ from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.net.connection_security import PLAIN, AuthenticationFailed
+from kraft.net.peer import Peer
 from kraft.net.sasl import Exchange, LoginRules, PlainExchange
 from kraft.net.scram import ScramExchange
-from kraft.net.server import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

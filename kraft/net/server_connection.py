@@ -1,42 +1,38 @@
-"""Listeners and their connections: the only place where a node's sockets are served.
+"""One accepted connection of a listener: from its bytes to requests, and from replies to its bytes.
 
-    socket -> counted -> TLS, where the listener has it -> ServerConnection
     socket -> ServerConnection (BufferedProtocol) -> FrameReader, Pipeline -> `serve(peer, frame)`
     socket <- transport.writelines <----------------- replies in order  <----- buffers or a future
 
-Each listener has a budget for what its clients make us hold, so that nobody on one is held up by what
-happens on another; who must log in and has not shares one with strangers only. Bytes are received straight
-into the buffer where the frame will stay, and replies are handed to the transport as they are, gathered. A
-handler that has nothing to wait for costs no task and no future.
+Bytes are received straight into the buffer where the frame will stay, and replies are handed to the transport
+as they are, gathered. A handler that has nothing to wait for costs no task and no future.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from kraft.monitoring.rate_limited_log import rate_limited
-from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import (
-    SCRATCH_BYTES,
     SMALL_FRAME_BYTES,
     Account,
     Buffers,
-    ConnectionLimits,
     FrameProgress,
     FrameReader,
     Pipeline,
     ProtocolError,
     Slot,
 )
-from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind, MaxConnections
+from kraft.net.connections import SWEEP_S, Connections
+from kraft.net.listener import ListenerSecurity
+from kraft.net.peer import Peer, Serve, StartedRequest, UncountedRequest, no_mute
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
+from kraft.net.unread import Unread
 from metadata_quorum.foundation.supervision import report_fault
 
 log = rate_limited(logging.getLogger(__name__))
@@ -45,249 +41,50 @@ HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""
 
 SLOW_FRAME_S: Final = 30.0
-"""A frame that has begun is looked at this often: in between it must come at the least rate."""
-SWEEP_S: Final = 10.0
-"""And this often while other frames wait for room."""
+"""A frame that has begun is looked at this often: in between it must come at the least rate. While other
+frames wait for room, `SWEEP_S`."""
 CONTENDED_BYTES_PER_S: Final = 1024 * 1024
 """The least rate of a large frame while others wait for room."""
 
-
-def _no_mute(pause_s: float) -> None:
-    """For a peer without a connection."""
-
-
-class StartedRequest:
-    """A request that has been started, for who finds out what it takes."""
-
-    __slots__ = ("_connection", "_slot")
-
-    def __init__(self, connection: ServerConnection | None = None, slot: Slot | None = None) -> None:
-        """Without them: of a peer without a connection."""
-        self._connection = connection
-        self._slot = slot
-
-    def charge(self, size: int) -> None:
-        """It takes so many bytes more than its frame, until its reply."""
-        if self._connection is not None and self._slot is not None:
-            self._connection.charge(self._slot, size)
-
-    def pause_others(self) -> None:
-        """Nothing that comes behind it on its connection is started before `resume_others`."""
-        if self._connection is not None:
-            self._connection.hold(True)
-
-    def resume_others(self) -> None:
-        if self._connection is not None:
-            self._connection.hold(False)
-
-
-@dataclass(slots=True, eq=False)
-class Peer:
-    """Who is at the other end of a connection, and what the handlers remember about it."""
-
-    listener: str
-    client_host: str
-    client_port: int
-    principal: str = "User:ANONYMOUS"
-    authenticated: bool = True
-    """False until it has logged in, where its listener asks for that."""
-    state: dict[str, Any] = field(default_factory=dict)
-    """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
-    parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
-    """What to call off when the connection is gone: replies that nobody waits for any longer."""
-    mute: Callable[[float], None] = _no_mute
-    """Start nothing more that it asks for so many seconds. What has been started goes on."""
-    started: Callable[[], StartedRequest] = StartedRequest
-    """The request that is just being started."""
-
-
-Certificate = Mapping[str, Any]
-"""As Python's ssl module tells it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
-    """What a listener asks of its connections."""
-
-    tls: ssl.SSLContext | None = None
-    principal_of: Callable[[Certificate], str] | None = None
-    """Of the other end's certificate; `ValueError` where that is nobody's. None: it does not count."""
-    asks_login: bool = False
-    """Nobody is let in before `Peer.authenticated` is set."""
-    listener_kind: ListenerKind = ListenerKind.SHARED
-
-
-OPEN: Final = ListenerSecurity()
-
-Reply = Buffers | asyncio.Future[Buffers]
-Serve = Callable[[Peer, memoryview], Reply]
-"""Takes one frame; returns the reply's buffers (none for no reply), or a future of them. Raises
-`ProtocolError` where the connection cannot go on."""
-
 OnClosed = Callable[[Peer, bool], None]
-"""Told when a connection is gone; True where the other end closed or lost it, False where we did."""
+"""Called when a connection is gone; True where the other end closed or lost it, False where we did."""
 
 
-Admit = Callable[[str], float]
-"""Told the host of every new connection; for how many seconds to keep it waiting before it is closed, 0 to
-let it in."""
+@dataclass(slots=True, kw_only=True)
+class ConnectionServices:
+    """What all connections of a server share."""
 
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """What a node bears."""
-
-    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
-    max_connections: MaxConnections = field(default_factory=MaxConnections)
-    max_controller_connections: MaxConnections = field(default_factory=MaxConnections)
-    """At controllers' listeners; the one above is for all others together."""
-    max_idle_s: float = 600.0
-    """connections.max.idle.ms"""
-    max_queued_bytes: int = 512 * 1024 * 1024
-    """queued.max.request.bytes: requests without reply, over all connections of a listener."""
-    max_queued_bytes_before_login: int = 32 * 1024 * 1024
-    """The same, over all connections of all listeners that have not logged in."""
-    max_unread_bytes: int = 256 * 1024 * 1024
-    """Replies that their clients do not read; beyond it fetches are answered with little."""
-    min_bytes_per_s: int = 0
-    """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
-
-    def memory(self) -> ServerMemory:
-        """The budgets that it allows, all of them free."""
-        return ServerMemory(self.max_queued_bytes, self.max_queued_bytes_before_login, self.max_unread_bytes)
-
-
-class Server:
-    """All listeners of a node."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        serve: Serve,
-        is_exclusive: Callable[[memoryview], bool],
-        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
-        *,
-        limits: ServerLimits | None = None,
-        memory: ServerMemory | None = None,
-        on_closed: OnClosed | None = None,
-        admit: Admit = lambda host: 0.0,
-    ) -> None:
-        self.loop = loop
-        self.serve = serve
-        self.is_exclusive = is_exclusive
-        self.is_in_turn = is_in_turn
-        self.limits = limits if limits is not None else ServerLimits()
-        self.on_closed = on_closed
-        self.admit = admit
-        self.memory = memory if memory is not None else self.limits.memory()
-        self.unread = self.memory.unread
-        self.turn_budget = TurnBudget(loop)
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.connections: dict[ServerConnection, None] = {}  # a dict, because sets have no stable order
-        shared = ConnectionQuotas()
-        self.counts = dict.fromkeys(ListenerKind, shared) | {ListenerKind.CONTROLLERS: ConnectionQuotas()}
-        self._servers: list[asyncio.Server] = []
-        self._acceptors: list[TlsAcceptor] = []
-        self._sweep: asyncio.TimerHandle | None = None
-
-    async def listen(
-        self, listener: str, host: str | None, port: int, security: ListenerSecurity = OPEN
-    ) -> int:
-        """Serve a listener; returns its port (of interest where 0 was asked for)."""
-        self.memory.add_listener(listener)
-        if self._sweep is None:
-            self._schedule_sweep()
-        if security.tls is not None:
-            acceptor = TlsAcceptor(
-                self.loop,
-                security.tls,
-                lambda: ServerConnection(self, listener, security),
-                partial(self.arrived, security),
-                self.counts[security.listener_kind].left,
-            )
-            self._acceptors.append(acceptor)
-            return await acceptor.listen(host, port)
-        server = await self.loop.create_server(
-            lambda: ServerConnection(self, listener, security), host, port, backlog=BACKLOG
-        )
-        self._servers.append(server)
-        return cast(int, server.sockets[0].getsockname()[1])
-
-    async def close(self) -> None:
-        """Stop listening and end every connection at once."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
-        for server in self._servers:
-            server.close()
-        for acceptor in self._acceptors:
-            acceptor.close()
-        self._acceptors.clear()
-        for connection in list(self.connections):
-            connection.abort()
-        for server in self._servers:
-            await server.wait_closed()
-        self._servers.clear()
-
-    def arrived(self, security: ListenerSecurity, host: str, handle: int) -> float | None:
-        """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
-        counts, limits = self.counts[security.listener_kind], self.limits
-        max_connections = (
-            limits.max_controller_connections
-            if security.listener_kind is ListenerKind.CONTROLLERS
-            else limits.max_connections
-        )
-        if (refusal := counts.arrived(host, handle, max_connections, security.listener_kind)) is not None:
-            log.warning("refusing %s: %s", host, refusal)
-            return 0.0
-        if counts.total > max_connections.connections:
-            self._make_room()
-        return self.admit(host) or None
-
-    def _make_room(self) -> None:
-        """A broker came on top: the client that has been silent for longest goes, as in Kafka."""
-        shared = (each for each in self.connections if each.listener_kind is ListenerKind.SHARED)
-        if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
-            log.warning(
-                "closing %s: max.connections=%d", idlest.name, self.limits.max_connections.connections
-            )
-            idlest.abort()
-
-    def _schedule_sweep(self) -> None:
-        period = min(self.limits.max_idle_s / 10, SWEEP_S)
-        self._sweep = self.loop.call_later(period, self._close_idle)
-
-    def _close_idle(self) -> None:
-        self._schedule_sweep()
-        now = self.loop.time()
-        for connection in list(self.connections):
-            if now - connection.last_active > self.limits.max_idle_s and (
-                connection.idle or connection.is_deaf(now)
-            ):
-                connection.abort()
-            elif (least := connection.too_slow(now)) is not None:
-                log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)
-                connection.abort()
+    loop: asyncio.AbstractEventLoop
+    serve: Serve
+    is_exclusive: Callable[[memoryview], bool]
+    is_in_turn: Callable[[memoryview], bool]
+    connections: Connections
+    memory: ServerMemory
+    unread: Unread
+    turn_budget: TurnBudget
+    scratch: memoryview
+    """Where small frames are received."""
+    on_closed: OnClosed | None
 
 
 class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Server, listener: str, security: ListenerSecurity) -> None:
-        self._server = server
+    def __init__(self, services: ConnectionServices, listener: str, security: ListenerSecurity) -> None:
+        self._services = services
         self._listener = listener
         self._security = security
-        limits = server.limits.connection
+        limits = services.connections.limits.connection
         self.listener_kind = security.listener_kind
         self._is_unauthenticated = security.asks_login
         self._account = Account(
-            server.memory.queued_before_login if security.asks_login else server.memory.queued[listener]
+            services.memory.queued_before_login if security.asks_login else services.memory.queued[listener]
         )
         max_frame_bytes = (
             limits.max_frame_bytes_before_login if security.asks_login else limits.max_frame_bytes
         )
-        self._reader = FrameReader(max_frame_bytes, server.scratch, self._account)
-        may_start = server.is_exclusive, server.is_in_turn
+        self._reader = FrameReader(max_frame_bytes, services.scratch, self._account)
+        may_start = services.is_exclusive, services.is_in_turn
         self._pipeline = Pipeline(limits, self._account, *may_start, more=self._reader.cut_on)
         self._starting: Slot | None = None
         self._looked_at: tuple[float, FrameProgress] | None = None
@@ -300,7 +97,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
-        self.last_active = server.loop.time()
+        self.last_active = services.loop.time()
 
     @property
     def name(self) -> str:
@@ -324,7 +121,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._looked_at = now, progress
             return None
         contended = self._account.budget.exhausted and progress.held_bytes > SMALL_FRAME_BYTES
-        least = CONTENDED_BYTES_PER_S if contended else self._server.limits.min_bytes_per_s
+        least = CONTENDED_BYTES_PER_S if contended else self._services.connections.limits.min_bytes_per_s
         since, before = self._looked_at
         if now - since < (SWEEP_S if contended else SLOW_FRAME_S):
             return None
@@ -357,12 +154,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         # With TLS it has been counted when it was accepted.
         handle: int = transport.get_extra_info("socket").fileno()
         pause_s = (
-            None if self._security.tls is not None else self._server.arrived(self._security, host, handle)
+            None
+            if self._security.tls is not None
+            else self._services.connections.arrived(self._security, host, handle)
         )
-        self._server.connections[self] = None
+        self._services.connections.add(self)
         if pause_s is not None:
             self._pipeline.muted = True  # for as long as it lasts
-            self._server.loop.call_later(pause_s, self.abort)
+            self._services.loop.call_later(pause_s, self.abort)
         elif self._security.principal_of is not None and (
             certificate := transport.get_extra_info("peercert")
         ):
@@ -375,28 +174,27 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del self._server.connections[self]
+        self._services.connections.remove(self, self.peer.client_host)
         self._count_unread(0)
-        self._server.counts[self.listener_kind].left(self.peer.client_host)
         self._pipeline.close()
         self._reader.close()
         for call_off in list(self.peer.parked.values()):
             try:
                 call_off()
             except Exception as error:  # noqa: BLE001 - the others are to be called off too
-                report_fault(self._server.loop, f"what waited for {self.name}", error)
+                report_fault(self._services.loop, f"what waited for {self.name}", error)
         self.peer.parked.clear()
-        self.peer.mute, self.peer.started = _no_mute, StartedRequest
+        self.peer.mute, self.peer.started = no_mute, UncountedRequest
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
-        if self._server.on_closed is not None:
-            self._server.on_closed(self.peer, not self._closed_by_us)
+        if self._services.on_closed is not None:
+            self._services.on_closed(self.peer, not self._closed_by_us)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._server.loop.time()
+        self.last_active = self._services.loop.time()
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
         try:
@@ -408,8 +206,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _let_in(self) -> None:
         self._is_unauthenticated = False
-        self._reader.max_frame_bytes = self._server.limits.connection.max_frame_bytes
-        self._account.move_to(self._server.memory.queued[self._listener])
+        self._reader.max_frame_bytes = self._services.connections.limits.connection.max_frame_bytes
+        self._account.move_to(self._services.memory.queued[self._listener])
 
     def eof_received(self) -> bool:
         return False  # a client that stopped sending has gone: close
@@ -434,7 +232,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             while (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
-                if self._pipeline.queued and not self._server.turn_budget.may_continue(self._take_turn):
+                if self._pipeline.queued and not self._services.turn_budget.may_continue(self._take_turn):
                     self._waits_for_turn = True
                     break
         except Exception as error:  # noqa: BLE001
@@ -450,27 +248,27 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _start(self, frame: memoryview, slot: Slot) -> bool:
         """Whether the reply is there already."""
         self._starting = slot
-        reply = self._server.serve(self.peer, frame)
+        reply = self._services.serve(self.peer, frame)
         self._starting = None
         if isinstance(reply, asyncio.Future):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
                 if isinstance(reply, asyncio.Task):
-                    self._server.turn_budget.started()
+                    self._services.turn_budget.started()
                 return False
             reply = reply.result()
         self._pipeline.fill(slot, reply)
         return True
 
     def _started_request(self) -> StartedRequest:
-        return StartedRequest(self, self._starting)
+        return _PipelinedRequest(self, self._starting)
 
     def charge(self, slot: Slot, size: int) -> None:
         """See `StartedRequest`."""
         self._pipeline.charge(slot, size)
 
     def hold(self, held: bool) -> None:
-        """See `StartedRequest`."""
+        """Whether nothing more is started; see `StartedRequest`."""
         self._pipeline.held = held
         if not held:
             self._pump()
@@ -494,7 +292,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         output = self._pipeline.take_output()
         if not output or self._transport.is_closing():
             return
-        self.last_active = self._server.loop.time()
+        self.last_active = self._services.loop.time()
         if len(output) == 1:
             self._transport.write(output[0])
         else:
@@ -503,7 +301,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._count_unread(self._transport.get_write_buffer_size())
 
     def _count_unread(self, size: int) -> None:
-        self._server.unread.held_bytes += size - self._unread_bytes
+        self._services.unread.held_bytes += size - self._unread_bytes
         self._unread_bytes = size
 
     def _refuse(self, error: Exception) -> None:
@@ -514,25 +312,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         if isinstance(error, ProtocolError):
             log.warning("closing %s: %s", self.name, error)
         else:
-            report_fault(self._server.loop, f"the connection of {self.name}", error)
+            report_fault(self._services.loop, f"the connection of {self.name}", error)
 
     # ---- back-pressure
 
     def _mute(self, pause_s: float) -> None:
-        until = self._server.loop.time() + pause_s
+        until = self._services.loop.time() + pause_s
         if until <= self._muted_until:
             return
         self._muted_until = until
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
-        self._unmute_timer = self._server.loop.call_at(until, self._unmute)
+        self._unmute_timer = self._services.loop.call_at(until, self._unmute)
         self._pipeline.muted = True
         self._read_or_pause()
 
     def _unmute(self) -> None:
         self._unmute_timer = None
         self._pipeline.muted = False
-        self.last_active = self._server.loop.time()
+        self.last_active = self._services.loop.time()
         self._pump()
 
     def _read_or_pause(self) -> None:
@@ -553,3 +351,24 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _budget_has_room(self) -> None:
         self._waits_for_budget = False
         self._read_or_pause()
+
+
+class _PipelinedRequest:
+    """The `StartedRequest` of a connection."""
+
+    __slots__ = ("_connection", "_slot")
+
+    def __init__(self, connection: ServerConnection, slot: Slot | None) -> None:
+        """`slot`: None where its reply is under way already."""
+        self._connection = connection
+        self._slot = slot
+
+    def charge(self, size: int) -> None:
+        if self._slot is not None:
+            self._connection.charge(self._slot, size)
+
+    def pause_others(self) -> None:
+        self._connection.hold(True)
+
+    def resume_others(self) -> None:
+        self._connection.hold(False)

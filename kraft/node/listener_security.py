@@ -1,6 +1,6 @@
 """How each listener is secured, from the keys of server.properties: TLS, who may log in, who one is.
 
-    ssl.*, sasl.* (or listener.name.NAME.*) -> here -> doors           -> net/server.py
+    ssl.*, sasl.* (or listener.name.NAME.*) -> here -> listeners -> net/server.py
                                                     -> logins          -> api/sasl.py
                                                     -> to_brokers, to_controllers -> its own connections
 
@@ -26,8 +26,8 @@ from kraft.net.connection_security import (
     Tls,
     tls_context,
 )
+from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.sasl import LoginRules
-from kraft.net.server import Certificate, ListenerSecurity
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import SecurityProtocol
 

@@ -36,7 +36,8 @@ from kraft.http.listener import HttpPort
 from kraft.http.status import make_server
 from kraft.net.client import Address
 from kraft.net.connection_quotas import ListenerKind
-from kraft.net.server import Peer, Server
+from kraft.net.peer import Peer
+from kraft.net.server import Server
 from kraft.node import settings
 from kraft.node.broker_role import BrokerRole
 from kraft.node.controller_role import ControllerRole
@@ -158,7 +159,7 @@ class Node:
 
     def _reconfigure(self, config: Config) -> None:
         """Some keys have other values now."""
-        self.server.limits = settings.server_limits(config, self.config)
+        self.server.connections.limits = settings.server_limits(config, self.config)
         if any(security.tls is not None for security in self.security.listeners.values()):
             renewal = self.blocking(lambda _: self.security.renew(config))
             supervised(self.loop, renewal, "certificates")

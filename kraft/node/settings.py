@@ -26,7 +26,7 @@ from fetch.follower_session import FetchLimits
 from kraft.config.node_config import Config
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections, handles_for_clients
-from kraft.net.server import ServerLimits
+from kraft.net.listener import ServerLimits
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
 

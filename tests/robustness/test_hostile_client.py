@@ -22,7 +22,8 @@ import pytest
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.local_cluster import HOST
-from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.net.listener import ServerLimits
+from kraft.net.server_connection import HIGH_WATER_BYTES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import request_header, response_body

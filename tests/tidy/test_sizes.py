@@ -14,7 +14,6 @@ LONG_FILES: Final[frozenset[str]] = frozenset(
     {
         "data_plane/log/log.py",
         "kraft/local/local_cluster.py",
-        "kraft/net/server.py",
     }
 )
 LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(

@@ -13,7 +13,7 @@ from fetch.messages import FetchedPartition, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
-from kraft.net.server import Peer
+from kraft.net.peer import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from metadata_quorum.foundation.model import ZERO_UUID

@@ -15,8 +15,8 @@ from kraft.api.request_context import RequestContext
 from kraft.api.sasl import handle_authenticate, handle_handshake
 from kraft.broker.scram_users import ScramUsers
 from kraft.net.connection_security import Login, ScramClient
+from kraft.net.peer import Peer
 from kraft.net.sasl import LoginRules
-from kraft.net.server import Peer
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.security.scram import BY_SASL_NAME, derive, salted
 from tests.support.virtual_loop import VirtualLoop

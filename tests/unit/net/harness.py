@@ -18,7 +18,9 @@ from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.client import Address, PeerClient
-from kraft.net.server import Peer, Server, ServerLimits
+from kraft.net.listener import ServerLimits
+from kraft.net.peer import Peer
+from kraft.net.server import Server
 from tests.support.contexts import broker_context, controller_context, node_context
 
 WITHIN_S = 60.0

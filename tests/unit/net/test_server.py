@@ -17,7 +17,8 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
-from kraft.net.server import HIGH_WATER_BYTES, ServerLimits
+from kraft.net.listener import ServerLimits
+from kraft.net.server_connection import HIGH_WATER_BYTES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -192,7 +193,7 @@ async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warnin
     async with serving(row(ApiKey.HEARTBEAT, never)) as running:
         server = running.server
         started = asyncio.Event()
-        serve = server.serve
+        serve = server.services.serve
 
         def serve_and_tell(peer, frame):
             reply = serve(peer, frame)
@@ -200,7 +201,7 @@ async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warnin
             started.set()
             return reply
 
-        server.serve = serve_and_tell
+        server.services.serve = serve_and_tell
         _, writer = await running.raw()
         writer.write(request_frame(ApiKey.HEARTBEAT, 0, body=encode_request(ApiKey.HEARTBEAT, 0, {})))
         await started.wait()

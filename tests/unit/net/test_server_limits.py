@@ -15,7 +15,11 @@ import pytest
 from kraft.local.free_ports import HOST
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_for_clients
-from kraft.net.server import OPEN, SLOW_FRAME_S, SWEEP_S, ListenerSecurity, Peer, Reply, Server, ServerLimits
+from kraft.net.connections import SWEEP_S
+from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
+from kraft.net.peer import Peer, Reply
+from kraft.net.server import Server
+from kraft.net.server_connection import SLOW_FRAME_S
 from kraft.net.unread import LEAST_BYTES
 from tests.support.nodes.certificates import Authority
 from tests.unit.net.harness import closes, on_a_loop, until
@@ -293,7 +297,7 @@ async def test_clients_cannot_keep_brokers_and_controllers_apart():
         assert await answered(await running.connect("BROKERS"), b"fetch")
         assert await closes(idle[0])
         assert await answered(busy, b"still here")
-        running.server.limits = ServerLimits(max_connections=MaxConnections(0, 0))
+        running.server.connections.limits = ServerLimits(max_connections=MaxConnections(0, 0))
         assert await answered(await running.connect("CONTROLLERS"), b"undo")
 
 
@@ -319,19 +323,19 @@ def test_handshakes_are_connections(tmp_path: Path):
             ServerLimits(max_connections=MaxConnections(2)), TLS=ListenerSecurity(context)
         ) as running:
             silent = [await running.connect("TLS") for _ in range(2)]
-            await until(lambda: running.server.counts[ListenerKind.SHARED].total == 2)
+            await until(lambda: running.server.connections.counts[ListenerKind.SHARED].total == 2)
             refused, _ = await running.connect("TLS")
             assert await closes(refused)
             for _, writer in silent:
                 writer.close()
-            await until(lambda: not running.server.counts[ListenerKind.SHARED].total)
+            await until(lambda: not running.server.connections.counts[ListenerKind.SHARED].total)
             known = await running.connect("TLS", trusting)
             assert await answered(known, b"welcome")
             assert len(running.server.connections) == 1
             nonsense, writer = await running.connect("TLS")
             writer.write(framed(b"no handshake"))
             await nonsense.read()
-            await until(lambda: running.server.counts[ListenerKind.SHARED].total == 1)
+            await until(lambda: running.server.connections.counts[ListenerKind.SHARED].total == 1)
             assert await answered(known, b"welcome")
             known[1].close()
             await until(lambda: not running.server.connections)

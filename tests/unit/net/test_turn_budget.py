@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
-from kraft.net.server import OPEN, ListenerSecurity
+from kraft.net.listener import OPEN, ListenerSecurity
 from kraft.net.turn_budget import SHARE, SHARE_S, TurnBudget
 from tests.unit.net.harness import on_a_loop, until
 from tests.unit.net.test_server_limits import framed, node
@@ -26,7 +26,7 @@ async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_ord
 ):
     async with node(CLIENTS=security) as served:
         per_turn: list[int] = []
-        serve = served.server.serve
+        serve = served.server.services.serve
 
         async def later(answer):
             return answer
@@ -39,7 +39,7 @@ async def test_pipelined_requests_are_served_over_many_turns_and_answered_in_ord
             per_turn.append(0)
             served.loop.call_soon(turn)
 
-        served.server.serve = counted
+        served.server.services.serve = counted
         turn()
         clients = [await served.connect("CLIENTS") for _ in range(3)]
         for _, writer in clients:
@@ -116,8 +116,8 @@ async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
             began.append(served.loop.create_future())
             return began[-1]
 
-        served.server.serve = serve
-        served.server.turn_budget = turn_budget = Held()
+        served.server.services.serve = serve
+        served.server.services.turn_budget = turn_budget = Held()
         reader, writer = await served.connect("CLIENTS")
         writer.write(framed(b"first") + framed(b"second"))
         await until(lambda: bool(turn_budget.waiting))

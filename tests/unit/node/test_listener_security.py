@@ -9,8 +9,8 @@ import pytest
 
 from kraft.config.node_config import ROWS, Config
 from kraft.net.connection_security import PLAINTEXT, AuthenticationFailed, Login
+from kraft.net.listener import OPEN
 from kraft.net.sasl import PlainExchange
-from kraft.net.server import OPEN
 from kraft.node.listener_security import (
     NodeSecurity,
     distinguished_name,

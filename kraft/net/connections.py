@@ -1,0 +1,125 @@
+"""All connections of a node: how many there may be, and which of them are ended from outside.
+
+accepted -> arrived: counted, refused, or the idlest client's connection makes room for it
+a timer  -> sweep: idle connections, and requests that come too slowly, end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from kraft.monitoring.rate_limited_log import rate_limited
+from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind
+from kraft.net.listener import ListenerSecurity, ServerLimits
+
+log = rate_limited(logging.getLogger(__name__))
+
+SWEEP_S: Final = 10.0
+
+Admit = Callable[[str], float]
+"""Called with the host of every new connection; for how many seconds to keep it waiting before it is closed,
+0 to let it in."""
+
+
+class OpenConnection(Protocol):
+    """A connection, as far as it is judged by its use."""
+
+    listener_kind: ListenerKind
+    last_active: float
+    """By the loop's clock, in seconds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    def is_deaf(self, now: float) -> bool: ...
+
+    def too_slow(self, now: float) -> int | None: ...
+
+    def abort(self) -> None: ...
+
+
+class Connections:
+    """Of one node, over all its listeners."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, admit: Admit) -> None:
+        self.limits = limits
+        """May be replaced while connections are open."""
+        self._loop = loop
+        self._admit = admit
+        self._open: dict[OpenConnection, None] = {}  # a dict, because sets have no stable order
+        shared = ConnectionQuotas()
+        self.counts = dict.fromkeys(ListenerKind, shared) | {ListenerKind.CONTROLLERS: ConnectionQuotas()}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[OpenConnection]:
+        return iter(self._open)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: OpenConnection) -> None:
+        self._open[connection] = None
+
+    def remove(self, connection: OpenConnection, host: str) -> None:
+        """It is gone, and counts no more."""
+        del self._open[connection]
+        self.counts[connection.listener_kind].left(host)
+
+    def arrived(self, security: ListenerSecurity, host: str, handle: int) -> float | None:
+        """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
+        counts, limits = self.counts[security.listener_kind], self.limits
+        max_connections = (
+            limits.max_controller_connections
+            if security.listener_kind is ListenerKind.CONTROLLERS
+            else limits.max_connections
+        )
+        if (refusal := counts.arrived(host, handle, max_connections, security.listener_kind)) is not None:
+            log.warning("refusing %s: %s", host, refusal)
+            return 0.0
+        if counts.total > max_connections.connections:
+            self._make_room()
+        return self._admit(host) or None
+
+    def _make_room(self) -> None:
+        """A broker came on top: the client that has been silent for longest goes, as in Kafka."""
+        shared = (each for each in self._open if each.listener_kind is ListenerKind.SHARED)
+        if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
+            log.warning(
+                "closing %s: max.connections=%d", idlest.name, self.limits.max_connections.connections
+            )
+            idlest.abort()
+
+    def start_sweeping(self) -> None:
+        """Look at all connections from time to time."""
+        if self._sweep_timer is None:
+            self._schedule_sweep()
+
+    def close(self) -> None:
+        """End all of them at once."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self._open):
+            connection.abort()
+
+    def _schedule_sweep(self) -> None:
+        period = min(self.limits.max_idle_s / 10, SWEEP_S)
+        self._sweep_timer = self._loop.call_later(period, self._sweep)
+
+    def _sweep(self) -> None:
+        self._schedule_sweep()
+        now = self._loop.time()
+        for connection in list(self._open):
+            if now - connection.last_active > self.limits.max_idle_s and (
+                connection.idle or connection.is_deaf(now)
+            ):
+                connection.abort()
+            elif (least := connection.too_slow(now)) is not None:
+                log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)
+                connection.abort()

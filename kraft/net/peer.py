@@ -1,0 +1,64 @@
+"""The other end of a connection, as those who serve its requests see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kraft.net.connection import Buffers
+
+Reply = Buffers | asyncio.Future[Buffers]
+Serve = Callable[["Peer", memoryview], Reply]
+"""Takes one frame; returns the reply's buffers (none for no reply), or a future of them. Raises
+`ProtocolError` where the connection cannot go on."""
+
+
+class StartedRequest(Protocol):
+    """A request that has been started, for whoever finds out what it takes."""
+
+    def charge(self, size: int) -> None:
+        """It takes so many bytes more than its frame, until its reply."""
+
+    def pause_others(self) -> None:
+        """Nothing that comes after it on its connection is started before `resume_others`."""
+
+    def resume_others(self) -> None: ...
+
+
+class UncountedRequest:
+    """A `StartedRequest` of a peer without a connection."""
+
+    def charge(self, size: int) -> None:
+        pass
+
+    def pause_others(self) -> None:
+        pass
+
+    def resume_others(self) -> None:
+        pass
+
+
+def no_mute(pause_s: float) -> None:
+    """For a peer without a connection."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Who is at the other end of a connection, and what the handlers remember about it."""
+
+    listener: str
+    client_host: str
+    client_port: int
+    principal: str = "User:ANONYMOUS"
+    authenticated: bool = True
+    """False until it has logged in, where its listener asks for that."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
+    parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
+    """What to call off when the connection is gone: replies that nobody waits for any longer."""
+    mute: Callable[[float], None] = no_mute
+    """Start nothing more that it asks for so many seconds. What has been started goes on."""
+    started: Callable[[], StartedRequest] = UncountedRequest
+    """The request that is just being started."""

@@ -1,0 +1,92 @@
+"""Listeners: the only place where a node's sockets are opened.
+
+    socket -> counted -> TLS, where the listener has it -> ServerConnection -> `serve(peer, frame)`
+
+What all connections share is made here; each of them is a server_connection.py, which of them may stay is
+decided by connections.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from kraft.net.acceptor import BACKLOG, TlsAcceptor
+from kraft.net.connection import SCRATCH_BYTES
+from kraft.net.connections import Admit, Connections
+from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
+from kraft.net.peer import Serve
+from kraft.net.server_connection import ConnectionServices, OnClosed, ServerConnection
+from kraft.net.server_memory import ServerMemory
+from kraft.net.turn_budget import TurnBudget
+
+
+class Server:
+    """All listeners of a node."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serve: Serve,
+        is_exclusive: Callable[[memoryview], bool],
+        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
+        *,
+        limits: ServerLimits | None = None,
+        memory: ServerMemory | None = None,
+        on_closed: OnClosed | None = None,
+        admit: Admit = lambda host: 0.0,
+    ) -> None:
+        limits = limits if limits is not None else ServerLimits()
+        self._loop = loop
+        self.memory = memory if memory is not None else limits.memory()
+        self.connections = Connections(loop, limits, admit)
+        self.services = ConnectionServices(
+            loop=loop,
+            serve=serve,
+            is_exclusive=is_exclusive,
+            is_in_turn=is_in_turn,
+            connections=self.connections,
+            memory=self.memory,
+            unread=self.memory.unread,
+            turn_budget=TurnBudget(loop),
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            on_closed=on_closed,
+        )
+        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[TlsAcceptor] = []
+
+    async def listen(
+        self, listener: str, host: str | None, port: int, security: ListenerSecurity = OPEN
+    ) -> int:
+        """Serve a listener; returns its port (of interest where 0 was asked for)."""
+        self.memory.add_listener(listener)
+        self.connections.start_sweeping()
+        if security.tls is not None:
+            acceptor = TlsAcceptor(
+                self._loop,
+                security.tls,
+                lambda: ServerConnection(self.services, listener, security),
+                partial(self.connections.arrived, security),
+                self.connections.counts[security.listener_kind].left,
+            )
+            self._acceptors.append(acceptor)
+            return await acceptor.listen(host, port)
+        server = await self._loop.create_server(
+            lambda: ServerConnection(self.services, listener, security), host, port, backlog=BACKLOG
+        )
+        self._servers.append(server)
+        return cast(int, server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and end every connection at once."""
+        for server in self._servers:
+            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
+        self.connections.close()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
