@@ -52,28 +52,26 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     pos += 1
     if byte < 0x80:
         return byte, pos
-    return _read_long(buf, pos, byte & 0x7F, MAX_UVARINT_BYTES)
-
-
-def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Zigzag-coded, at most ten bytes. Raises as `read_uvarint` does."""
-    byte = buf[pos]
-    pos += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), pos
-    raw, pos = _read_long(buf, pos, byte & 0x7F, MAX_VARLONG_BYTES)
-    return (raw >> 1) ^ -(raw & 1), pos
-
-
-def _read_long(buf: Buffer, pos: int, value: int, most_bytes: int) -> tuple[int, int]:
-    """A varint whose first byte gave `value` and said that more follow."""
-    for shift in range(7, 7 * most_bytes, 7):
+    value = byte & 0x7F
+    for shift in range(7, 7 * MAX_UVARINT_BYTES, 7):
         byte = buf[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, pos
-    raise ValueError(f"a varint of more than {most_bytes} bytes")
+    raise ValueError(f"a varint of more than {MAX_UVARINT_BYTES} bytes")
+
+
+def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
+    """Zigzag-coded, at most ten bytes. Raises as `read_uvarint` does."""
+    raw = 0
+    for shift in range(0, 7 * MAX_VARLONG_BYTES, 7):
+        byte = buf[pos]
+        pos += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), pos
+    raise ValueError(f"a varint of more than {MAX_VARLONG_BYTES} bytes")
 
 
 def uvarint(value: int) -> bytes:

@@ -6,7 +6,7 @@ sending, never the commit index. Two ways lead out:
 
 * Bootstrap. All other voters vouch, after this voter started, that nothing committed ever needed
   them: each is mute itself, or was admitted by bootstrap together with this very incarnation.
-* Rejoin. A nonce drawn at this voter's start is committed by the leader and stands in the log of
+* Rejoin. A nonce drawn at this voter's start is committed by the leader and is in the log of
   *every* other voter that counts. All of them then were in the leader's term after the disk was
   lost, so no vote the voter forgot is still good for an election, and each of them holds
   everything that its lost acknowledgements ever helped to commit.
@@ -66,7 +66,7 @@ class VoterAdmission:
 
 
 class ProvenNonce(NamedTuple):
-    """A nonce, and where it stands in the leader's log."""
+    """A nonce, and its index in the leader's log."""
 
     nonce: int
     at: int

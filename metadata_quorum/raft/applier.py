@@ -70,8 +70,8 @@ class Applier:
         self._load()
 
     def apply(self, command: bytes, applied: Callable[[int, int, object], None]) -> None:
-        """The next entry; `applied` hears index, term and the proposer's answer, now or later. A state
-        machine that raises is broken: the node stops, and the entry is not applied again."""
+        """The next entry; `applied` is called with index, term and the proposer's answer, now or later. A
+        state machine that raises is broken: the node stops, and the entry is not applied again."""
         index = self.index + 1
         term = self._journal.term_at(index)
         invariant(term is not None, Invariant.RAFT_LOG_DENSE, ("apply", index))
@@ -210,7 +210,7 @@ class Applier:
         self._beside(self.store.latest, found)
 
     def _forget_log(self, index: int, term: int) -> None:
-        """A durable snapshot stands for it."""
+        """A durable snapshot replaces it."""
         self._journal.trim_to(index, term)
         self._prune(index)
 
@@ -256,8 +256,8 @@ class Applier:
                 )
             return
         if snapshot.index > base:
-            # A kill came between, perhaps before its name was durable: written anew before the log that
-            # it stands for goes. One at `base` was durable before the journal was written that says so.
+            # A kill came between, perhaps before its name was durable: written again before the log that
+            # it replaces is cut. One at `base` was durable before the journal was written that says so.
             self.store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._adopt(snapshot, self._read(snapshot))

@@ -31,7 +31,7 @@ class Elections:
         self._attempts = 0
         self._heard_at = float("-inf")
         self._link_broken = False
-        # Right after its start a voter asks soon; if there is a leader, stickiness turns it down.
+        # Right after its start a voter asks soon; if there is a leader, stickiness refuses it.
         self.due_at = now if alone else now + random.random() * config.election_backoff_ms * _MS
         self._silence_due_at = self.due_at
         self._round = 0

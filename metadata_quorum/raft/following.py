@@ -50,7 +50,7 @@ class Following:
 
     @property
     def commit_index(self) -> int:
-        """What is known to be committed; PySyncObj hears of it at the next tick."""
+        """What is known to be committed; PySyncObj gets it at the next tick."""
         return max(self._core.commit_index, self._learned_commit)
 
     def is_stale(self, peer: int, message: Append | SnapshotChunk) -> bool:

@@ -2,7 +2,7 @@
 
 PySyncObj calls it as its journal; `voter.py` calls `sync` before any message leaves that depends
 on what was written. One file in one order means that power loss can only cut a tail off: a
-vote never survives without the log it was judged by, a commit index never without its entries.
+vote never survives without the log it was given for, a commit index never without its entries.
 
 The file is a row of frames, one per `sync` (big-endian):
 
@@ -19,9 +19,9 @@ start rather than forget a vote or an acknowledged entry.
 
 What is read at the start may be no more than the page cache of a process that was killed before its
 fsync, or whose fsync failed: the kernel then shows bytes that the device does not have, and calls their
-pages clean. So opening writes the whole journal anew, into a new file, before anything in it counts.
+pages clean. So opening writes the whole journal into a new file, before anything in it counts.
 
-The log's first element is a stand-in for everything that the snapshot covers (`base_index`,
+The log's first element stands in for everything that the snapshot covers (`base_index`,
 `base_term`); it is never applied and never sent. Trimming writes a whole new file and renames it.
 """
 
@@ -79,7 +79,7 @@ class RaftJournal:
         self._pending: list[bytes] = []
         self._urgent = False
         """Whether something pending must be on the device before the next message leaves. A commit
-        index alone need not: it rides along with whatever comes next, and others tell it again."""
+        index alone need not: it is written with the next entry, and other voters send it again."""
         self._durable_index = 0
         if not disk.exists(self._path):
             raise FatalError(
@@ -101,7 +101,7 @@ class RaftJournal:
             body += _pack_admitted({})
         disk.write_atomic(f"{directory}/{FILE_NAME}", _pack_frame(body, position=0, durable=0), RAFT)
 
-    # -- what PySyncObj asks for -------------------------------------------------------------
+    # -- what PySyncObj calls -------------------------------------------------------------
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append one entry."""
@@ -141,7 +141,7 @@ class RaftJournal:
         return self._commit
 
     def setCurrentTerm(self, term: int, voted_for: int | None) -> None:
-        """Note term and vote; `sync` makes them durable before any message tells of them."""
+        """Note term and vote; `sync` makes them durable before any message depends on them."""
         vote = NOBODY if voted_for is None else voted_for
         invariant(
             term >= self._term, Invariant.TERM_AND_COMMIT_MONOTONIC, ("term goes back", self._term, term)
@@ -166,7 +166,7 @@ class RaftJournal:
     def _destroy(self) -> None:
         self._file.close()
 
-    # -- what the voter asks for -------------------------------------------------------------
+    # -- what the voter calls -------------------------------------------------------------
 
     @property
     def base_index(self) -> int:

@@ -1,7 +1,7 @@
 """The leader's side: sending entries and snapshots, and what the answers mean.
 
 Everything is sent from `replicate`, at the end of a tick, after PySyncObj counted and applied: a
-proposal leaves in the turn in which it was made, a commit is told in the turn in which it happened,
+proposal leaves in the turn in which it was made, a commit is sent in the turn in which it happened,
 and the heartbeat only keeps silent links awake.
 """
 
@@ -149,7 +149,7 @@ class Leading:
     # -- answers -----------------------------------------------------------------------------------
 
     def append_reply(self, peer: int, message: AppendReply, now: float) -> None:
-        """What a follower holds, or where it wants us to begin."""
+        """What a follower has, or where it needs the leader to begin."""
         follower = self._heard(peer, message.term, message.seq, now if message.counts else None)
         if follower is None:
             return
@@ -173,7 +173,7 @@ class Leading:
             follower.rewind(message.seq, target)
 
     def snapshot_reply(self, peer: int, message: SnapshotReply, now: float) -> None:
-        """The follower wants the next chunk."""
+        """The follower needs the next chunk."""
         follower = self._heard(peer, message.term, message.seq, now)
         if follower is None or follower.transfer is None:
             return
@@ -181,7 +181,7 @@ class Leading:
             self._send_chunk(peer, follower, follower.transfer)
 
     def rejoin(self, peer: int, message: Rejoin) -> None:
-        """A mute voter shows its nonce: put it in the log, or tell that all others have it."""
+        """A mute voter shows its nonce: put it in the log, or answer that all others have it."""
         if not self._core.is_leader or message.term != self._core.term:
             return
         if self._rejoins.is_new(peer, message.nonce):

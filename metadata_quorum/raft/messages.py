@@ -1,4 +1,4 @@
-"""What voters say to each other, and its bytes. Nothing from the network is ever unpickled.
+"""The messages between voters, and their bytes. Nothing from the network is ever unpickled.
 
     voter.py -> encode() -> RaftLink -> (controller listener of the peer) -> decode() -> voter.py
 
@@ -33,7 +33,7 @@ LogEntry = tuple[bytes, int, int]
 
 class EntryKind(IntEnum):
     """First byte of a log entry. 0 and 1 are PySyncObj's; 2 and 3 (its membership and code-version
-    commands) are not spoken here: voters are static."""
+    commands) are not used here: voters are static."""
 
     COMMAND = 0
     NO_OP = 1
@@ -45,7 +45,7 @@ _KINDS: Final = frozenset(int(kind) for kind in EntryKind)
 
 
 class Ack(IntEnum):
-    """What a follower says to an append."""
+    """A follower's answer to an append."""
 
     MATCHED = 0
     """Everything below `next_index` is durable here and equals the leader's log."""
@@ -54,7 +54,7 @@ class Ack(IntEnum):
     STALE = 2
     """The message came from an older term than the header's; step down."""
     BUSY = 3
-    """A snapshot is being taken in: alive, but nothing can be said of the log."""
+    """A snapshot is being taken in: alive, but its log cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class AppendReply:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk:
-    """`data` is the piece at `offset` of a snapshot that stands for the log up to (index, index_term)."""
+    """`data` is the piece at `offset` of a snapshot that replaces the log up to (index, index_term)."""
 
     CODE: ClassVar[int] = 7
     FIELDS: ClassVar[struct.Struct] = struct.Struct(">QQQIIQQ")
@@ -152,7 +152,7 @@ class SnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReply:
-    """The follower wants the snapshot's bytes from `offset` on."""
+    """The follower needs the snapshot's bytes from `offset` on."""
 
     CODE: ClassVar[int] = 8
     FIELDS: ClassVar[struct.Struct] = struct.Struct(">QQQ")
@@ -164,7 +164,7 @@ class SnapshotReply:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First words on a connection, and their answer. A question carries the `nonce` that its sender
+    """First message on a connection, and its answer. A question carries the `nonce` that its sender
     drew at its start, an answer repeats it in `echo`, which proves that it is not an old voter's last
     word; `vouch` then says that nothing committed ever needed the asking incarnation (admission.py)."""
 
@@ -190,7 +190,7 @@ class Rejoin:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The nonce stands at `index` in the log of every other voter: the receiver counts again."""
+    """The nonce is at `index` in the log of every other voter: the receiver counts again."""
 
     CODE: ClassVar[int] = 11
     FIELDS: ClassVar[struct.Struct] = struct.Struct(">QQ")
@@ -236,7 +236,7 @@ class MalformedFrame(ValueError):
 
 
 class Frame(NamedTuple):
-    """A decoded frame: who said it, and what."""
+    """A decoded frame: its sender, and the message."""
 
     incarnation: UUID
     message: Message
@@ -262,7 +262,7 @@ def encode(incarnation: UUID, message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Frame:
-    """The message in `frame`; `MalformedFrame` if it is not one, whole and nothing else."""
+    """The message in `frame`. Raises `MalformedFrame` unless it is one whole message and nothing else."""
     try:
         version, code, incarnation, term = _HEADER.unpack_from(frame)
         if version != VERSION:

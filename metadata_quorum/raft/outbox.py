@@ -1,4 +1,4 @@
-"""Messages on their way out: none leaves before what it speaks of is on the device.
+"""Messages on their way out: none leaves before what it depends on is on the device.
 
 The voter puts messages in while it works; `flush` makes the journal durable once for all of them and
 then hands them to the link.
@@ -14,7 +14,7 @@ from metadata_quorum.raft.port import RaftLink
 
 
 class Outbox:
-    """What this voter says in one turn."""
+    """The messages of this voter in one turn."""
 
     def __init__(self, link: RaftLink, incarnation: UUID, journal: RaftJournal) -> None:
         self.link = link

@@ -1,7 +1,7 @@
 """Raft as the rest of the house sees it: bytes in, committed bytes out, in one order everywhere.
 
 `syncobj.py` implements the port on PySyncObj; nothing else knows that PySyncObj exists.
-All calls happen on the node's event loop. Nothing here reads a clock: whoever drives the port
+All calls happen on the node's event loop. Nothing here reads a clock: the driver of the port
 calls `tick(now)` often enough (at `next_tick_in()` at the latest) and after every receive.
 
     proposer -> propose(command) -> journal + peers -> commit -> StateMachine.apply on every node
@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, Protocol, TypeVar
 
 QUICK_WEIGHT: Final = 500
-"""So much is applied in some 15 ms."""
+"""Commands of this weight are applied in some 15 ms."""
 
 
 class ProposalOutcome(Enum):
@@ -41,8 +41,8 @@ class Applied:
 
 
 class StateMachine(Protocol):
-    """What is replicated. `apply` is deterministic, reads no clock, and never raises, but for what is this
-    node's own trouble: an `OSError` of its disk, lack of memory."""
+    """What is replicated. `apply` is deterministic, reads no clock, and never raises, but for this
+    node's own failures: an `OSError` of its disk, lack of memory."""
 
     @property
     def rolling_hash(self) -> bytes:
@@ -89,7 +89,7 @@ class Background(Protocol):
 
 
 def at_once(work: Callable[[], T], done: Callable[[T], None]) -> None:
-    """A `Background` for who has nothing else to do meanwhile."""
+    """A `Background` that runs the work at once, on the loop."""
     done(work())
 
 

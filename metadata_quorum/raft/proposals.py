@@ -20,7 +20,7 @@ OnDone = Callable[[Applied], None]
 
 @dataclass(slots=True)
 class Proposal:
-    """One command and whoever waits for it. `on_done` is None once its end is decided."""
+    """One command and its proposer's callback. `on_done` is None once its end is decided."""
 
     command: bytes
     term: int
@@ -97,7 +97,7 @@ class Proposals:
             self._end(self._by_age.popleft(), Applied(ProposalOutcome.UNKNOWN))
 
     def deliver(self) -> None:
-        """Tell those who wait. Each is told once, even if telling one of them raises."""
+        """Call the proposers' callbacks. Each is called once, even if one of them raises."""
         for _ in range(len(self._ended)):
             on_done, applied = self._ended.popleft()
             on_done(applied)

@@ -1,4 +1,4 @@
-"""The leader's view of one follower: where its log stands, and what it was sent.
+"""The leader's view of one follower: how far its log matches, and what it was sent.
 
 Sending is optimistic: `next_index` moves on with each message, answers come later. An answer that
 asks to go back counts only if it speaks of a message sent after the last such step back (`floor`):
@@ -28,9 +28,9 @@ class FollowerProgress:
     floor: int = _FIRST
     """Requests to go back that answer an older message are void."""
     commit_sent: int = 0
-    """The highest commit index that it was told."""
+    """The highest commit index that it was sent."""
     mute_index: int | None = None
-    """What it holds, while it says that its answers do not count; else None."""
+    """What it has, while it is mute and its answers do not count; else None."""
     transfer: OutgoingSnapshot | None = None
     reading: bool = False
     """The snapshot for a transfer is being read."""

@@ -1,6 +1,6 @@
 """Snapshots of the state machine: on disk, and on their way from the leader to a follower.
 
-A snapshot stands for the log up to (index, term). It is on the device before the journal is
+A snapshot replaces the log up to (index, term). It is on the device before the journal is
 trimmed, so at every moment snapshot and journal together are the whole history. A snapshot that
 does not check out stops the voter: leading with an empty state would be worse.
 
@@ -126,12 +126,12 @@ class OutgoingSnapshot:
     """Of the message that carried it."""
 
     def chunk(self, term: int, seq: int, max_bytes: int) -> SnapshotChunk:
-        """The piece that the follower wants."""
+        """The chunk that the follower needs."""
         self.seq = seq
         return self._message(term, seq, self.snapshot.data[self.offset : self.offset + max_bytes])
 
     def probe(self, term: int, seq: int) -> SnapshotChunk:
-        """Nothing but the question which piece is wanted."""
+        """An empty chunk, which only asks for the offset."""
         return self._message(term, seq, b"")
 
     def wants(self, index: int, seq: int, offset: int) -> bool:

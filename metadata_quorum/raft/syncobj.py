@@ -3,7 +3,7 @@
 PySyncObj keeps the elections (term, vote, counting of votes), the counting of acknowledgements into
 a commit index, leader fallback, and the order of apply. What it does unsafely is overridden and
 goes through `Hooks` to voter.py: receiving entries, acknowledging, sending, snapshots, forwarding of
-commands (there is none), and the election timer. docs/ARCHITECTURE.md tells why, finding by finding.
+commands (there is none), and the election timer. raft/__init__.py says why, finding by finding.
 
 The overrides lean on private names of exactly one version; tests/unit/raft/test_pinned_sources.py
 holds a hash of every method that is overridden or relied on.
@@ -163,7 +163,7 @@ class Core(_upstream.SyncObj):
             peer: answered[self._nodes[peer]] for peer in sorted(self._nodes) if self._nodes[peer] in answered
         }
 
-    # -- what the voter tells it ---------------------------------------------------------------------
+    # -- what the voter calls ---------------------------------------------------------------------
 
     def run_tick(self, now: float) -> None:
         """Candidacy, counting, fallback, apply."""
@@ -232,7 +232,7 @@ class Core(_upstream.SyncObj):
         self._SyncObj__lastResponseTime[self._nodes[peer]] = now
 
     def stood_still(self, seconds: float) -> None:
-        """Answers may lie unread since before: that time is nobody's silence."""
+        """Answers may have been waiting unread: that time does not count as silence."""
         answered = self._SyncObj__lastResponseTime
         for node in answered:
             answered[node] += seconds

@@ -7,7 +7,7 @@
 
 `receive` and `propose` only take in; `tick` does the work of one turn in one order: elections,
 proposals into the journal, one fsync, PySyncObj's tick (count, apply), sending, a second fsync if
-something was written meanwhile, messages out, proposers told.
+something was written meanwhile, messages out, proposers answered.
 
 A broken invariant or a failed disk ends the voter for good: the first exception is kept and raised
 again by every later call.
@@ -261,7 +261,7 @@ class SyncObjRaft(Raft):
         if self.admission.mute:
             return
         if peer == self.core.leader_id and message.term > self.core.term:
-            # Who asks for votes does not lead.
+            # A candidate does not lead.
             self.core.forget_leader()
             self.elections.hurry(now)
         theirs = (message.last_term, message.last_index)
