@@ -329,9 +329,13 @@ class Cluster:
             return AlterPartitionResult(ErrorCode.UNKNOWN_TOPIC_ID)
         reg = topic.partitions[item.partition]
         change = item.change
-        if change.leader_epoch != reg.leader_epoch:
+        if change.leader_epoch > reg.leader_epoch or change.partition_epoch > reg.partition_epoch:
+            return AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
+        if change.leader_epoch < reg.leader_epoch:
             return AlterPartitionResult(ErrorCode.FENCED_LEADER_EPOCH)
-        if change.partition_epoch != reg.partition_epoch:
+        if broker_id != reg.leader:
+            return AlterPartitionResult(ErrorCode.INVALID_REQUEST)
+        if change.partition_epoch < reg.partition_epoch:
             return AlterPartitionResult(ErrorCode.INVALID_UPDATE_VERSION)
         for member, epoch in item.isr_with_epochs:
             if not self.image.is_active(member) or self.image.brokers[member].broker_epoch != epoch:
