@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
+SYNCED_AT_ONCE: Final = 25
+"""New logs: each costs an fsync or two, and a truncation waits for those under way."""
 CUTS_PER_TURN: Final = 20
 """Truncations that go on in one turn of the loop: each renames files and writes some."""
 
@@ -110,23 +112,37 @@ class CheckpointWriter:
                 await self._write_before_cuts()
             if logs.checkpoints_stale:  # again: whoever made them stale syncs the rest
                 return
-            unsynced, logs.unsynced = logs.unsynced, {}
-            for directory, created in unsynced.items():
-                if not directory.online:
-                    continue
-                failed: Mapping[UnifiedLog, OSError]
-                try:
-                    failed = await self._background.blocking(partial(_sync_in, directory, created))
-                except OSError as e:
-                    failed = dict.fromkeys(created, e)
-                    if not created:
-                        logs.unsynced.setdefault(directory, [])
-                        self._failures.report(directory, e)
-                for log, error in failed.items():
-                    if not self._failures.report(directory, error):
-                        logs.unsynced.setdefault(directory, []).append(log)
-            if logs.unsynced:
-                self._background.timer.call_later(RETRY_S, self.sync_soon)
+            directory = next(iter(logs.unsynced), None)
+            if directory is not None:
+                await self._sync_some(directory)
+        self.sync_soon()  # the rest; whoever has asked for checkpoints meanwhile comes before it
+
+    async def _sync_some(self, directory: LogDir) -> None:
+        """Some of what was created there, so that a truncation need not wait for all of it."""
+        unsynced = self._logs.unsynced
+        created = unsynced.pop(directory)
+        created, rest = created[:SYNCED_AT_ONCE], created[SYNCED_AT_ONCE:]
+        if not directory.online:
+            return
+        if rest:
+            unsynced[directory] = rest
+        failed: Mapping[UnifiedLog, OSError]
+        try:
+            failed = await self._background.blocking(partial(_sync_in, directory, created))
+        except OSError as e:
+            failed = dict.fromkeys(created, e)
+            if not created and not self._failures.report(directory, e):
+                self._sync_later(directory, [])
+        again = [log for log, error in failed.items() if not self._failures.report(directory, error)]
+        if again:
+            self._sync_later(directory, again)
+
+    def _sync_later(self, directory: LogDir, created: Sequence[UnifiedLog]) -> None:
+        def again() -> None:
+            self._logs.unsynced.setdefault(directory, []).extend(created)
+            self.sync_soon()
+
+        self._background.timer.call_later(RETRY_S, again)
 
     async def _write_before_cuts(self) -> None:
         waiters, self._before_cuts = self._before_cuts, []

@@ -14,6 +14,7 @@ import pytest
 
 from data_plane.log.log import UnifiedLog
 from data_plane.replication.partition import Partition
+from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import open_log, read_all
 from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
@@ -259,3 +260,31 @@ async def test_of_many_cuts_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
         assert max(Counter(begun).values()) <= 20
         assert max(Counter(cut).values()) <= 20
         await until(lambda: all(follower.log.log_end_offset == 1 for follower in followers), "followed again")
+
+
+@in_loop
+async def test_a_cut_waits_for_some_new_logs_and_not_for_all(monkeypatch):
+    async with Cluster(2) as cluster:
+        follower = await follower_with_three_durable_records(cluster)
+        identified = 0
+        identify = UnifiedLog.identify
+
+        def counted(log: UnifiedLog, may_block: MayBlock) -> None:
+            nonlocal identified
+            identified += 1
+            identify(log, may_block)
+
+        monkeypatch.setattr(UnifiedLog, "identify", counted)
+        cluster.create_topic("big", [[2]] * 300)
+        await turns(1)
+        while not identified:
+            await turns(1)
+        outcomes: list[tuple[bool, int]] = []
+        follower.truncate_to(2, lambda done: outcomes.append((done, identified)))
+        await until(lambda: outcomes)
+        [(done, at_the_cut)] = outcomes
+        assert done
+        assert at_the_cut <= 200
+        new = [partition.log for partition in cluster.brokers[2].partitions]
+        await until(lambda: not any(log.unidentified for log in new))
+        assert identified == 300
