@@ -3,9 +3,9 @@ port on our partitions.
 
 A coordinator is the leader of its partition, so its appends are plain leader appends with acks=all,
 and its loading reads the log of this broker, up to the end: what is not replicated yet belongs to
-the epoch that begins now, and replies wait for it.
+the epoch that starts now, and replies wait for it.
 
-    coordinator/runtime -> here -> partition.append_as_leader, hw_waits
+    coordinator/runtime -> here -> partition.append_as_leader, the high watermark's purgatory
     coordinator/runtime <- here <- partition.read (in the executor where it is not in the page cache)
 """
 
@@ -62,11 +62,11 @@ class InternalTopic:
             callback()
             return
 
-        def told(outcome: ErrorCode) -> None:
+        def on_outcome(outcome: ErrorCode) -> None:
             if outcome is ErrorCode.NONE:
                 callback()
 
-        found.high_watermark_purgatory.add(offset, told)
+        found.high_watermark_purgatory.add(offset, on_outcome)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         log = self._get(partition).log

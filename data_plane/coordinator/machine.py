@@ -1,7 +1,7 @@
 """What a coordinator's state machine looks like to the runtime that keeps it.
 
 A coordinator (of groups, of transactions) is one pure machine per partition of an internal
-topic. It judges inputs and yields a `CoordinatorResult`: records, and replies that hold once those records
+topic. It decides inputs and yields a `CoordinatorResult`: records, and replies that hold once those records
 are replicated. Its durable state changes in `replay` only, at load and live alike.
 
     request -> service -> runtime.Shard -> Machine (decision) -> log -> CoordinatorStateMachine.replay ->
@@ -19,20 +19,20 @@ from metadata_quorum.foundation.errors import ErrorCode
 RecordT = TypeVar("RecordT")
 
 Ticket = int
-"""Names a request that waits for its answer; machines only carry it around."""
+"""Names a request that waits for its answer; machines only pass it through."""
 
 Replies = list[tuple[Ticket, object]]
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes."""
+    """A producer, as the records of its transaction name it."""
 
     producer_id: int
     epoch: int
 
 
 class Instant(NamedTuple):
-    """A moment, told once per input: `now` for timeouts, `now_ms` for what is stored."""
+    """The time, read once per input: `now` for timeouts, `now_ms` for what is stored."""
 
     now: float
     """Seconds, monotonic."""
@@ -63,8 +63,8 @@ class CoordinatorStateMachine(Protocol[RecordT]):
         """None for a record of a kind that is not this machine's."""
 
     def replay(self, record: RecordT, at: Instant) -> Replies:
-        """Take what the log says. Live, the replies are those that waited for this record. Raises ValueError
-        for what no coordinator writes; then nothing has changed."""
+        """Apply a record of the log. Live, the replies are those that waited for it. Raises ValueError for
+        what no coordinator writes; then nothing has changed."""
 
     def hold(self, record: RecordT, producer_id: int) -> None:
         """Take a record of a transaction that is open still."""
@@ -77,7 +77,7 @@ class CoordinatorStateMachine(Protocol[RecordT]):
         errors by the runtime; these are the ones that the machine still kept."""
 
     def loaded(self, at: Instant) -> None:
-        """Everything in the log has been replayed: time begins to run."""
+        """Everything in the log has been replayed: timeouts start."""
 
     def next_deadline(self) -> float:
         """When `tick` is due (seconds, monotonic); infinity if never. May be early, never late."""

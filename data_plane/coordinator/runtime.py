@@ -3,8 +3,8 @@
 The partition's leader is the coordinator. Becoming leader, it reads the partition from its start
 to its end and replays every record (COORDINATOR_LOAD_IN_PROGRESS meanwhile), then serves. A
 decision's records are appended as any producer's, with acks=all; its replies are parked until the
-high watermark has passed everything appended so far, so that no answer ever shows what a new
-coordinator might not know. Losing leadership ends the shard: whoever waits hears NOT_COORDINATOR.
+high watermark has passed everything appended so far, so that no reply ever shows what a new
+coordinator might not have. Losing leadership ends the shard: waiting requests get NOT_COORDINATOR.
 
     service -> Shard.submit -> Machine -> PartitionLog.append -> replay -> (HW passes) -> reply
 
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionWriter(Protocol):
-    """The way into the internal topic's partitions."""
+    """Appends to the internal topic's partitions."""
 
     def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
         """Append as the leader of that epoch under acks=all rules; return the offset behind the
@@ -70,7 +70,7 @@ class PartitionWriter(Protocol):
 
 
 class PartitionReader(Protocol):
-    """The way out of them, for loading."""
+    """Reads them, for loading."""
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """Log start and log end offset."""
@@ -80,11 +80,11 @@ class PartitionReader(Protocol):
 
 
 class PartitionLog(PartitionWriter, PartitionReader, Protocol):
-    """Both ways."""
+    """Both."""
 
 
 TICK_RETRY_S: Final = 1.0
-"""After a fault in what the machine does by itself: it is due still, but not at once again."""
+"""After a fault in the machine's own work: it is still due, but not at once again."""
 
 
 class CoordinatorState(Enum):
@@ -103,7 +103,7 @@ class ShardLimits:
     load_slice_bytes: int = 5 * 1024 * 1024
     """offsets.load.buffer.size: what is read at a time while loading."""
     load_turn_bytes: int = 64 * 1024
-    """How much is replayed before the loop gets its turn (some milliseconds' worth)."""
+    """How much is replayed per iteration of the loop (some milliseconds' worth)."""
 
 
 class _DeferredReply(NamedTuple):
@@ -128,7 +128,7 @@ _AS_COORDINATOR: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What an append's error means to a client, who asked for no append."""
+"""What an append's error means to a client, which did not request an append."""
 
 
 class Shard(Generic[RecordT]):
@@ -167,7 +167,7 @@ class Shard(Generic[RecordT]):
     # --- serving -------------------------------------------------------------------------------
 
     async def submit(self, decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]) -> object:
-        """Let the machine judge one request and wait for its reply. Raises BrokerError."""
+        """Let the machine decide one request and wait for its reply. Raises BrokerError."""
         self.check_serving()
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = self._loop.create_future()
@@ -179,7 +179,7 @@ class Shard(Generic[RecordT]):
             self._waiting.pop(ticket, None)
 
     def run(self, decide: Callable[[Instant], CoordinatorResult[RecordT]]) -> int:
-        """Work of the coordinator's own, which nobody waits for; how many records were appended."""
+        """Work of the coordinator's own, without a reply; returns how many records were appended."""
         at = self._instant()
         decision = decide(at)
         before = self._written
@@ -209,7 +209,7 @@ class Shard(Generic[RecordT]):
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
     def before_serving(self, callback: Callable[[], None]) -> None:
-        """While it is being loaded: called once everything is replayed, before any request is judged."""
+        """While it is being loaded: called once everything is replayed, before any request is decided."""
         self._before_serving.append(callback)
 
     async def loaded(self) -> None:
@@ -302,7 +302,7 @@ class Shard(Generic[RecordT]):
             return
         offset = self._written
         if offset > self._replicated:
-            # Asked each time anew: an earlier wait may have been broken off, as the ISR shrank.
+            # Registered again each time: an earlier wait may have ended because the ISR shrank.
             self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
         deadline = at.now + self._limits.commit_timeout
         for ticket, reply in replies:
@@ -316,7 +316,7 @@ class Shard(Generic[RecordT]):
     def _answer(self, ticket: Ticket, reply: object) -> None:
         future = self._waiting.get(ticket)
         if future is None or future.done():
-            return  # whoever asked is gone
+            return  # the requester is gone
         if isinstance(reply, BrokerError):
             future.set_exception(reply)
         else:
@@ -376,8 +376,8 @@ class Shard(Generic[RecordT]):
         self._arm_timer()
 
     async def _replay_log(self) -> None:
-        """From the start to the end; what lies above the high watermark too, for it will either be
-        replicated or leadership goes, and this shard with it."""
+        """From the start to the end, also above the high watermark: that will either be replicated, or
+        leadership is lost, and this shard closed."""
         offset, end = self._log.bounds(self.partition)
         self._written = end
         while (offset := max(offset, self._log.bounds(self.partition)[0])) < end:  # records may be deleted

@@ -7,9 +7,9 @@ most have none, and then there is no file. All of them together are few and are 
                 | last stable offset int64 }*                                   34 bytes an entry
 
 `last offset` is the marker's; `last stable offset` the LSO when the marker was written, so that a
-reader knows where it need not look on.
+reader sees where it can stop.
 
-Way of the data: an abort marker -> log -> here; a read_committed fetch -> partition -> log -> here.
+Path of the data: an abort marker -> log -> here; a read_committed fetch -> partition -> log -> here.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class AbortedTransactions:
         self._directory = directory
 
     def load(self, bases: Iterable[int], below: int, may_block: MayBlock) -> None:
-        """Read the files of the segments at `bases`; markers at or behind `below` are told anew, and what
-        the files there say may be torn."""
+        """Read the files of the segments at `bases`; markers at or behind `below` are added again by
+        the caller, and the files may be torn there."""
         self.entries = []
         for base in bases:
             path = self._path(base)
@@ -89,7 +89,7 @@ class AbortedTransactions:
             del self._unsynced[known]
 
     def truncate_from_end(self, offset: int, base: int) -> None:
-        """The log ends at `offset`, in the segment at `base`; files of later segments are gone."""
+        """The log ends at `offset`, in the segment at `base`; files of later segments are deleted."""
         for known in [known for known in self._unsynced if known > base]:
             del self._unsynced[known]
         if not self.entries or self.entries[-1].last_offset < offset:
@@ -106,12 +106,12 @@ class AbortedTransactions:
             self._disk.remove(self._path(base))
 
     def clear(self) -> None:
-        """All segments are gone, and their files with them."""
+        """All segments are deleted, and their files with them."""
         self.entries.clear()
         self._unsynced.clear()
 
     def truncate_from_start(self, offset: int) -> None:
-        """Segments below `offset` are gone, and their files with them."""
+        """Segments below `offset` are deleted, and their files with them."""
         del self.entries[: self._index_of(offset)]
 
     def between(self, start: int, end: int) -> tuple[tuple[int, int], ...]:

@@ -14,7 +14,7 @@ A checkpoint is a version line, a count line, then one line per entry:
 
 `partition.metadata` holds `key: value` lines. `write_atomic` of the disk makes each write all or nothing.
 
-Beside the data's way: written every few seconds and on shutdown, read at the start.
+Off the path of the data: written every few seconds and on shutdown, read at the start.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read_epochs(disk: Disk, path: str, may_block: MayBlock) -> list[tuple[int, i
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
     """Replace a small file atomically for readers, without waiting for the device.
 
-    For files that recovery can make again from the log. The temporary file is not `write_atomic`'s, for a
+    For files that recovery can rebuild from the log. The temporary file is not `write_atomic`'s, for a
     flush may be using that in the executor.
     """
     temporary = path + ".unsynced.tmp"
@@ -124,13 +124,13 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: UUID, may_block: M
 
 
 def begin_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
-    """For a directory that has just been made, without waiting for the device: the checkpoints may still tell
-    of an older one of that name. `write_partition_metadata` ends this, once they do not."""
+    """For a new directory, without waiting for the device: the checkpoints may still describe an older one of
+    that name. `write_partition_metadata` follows once they do not."""
     write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {uuid_text(topic_id)}".encode())
 
 
 def is_known_to_checkpoints(disk: Disk, path: str, may_block: MayBlock) -> bool:
-    """Whether what they say of the partition's name is said of this directory."""
+    """Whether the checkpoints' entries for the partition describe this directory."""
     fields = dict(_pairs(_read(disk, path, may_block)))
     return bool(fields) and "new" not in fields
 
@@ -159,13 +159,13 @@ def _pairs(data: bytes) -> Iterable[tuple[str, str]]:
 
 
 def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int, may_block: MayBlock) -> None:
-    """Say that every log of the dir was closed: the next start need not recover them."""
+    """Note that every log of the dir was closed: the next start need not recover them."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode(), may_block)
 
 
 def read_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> int | None:
-    """The broker epoch of the clean shutdown before this start (-1: not told), None if it was unclean."""
+    """The broker epoch of the clean shutdown before this start (-1: unknown), None if it was unclean."""
     path = f"{log_dir}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):
         return None
@@ -185,12 +185,12 @@ def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None
 # --- a process that died -----------------------------------------------------------------------
 
 NO_BOOT: Final = ""
-"""Stands for the boot where a disk has failed: under no boot is what was not synced still there."""
+"""Written in place of the boot id where a disk has failed: what was not synced may be lost then."""
 
 
 def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> None:
-    """Say in which epoch a broker runs on this dir, under which boot of the machine. Not synced: what is
-    written here is worth something only as long as the page cache that it lies in."""
+    """Note in which epoch a broker runs on this dir, under which boot of the machine. Not synced: it is
+    of use only as long as the page cache that holds it."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":"))
     write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
 

@@ -12,15 +12,15 @@
     00…42.log.swap   (whole, synced)   the truth: the next start drops the old ones that it covers
     00…42.log                          done; the old ones end in `.deleted`
 
-What one pass does hangs together (a tombstone may go because every older value goes): so the new segments
-get their `.swap` names one after another from the oldest on, each durable before the next.
+The results of one pass depend on each other (a tombstone is removed because every older value is): so the new
+segments get their `.swap` names one after another from the oldest on, each durable before the next.
 
-A log that is cut, or loses a segment, meanwhile cancels the pass first: no `.swap` stands beside records that
-came after it. Once `log.replace` has begun there is no way back: the old ones go, the new ones are the log.
+A log that is cut, or loses a segment, meanwhile cancels the pass first: no `.swap` may exist beside records
+that were written after it. Once `log.replace` has started there is no way back: the new segments are the log.
 
-A batch that cannot be opened ends the pass with UncleanableError; the log stays as it was.
+A batch that cannot be decoded ends the pass with UncleanableError; the log stays as it was.
 
-Way of the data: log_manager/log_cleaner.py chooses the log -> here -> log -> recovery.py after a crash.
+Path of the data: log_manager/log_cleaner.py chooses the log -> here -> log -> recovery.py after a crash.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAP_ENTRY_BYTES: Final = 140  # a key's place in a dict, its object and its off
 
 
 class UncleanableError(Exception):
-    """A batch that a pass could not open or write anew."""
+    """A batch that a pass could not decode or rewrite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class CleanWork:
     cleaned_to: int = 0
     """The first offset that is dirty now."""
     last_removed: int = -1
-    """A snapshot from before it may tell of a transaction whose end, or of a producer whose newest batch the
-    log does not show any more."""
+    """A snapshot from before it may contain a transaction whose end, or a producer whose newest batch, is no
+    longer in the log."""
     cancelled: bool = False
     replacing: bool = False
     """The new segments are the log's, or on their way to be: they are not to be discarded."""
@@ -179,8 +179,8 @@ class CleanWork:
         self.disk.sync_dir(self.directory, may_block)
 
     def discard(self, may_block: MayBlock) -> None:
-        """Remove the new segments, durably: the log has changed beneath them, or they could not be made. Not
-        those that are half of the log, perhaps: the next start ends what has begun."""
+        """Remove the new segments, durably: the log has changed meanwhile, or they could not be written. Not
+        if `log.replace` has started: then the next start completes it."""
         if self.replacing:
             return
         self.cancel()
@@ -273,7 +273,7 @@ def batches_of(segment: LogSegment) -> Iterator[tuple[Buffer, BatchHeader]]:
 
 
 def _groups(segments: Sequence[LogSegment], end: int, max_bytes: int) -> list[tuple[list[LogSegment], int]]:
-    """Neighbours that fit into one segment together, even if nothing of them goes; where each ends."""
+    """Neighbours that fit into one segment together, even if nothing of them is removed; where each ends."""
     groups: list[tuple[list[LogSegment], int]] = []
     size = 0
     ends = [*(s.base_offset for s in segments[1:]), end]

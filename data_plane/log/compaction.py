@@ -1,21 +1,21 @@
 """What compaction keeps: the newest record of every key, and what others still need to see.
 
-    a record                               goes when
+    a record                               is removed
     ---------------------------------------------------------------------------------------------
     with an older value of its key         the key's newer record lies below the cleaned end
     without a key                          at once (a compacted topic takes none; its policy changed)
-    tombstone (null value)                 `delete.retention.ms` after the first pass that met it:
+    tombstone (null value)                 `delete.retention.ms` after the first pass that saw it:
                                            that pass writes the delete horizon into the batch (KIP-534)
     of an aborted transaction              at once
-    a transaction's marker                 as a tombstone, once no record of its transaction is left
+    a transaction's marker                 as a tombstone, when no record of its transaction is left
     the newest data batch and the newest   never while the producer is live, or an older batch of it
     marker of a producer                   stays: a start that reads the log must not find an older
                                            state than there was. Of the data the empty batch will do
 
-Offsets never change: a batch keeps its base and its last offset, a batch without records goes whole,
-and readers step over the gaps.
+Offsets never change: a batch keeps its base and its last offset, a batch without records is removed,
+and readers skip the gaps.
 
-Pure: bytes and numbers in, bytes out. Way of the data: cleaner.py -> here, batch by batch.
+Pure: bytes and numbers in, bytes out. Path of the data: cleaner.py -> here, batch by batch.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class BatchRetention(Enum):
 
 
 class CleanedTransactionMetadata:
-    """Follows the batches of a pass in order of offsets, and tells which belong to aborted transactions
-    and which markers have outlived the last record of theirs."""
+    """Follows the batches of a pass in order of offsets: which belong to aborted transactions, and which
+    markers are no longer needed, since no record of their transaction is left."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._waiting = sorted(aborted, key=lambda t: t.first_offset, reverse=True)
-        self._aborting: dict[int, bool] = {}  # producer -> whether a batch of it was met
+        self._aborting: dict[int, bool] = {}  # producer -> whether a batch of it was seen
         self._committing: set[int] = set()
 
-    def judge(self, header: BatchHeader, marker: Record | None) -> BatchRetention:
+    def retention_of(self, header: BatchHeader, marker: Record | None) -> BatchRetention:
         """`marker`: the record of a control batch."""
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._aborting.setdefault(self._waiting.pop().producer_id, False)
@@ -109,12 +109,12 @@ class CompactionPass:
     now_ms: int
     delete_retention_ms: int
     live: Collection[int]
-    """Producers that the log knows."""
+    """Producers in the log's state."""
     newest: Mapping[int, Newest]
     """Of all producers, below `end`."""
     transactions: CleanedTransactionMetadata
     needed_markers: set[int] = field(default_factory=set)
-    """Offsets of markers that still stand for records of theirs."""
+    """Offsets of markers whose transaction still has records."""
     removed: set[int] = field(default_factory=set)
     """Last offsets of batches that the state of producers followed from."""
     _staying: set[int] = field(default_factory=set)
@@ -134,7 +134,8 @@ class CompactionPass:
         needed = self._is_newest(header) and (
             header.producer_id in self.live or header.producer_id in self._staying
         )
-        outcome = self.transactions.judge(header, records[0] if header.is_control and records else None)
+        marker = records[0] if header.is_control and records else None
+        outcome = self.transactions.retention_of(header, marker)
         if outcome is BatchRetention.MARKER_NEEDED:
             self.needed_markers.add(header.last_offset)
         horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -158,7 +159,7 @@ class CompactionPass:
         return _rewritten(header, kept, horizon if kept else None)
 
     def is_needed(self, entry: AbortedTransaction) -> bool:
-        """Whether readers must still be told of it: the pass has come by its marker, and that is needed."""
+        """Whether readers still need the entry: its marker is still needed, or not reached by this pass."""
         return entry.last_offset in self.needed_markers or entry.last_offset >= self.end
 
     def _is_retained(self, record: Record, horizon_due: bool) -> bool:
@@ -178,14 +179,14 @@ def newest_records(
 ) -> list[Record]:
     """The records of a batch from `first_dirty` on that may be the newest of their keys."""
     marker = decode_batch(data)[0] if header.is_control and header.record_count else None
-    outcome = transactions.judge(header, marker)
+    outcome = transactions.retention_of(header, marker)
     if header.is_control or outcome is BatchRetention.ABORTED or header.next_offset <= first_dirty:
         return []
     return decode_batch(data)
 
 
 def _rewritten(header: BatchHeader, records: list[Record], horizon: int | None) -> bytes:
-    """An emptied batch keeps its newest timestamp, from which its producer's age is told after a restart."""
+    """An emptied batch keeps its newest timestamp: after a restart that is its producer's age."""
     return encode_batch(
         records,
         base_offset=header.base_offset,

@@ -107,8 +107,8 @@ class LogConfig:
     def understood(
         cls, values: Mapping[str, str], base: LogConfig, pass_over: Callable[[str], None]
     ) -> LogConfig:
-        """`base` with as much of the overrides as this broker understands. What it does not is passed over
-        alone, and told: whoever took it knew more, and the others must not suffer for it."""
+        """`base` with as much of the overrides as this broker understands. An override that it
+        does not is reported to `pass_over` and left out; the others apply."""
         changes: dict[str, ConfigValue] = {}
         for name, text in values.items():
             key, field = TOPIC_CONFIGS.get(name), name.replace(".", "_")

@@ -1,11 +1,11 @@
 """A change of a log that stops half-way.
 
-What a log knows lies in several places: the segment, its indexes, the epochs, the producers, the end
-offset. A fault between two of them would leave a log that goes on with half of a change, and gives an
-offset twice. So whatever stops a change that has begun leaves the log in doubt: it refuses all further
-changes, and the next load tells from its files what it holds.
+The state of a log is in several places: the segment, its indexes, the epochs, the producers, the end
+offset. A fault between two of them would leave a log that continues with half of a change, and assigns an
+offset twice. So a change that fails after it started marks the log as inconsistent: it refuses all further
+changes, and the next load finds out from its files what it holds.
 
-Beside the way of the data: log -> here -> partition, which goes offline.
+Off the path of the data: log -> here -> partition, which goes offline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metadata_quorum.foundation.supervision import ends_node
 
 
 class InconsistentLogError(Exception):
-    """Memory and files of the log may say different things. Its cause is what stopped the change."""
+    """Memory and files of the log may differ. Its cause is what stopped the change."""
 
 
 class MayBeInconsistent(Protocol):
@@ -57,7 +57,7 @@ def check_consistent(log: MayBeInconsistent) -> None:
 def all_or_inconsistent(
     change: Callable[Concatenate[Subject, Arguments], Result],
 ) -> Callable[Concatenate[Subject, Arguments], Result]:
-    """For a method that changes a log: what stops it leaves the log in doubt."""
+    """For a method that changes a log: an exception in it marks the log as inconsistent."""
 
     @functools.wraps(change)
     def checked(log: Subject, *args: Arguments.args, **more: Arguments.kwargs) -> Result:

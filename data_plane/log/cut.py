@@ -1,20 +1,20 @@
 """The part of a log's cut that may block, and must come before it.
 
-A checkpoint on disk may say that all below some offset is durable. Once the log is cut below that and written
-again, it lies: the next start would trust bytes that were never synced. So:
+A checkpoint on disk may say that everything below some offset is durable. Once the log is cut below that
+and written again, that is wrong: the next start would trust bytes that were never synced. So:
 
-    log.prepare_cut     its recovery point falls to the beginning of the segment that is going to be cut, and
-                        rises no more as long as the cut is to come
+    log.prepare_cut     the recovery point falls to the beginning of the segment that will be cut, and does
+                        not rise until the cut is applied or dropped
     CutWork.run         in an executor: where the log will end, and the state of its producers there
-    the log's owner     makes a checkpoint durable that was begun after `prepare_cut`
-    log.truncate_to     cuts. Refused if anything has come between
-    a flush             makes the cut durable; until then the log refuses appends, whoever leads: nothing is
-                        written in the place of what was cut
+    the log's owner     makes a checkpoint durable that was started after `prepare_cut`
+    log.truncate_to     cuts. Refused if the log has changed in between
+    a flush             makes the cut durable; until then the log refuses appends, of a leader or a
+                        follower: nothing is written in the place of what was cut
 
-So no checkpoint on disk ever tells of more than is durable, whatever dies in between, and no page or segment
-of before comes back among those of after.
+So no checkpoint on disk ever covers more than is durable, wherever a crash comes, and no page or segment from
+before the cut reappears among later ones.
 
-Way of the data: partition.truncate_to -> log -> here, in the executor -> log.
+Path of the data: partition.truncate_to -> log -> here, in the executor -> log.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class CutWork:
         self._segments = segments
         self.ready = False
         self.position = 0  # in the last of `segments`, where it ends then
-        self.end = offset  # of the log; less than was asked for where that lies inside a batch
+        self.end = offset  # of the log; lower than requested where that lies inside a batch
         self.producers = ProducerStateManager()
         self.stale_snapshots: list[str] = []
 
     @property
     def base_offset(self) -> int:
-        """Of the segment that is cut, or that the log begins anew with."""
+        """Of the segment that is cut, or that the log restarts with."""
         base: int = self._segments.peekitem(-1)[0] if self._segments else self.end
         return base
 
@@ -68,7 +68,7 @@ class CutWork:
                     self.end,
                     may_block,
                 )
-        except FileNotFoundError:  # retention has taken a segment meanwhile: to be begun again
+        except FileNotFoundError:  # retention has deleted a segment meanwhile: to be prepared again
             return
         self.ready = True
 

@@ -4,7 +4,7 @@
 entries of an index, producers of a `.snapshot`, epochs of `leader-epoch-checkpoint`. `verify` says in
 sentences what is wrong with a file; an index is held against the `.log` beside it.
 
-Beside the data's way: `kraft log dump` and tests; works on a copy or under a running broker.
+Off the path of the data: `kraft log dump` and tests; works on a copy or under a running broker.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ found again by recovery, so the file is written with a flush, at a truncation an
 Invariant: epochs and start offsets strictly increase, and agree with the batches, but for an
 empty epoch that a new leader opened at the end of the log.
 
-Way of the data: log -> here when a batch brings a new epoch; a follower's or leader's question
+Path of the data: log -> here when a batch brings a new epoch; a follower's or leader's question
 "where did epoch e end?" is answered here.
 """
 

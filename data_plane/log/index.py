@@ -8,13 +8,13 @@ offset of a batch and where that batch begins, so the greatest entry <= an offse
 for it starts. Entries are in order, so both are searched by halving.
 
 Kafka maps these files and fills them to their maximum beforehand. Ours hold exactly their
-entries: those not written yet stay in memory (they are derived from the log, and recovery makes
-them again), and lookups read a few pages with the caller's read function, so that a cold index
+entries: those not written yet stay in memory (they are derived from the log, and recovery
+rebuilds them), and lookups read a few pages with the caller's read function, so that a cold index
 answers "not cached" where a mapped one would stall the node in a page fault. A file is open only while
 it is read or written: a node of 10,000 replicas would run out of handles otherwise.
 
-Way of the data: segment -> here on an append every `index.interval.bytes`; read when a fetch asks
-for an offset that is not among the latest.
+Path of the data: segment -> here on an append every `index.interval.bytes`; read when a fetch requests
+an offset that is not among the latest.
 """
 
 from __future__ import annotations

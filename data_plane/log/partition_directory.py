@@ -1,13 +1,13 @@
-"""A log's own view of the disk: its directory, whatever that is called by now.
+"""A log's own view of the disk: its directory, whatever its present name.
 
 A deleted topic's directory is renamed on the loop, and a new topic of that name gets one under the old name
 at once, while a flush, a cleaning or an identification of the old log is still under way in the executor.
-Their paths would lead into the new topic's directory. Here a path means the directory that the log was opened
-in: after `move` it leads to where that lies now, and once that is removed to FileNotFoundError.
+Their paths would point into the new topic's directory. Here a path means the directory in which the log was
+opened: after `move` it points to its new place, and once that is removed it raises FileNotFoundError.
 
 No fsync is waited for under the lock, so the loop waits for one open, rename or removal of a file at most.
 
-Way of the data: log, segments, effects, cleaner -> here -> disk.
+Path of the data: log, segments, flush, cleaner -> here -> disk.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class PartitionDirectory:
             self._disk.rename(self._now(source), self._now(target))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
-        # Not under the lock. Where the directory is renamed meanwhile another one may be synced, which harms
-        # nobody: a log that was set aside needs nothing durable, and one that moves is not being flushed.
+        # Not under the lock. Where the directory is renamed meanwhile another one may be synced, without
+        # harm: a log that was set aside needs nothing durable, one that moves is not being flushed.
         self._disk.sync_dir(self._now(path), may_block)
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:

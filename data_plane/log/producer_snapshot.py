@@ -9,7 +9,7 @@
 Only the last of a producer's batches is kept, as in Kafka: after a restart a repeat of an older one
 is out of order, not a duplicate.
 
-Beside the data's way: written when a segment is rolled and at a clean close.
+Off the path of the data: written when a segment is rolled and at a clean close.
 """
 
 from __future__ import annotations

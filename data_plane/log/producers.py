@@ -1,11 +1,11 @@
-"""What a log knows of its producers: sequence numbers, epochs, open transactions.
+"""The state of a log's producers: sequence numbers, epochs, open transactions.
 
 For each idempotent producer the last five batches are kept, so that a repeated one is answered with
 the offset it got the first time. Sequence numbers count a producer's records per partition and wrap
 from 2^31 - 1 to 0. Everything here follows from the batches alone: replaying the log from a
 snapshot, appending as a leader and appending as a follower end in the same state.
 
-Way of the data: log -> `check` before an append (leader only) -> `update` after it.
+Path of the data: log -> `check` before an append (leader only) -> `update` after it.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class ProducerStateManager:
         return len(silent)
 
     def reset(self, next_offset: int, states: dict[int, ProducerStateEntry] | None = None) -> None:
-        """Begin anew from a snapshot's states, or from nothing."""
+        """Restart from a snapshot's states, or empty."""
         self.states = states or {}
         self.next_offset = next_offset
         self._unreplicated.clear()

@@ -57,20 +57,20 @@ def find_end(
             end: int = last.load_tail()
             return end, end
         except CorruptBatchError:
-            recovery_point = last_base  # not so clean: look at its end as after a crash
+            recovery_point = last_base  # not so clean: check its end as after a crash
     end, scanned_from = _recover(
         disk, segments, epochs, recovery_point, may_block, machine_restarted=machine_restarted
     )
     if end < recovery_point and scanned_from > segments.peekitem(0)[0]:
-        # It tells of records that are gone, cut away since perhaps: where, and what of it and of
-        # what was written behind it has reached the disk, nothing says. Nor is anything good dropped for it.
+        # The recovery point is from before a truncation, perhaps: nothing says where the cut was, nor which
+        # later pages have reached the disk. So scan everything, and drop nothing that is good.
         end, scanned_from = _recover(disk, segments, epochs, 0, may_block, machine_restarted=False)
     return end, scanned_from
 
 
 def _drop_abandoned(disk: Disk, segments: SortedDict[int, LogSegment], recovery_point: int | None) -> None:
-    """A roll that came to nothing may have left an empty segment, beyond whose beginning the one before it
-    went on. (Where that one is going to be scanned, the scan tells.)"""
+    """A roll that failed may have left an empty segment, although the one before it continued beyond its base
+    offset. (Where that one is scanned anyway, the scan finds this out.)"""
     while len(segments) > 1 and not segments.peekitem(-1)[1].size:
         base, last = segments.peekitem(-1)
         if recovery_point is not None and recovery_point < base:
@@ -127,10 +127,10 @@ def _recover(
                 "went down or the disk failed, and nothing from offset %d on had been synced",
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
-        for later in reversed(bases[i + 1 :]):  # whoever dies here leaves no hole
+        for later in reversed(bases[i + 1 :]):  # newest first: a crash leaves no hole
             remove_segment(disk, segments.pop(later))
         segment.cut(position)
-        # Nothing of it may come back among what is going to be written in its place.
+        # Nothing of it may reappear among what is written in its place.
         segment.file.sync(may_block)
         disk.sync_dir(segment.path.rpartition("/")[0], may_block)
         break
@@ -138,7 +138,7 @@ def _recover(
 
 
 def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:
-    """Let the last batch end where the log does; returns from which offset on something is to be synced."""
+    """Let the last batch end where the log does; returns the offset from which on a sync is needed."""
     base, last = segments.peekitem(-1)
     if last.size or len(segments) == 1:
         return MAX_OFFSET
@@ -153,7 +153,7 @@ def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:
 def _rebuild_damaged_indexes(
     disk: Disk, segments: SortedDict[int, LogSegment], bases: list[int], may_block: MayBlock
 ) -> None:
-    """Of segments that no flush will touch again."""
+    """Of segments that no later flush will sync."""
     for base in bases:
         segment: LogSegment = segments[base]
         intact = True

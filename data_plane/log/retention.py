@@ -1,9 +1,9 @@
 """Which old segments a log may drop: by its start offset, by time, by size.
 
-Pure: segments and limits in, a count from the oldest out. Only a prefix ever goes, and nothing at
+Pure: segments and limits in, a count from the oldest out. Only a prefix is ever dropped, and nothing at
 or above the high watermark.
 
-Beside the data's way: replica_manager's sweep -> log.delete_old_segments -> here.
+Off the path of the data: replica_manager's sweep -> log.delete_old_segments -> here.
 """
 
 from __future__ import annotations

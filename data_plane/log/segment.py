@@ -4,16 +4,16 @@ Only the newest segment is appended to. It remembers where its latest batches en
 at the end of the log (a follower, a consumer that keeps up) finds its place without the index.
 
 A read yields a slice: which bytes of which file, not the bytes. What the page cache holds is taken
-at once; the rest is read by the owner in an executor, finding its place included.
+at once; the rest, finding its place included, is read by the owner in an executor.
 
 A segment that is sealed costs next to nothing: it forgets where its batches end, and once it is durable
 its file is open only while it is read (a slice keeps its own open).
 
 The batches of a sealed segment reach up to where the next one begins. Where compaction or a truncation
-takes the last of them away, an empty batch of one offset stands in its place (`fill_to`): so whoever
-reads batch by batch comes to the end of the log, and a segment's file tells which offsets it covers.
+takes the last of them away, an empty batch of one offset takes its place (`fill_to`): so a reader
+that goes batch by batch gets to the end of the log, and a segment's file shows which offsets it covers.
 
-Way of the data: log -> here -> disk on an append; reader -> log -> here -> slice on a fetch.
+Path of the data: log -> here -> disk on an append; reader -> log -> here -> slice on a fetch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def headers_in(read: Read, start: int, end: int, path: str) -> Iterator[tuple[in
 
 
 def newest_timestamp(header: BatchHeader) -> int:
-    """Of the records in a batch. One that compaction has emptied keeps the time of records that are gone,
+    """Of the records in a batch. One that compaction has emptied keeps the time of its removed records,
     for its producer's age."""
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
@@ -115,7 +115,7 @@ class LogSlice:
         return self._segment.base_offset
 
     def end_offset(self) -> int:
-        """An offset at or behind the end of what will be read, as near as can be told without reading."""
+        """An offset at or behind the end of what will be read, as near as possible without reading."""
         return self._segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
 
     def read(self, may_block: MayBlock) -> Buffer:
@@ -202,15 +202,15 @@ class LogSegment:
 
     @property
     def file(self) -> File:
-        """The log; opened for whoever asks, where the segment does not hold it open itself."""
+        """The log's file; opened for the caller where the segment does not hold it open itself."""
         return self._file or self._disk.open(self.path)
 
     def hold(self) -> None:
-        """Keep the file open: it is going to be written."""
+        """Keep the file open: it will be written."""
         self._file = self.file
 
     def release(self) -> None:
-        """Hold the file open no longer: nothing is going to be written. Who reads it at present goes on."""
+        """Hold the file open no longer: nothing more is written. Present readers keep theirs open."""
         self._file = None
 
     @property
@@ -221,7 +221,7 @@ class LogSegment:
     def rename(self, suffix: str) -> None:
         """Give the files another suffix; what has them open keeps reading them.
 
-        The log last: a `.log.swap` stands for all of them, whatever step a crash left undone.
+        The log last: a `.log.swap` implies all of them, wherever a crash comes.
         """
         self.rename_indexes(suffix)
         path = self.path.removesuffix(self._suffix) + suffix
@@ -229,7 +229,7 @@ class LogSegment:
         self.path, self._suffix = path, suffix
 
     def rename_indexes(self, suffix: str) -> None:
-        """The first part of `rename`, which goes on from there."""
+        """The first part of `rename`, which continues from there."""
 
         def renamed(path: str) -> str:
             return path.removesuffix(self._suffix).removesuffix(suffix) + suffix
@@ -262,7 +262,7 @@ class LogSegment:
             self._max_timestamp = self.max_timestamp
 
     def append(self, data: Buffer) -> int:
-        """Write at the end with one call; returns where. The batches inside are told by `note`."""
+        """Write at the end with one call; returns where. `note` follows for each of its batches."""
         position = self.size
         self.file.append((data,))
         self.size = position + len(data)
@@ -411,7 +411,7 @@ class LogSegment:
         return next_offset
 
     def clear_indexes(self) -> None:
-        """Before every batch is told again by `note`."""
+        """Before `note` follows again for every batch."""
         self.offset_index.truncate_entries(0)
         self.time_index.truncate_entries(0)
         self._bytes_since_index_entry = 0

@@ -21,7 +21,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 
 
 def scan(segment: LogSegment, epochs: EpochCache | None) -> tuple[int, int, str | None]:
-    """Check every batch of a segment and make its indexes again.
+    """Check every batch of a segment and rebuild its indexes.
 
     Returns the position and the offset where the good part ends, and what is wrong there (None: it
     is good to its end).
@@ -47,7 +47,7 @@ def scan(segment: LogSegment, epochs: EpochCache | None) -> tuple[int, int, str 
 
 
 def _chunk_at(segment: LogSegment, position: int) -> Buffer:
-    """At least the whole batch at `position`, as far as the file goes."""
+    """At least the whole batch at `position`, or what the file has of it."""
     chunk = segment.file.read(position, _CHUNK_BYTES)
     if len(chunk) < BATCH_OVERHEAD:
         return chunk
@@ -75,13 +75,13 @@ def _damage(chunk: Buffer, at: int, expected: int, left: int) -> str | None:
 def claimed_end(segment: LogSegment, position: int, expected: int) -> int:
     """The least offset that a batch behind the damaged one can have.
 
-    Where the damaged header is believable, that is what it claims; a producer's value may itself
-    hold batches (a copy of another log), which must not pass for good records behind the damage.
+    Where the damaged header is plausible, that is what it claims; a producer's value may itself
+    hold batches (a copy of another log), which must not be taken for good records behind the damage.
     """
     if segment.size - position >= BATCH_OVERHEAD:
         header: BatchHeader = read_header(segment.file.read(position, BATCH_OVERHEAD))
-        believable = header.base_offset == expected and header.magic == MAGIC
-        if believable and header.record_count == header.last_offset_delta + 1 > 0:
+        plausible = header.base_offset == expected and header.magic == MAGIC
+        if plausible and header.record_count == header.last_offset_delta + 1 > 0:
             return header.next_offset
     return expected
 

@@ -3,7 +3,7 @@
 Time index, then offset index, then a scan of headers, then one batch opened, which may unpack to a hundred
 megabytes: so a search runs outside the loop, over the segments as they were when it was asked for.
 
-Beside the data's way: api/offsets -> partition -> log.search_time -> here, in the executor.
+Off the path of the data: api/offsets -> partition -> log.search_time -> here, in the executor.
 """
 
 from __future__ import annotations

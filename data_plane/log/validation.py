@@ -1,12 +1,12 @@
 """What a leader accepts: the checks before an append, of each batch's header, CRC and every record.
 
 A batch of a client is opened and walked over (metadata_quorum/foundation/record_walk.py), as Apache Kafka
-does, so that nobody who opens it later finds anything else than its header says.
+does, so that its contents are what its header says.
 
     what is wrong                                               answer
     -----------------------------------------------------------------------------------------
     impossible length, magic above 2, CRC                       CORRUPT_MESSAGE
-    magic 0 or 1 (gone since Kafka 4), no whole batch           INVALID_RECORD
+    magic 0 or 1 (none since Kafka 4), no whole batch           INVALID_RECORD
     unknown codec                                               UNSUPPORTED_COMPRESSION_TYPE
     record count against last offset delta or against the bytes,
     damaged or misnumbered records                              INVALID_RECORD
@@ -25,7 +25,7 @@ one is cut off, as Kafka does.
 How much of this may be done at once is the caller's to say (`WorkBudget`): what takes longer is done again,
 in another thread. `check` depends on nothing but its arguments and changes nothing but the records' bytes.
 
-Way of the data: api/produce (long ones), log.append_as_leader -> here -> producers -> segment.
+Path of the data: api/produce (long ones), log.append_as_leader -> here -> producers -> segment.
 """
 
 from __future__ import annotations

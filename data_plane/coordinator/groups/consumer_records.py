@@ -6,12 +6,12 @@
     3   the group: its epoch and a hash of the topics that it reads
     5   a member: who it is, what it subscribes to
     6   the epoch of the target assignment          7   a member's part of it
-    8   where a member stands on its way there      16  what a regular expression stands for
+    8   a member's current assignment and state     16  the topics that a regular expression matches
 
 Kind 4 (partition metadata) has been replaced by the hash of kind 3 in Kafka 4.1 and is not written;
 found in a log it is passed over. Strings of keys are led by an int16.
 
-Way of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partition log.
+Path of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partition log.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class CurrentAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """Kafka's ConsumerGroupRegularExpressionValue: the topics, as of a metadata offset and a moment."""
+    """Kafka's ConsumerGroupRegularExpressionValue: the topics, as of a metadata offset and a time."""
 
     topics: Strings
     version: Int64

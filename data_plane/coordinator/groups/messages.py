@@ -1,4 +1,4 @@
-"""What a group is asked and what it answers, free of protocol versions and of bytes.
+"""Requests to a group and its replies, free of protocol versions and of bytes.
 
 kraft/api/groups.py makes these from requests and turns the answers into responses; between the
 two they pass the service and the state machine. Times are milliseconds, as clients give them.
@@ -19,7 +19,7 @@ from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 NO_GENERATION: Final = -1
 NO_OFFSET: Final = -1
 NO_MEMBER: Final = ""
-"""The member id of someone who is not a member yet (or commits without being one)."""
+"""The member id of a client that is not a member yet (or commits without being one)."""
 
 
 class MemberProtocol(NamedTuple):
@@ -41,15 +41,15 @@ class JoinGroup:
     client_id: str = ""
     client_host: str = ""
     new_member_id: str = ""
-    """The id to give where `member_id` is empty: drawn outside, for the machine knows no chance."""
+    """The id to assign where `member_id` is empty: drawn by the caller, the machine is deterministic."""
     requires_known_id: bool = True
-    """A newcomer is first told its id and joins with it (KIP-394, JoinGroup v4)."""
+    """A new member first receives its id and joins with it (KIP-394, JoinGroup v4)."""
     can_skip_assignment: bool = True
-    """A static leader that comes back can be told to leave the assignment alone (JoinGroup v9)."""
+    """A static leader that restarts understands that it must not assign (JoinGroup v9)."""
 
 
 class JoinedMember(NamedTuple):
-    """A row of what the leader is told, so that it can assign."""
+    """A member as its leader sees it, to assign."""
 
     member_id: str
     instance_id: str | None
@@ -127,7 +127,7 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = -1
-    """Only where an old client asked for its own retention time."""
+    """Only where an old client requested a retention time of its own."""
     topic_id: UUID = ZERO_UUID
 
 
@@ -168,7 +168,7 @@ class FetchOffsets:
     """No offset where a transaction may change it."""
     member_id: str | None = None
     member_epoch: int = -1
-    """Said by members of the consumer protocol, who are fenced by them (OffsetFetch v9)."""
+    """Sent by members of the consumer protocol, which are fenced by them (OffsetFetch v9)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ _NONE: dict[TopicPartition, CommittedOffset] = {}
 
 
 class TopicDeletion:
-    """Topics are gone. What is known of them at this moment goes in several turns; what comes meanwhile is of
-    topics that were made anew under their names, and stays."""
+    """Topics were deleted. Their offsets are deleted in several steps; what is committed meanwhile belongs to
+    topics that were re-created under their names, and stays."""
 
     def __init__(self, topics: Collection[str], group_ids: Iterable[str], began: int) -> None:
         self.topics = frozenset(topics)
@@ -43,11 +43,11 @@ class TopicDeletion:
         """Writes from this one on are of the new topics."""
         self.left = deque(group_ids)
         self.group: tuple[str, Iterator[TopicPartition]] | None = None
-        """One of which something has been looked at, and what is left of it."""
+        """A group that has been looked at in part, and what is left of it."""
         self.is_late = False
         """Something of that group is held by a new transaction."""
         self.waits = False
-        """Nothing came of the last turn but groups to be looked at again, once transactions have ended."""
+        """The last step found only groups to be looked at again once transactions have ended."""
         self.renewed: set[_Place] = set()
         """Committed since."""
 
@@ -148,7 +148,7 @@ class OffsetMetadataManager:
                 yield OffsetRecord(group_id, partition, None)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
-        """For a group that is deleted; what open transactions would commit to it goes too."""
+        """For a group that is deleted; what open transactions would commit to it is dropped, too."""
         kept = self.of(group_id)
         held = (p for holder, p in self._holders if holder == group_id and p not in kept)
         return [OffsetRecord(group_id, partition, None) for partition in (*kept, *held)]
@@ -204,16 +204,16 @@ def commit_records(
     expires_at = -1
     if request.retention_time_ms >= 0:
         expires_at = min(at.now_ms + request.retention_time_ms, LAST_MS)
-    for wanted in request.offsets:
-        metadata = wanted.metadata or ""
+    for commit in request.offsets:
+        metadata = commit.metadata or ""
         if len(metadata.encode()) > max_metadata_bytes:
-            errors[wanted.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            errors[commit.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         value = CommittedOffset(
-            wanted.offset, wanted.leader_epoch, metadata, at.now_ms, expires_at, wanted.topic_id
+            commit.offset, commit.leader_epoch, metadata, at.now_ms, expires_at, commit.topic_id
         )
-        records.append(OffsetRecord(request.group_id, wanted.partition, value))
-        errors[wanted.partition] = ErrorCode.NONE
+        records.append(OffsetRecord(request.group_id, commit.partition, value))
+        errors[commit.partition] = ErrorCode.NONE
     return records, errors
 
 

@@ -20,7 +20,7 @@ streams groups) decode to None and are passed over.
 
 Strings and bytes are led by their length: int16 and int32; varint of length + 1 where flexible.
 
-Way of the data: classic/group.py, offsets.py -> here -> coordinator/runtime.py -> partition log.
+Path of the data: classic/group.py, offsets.py -> here -> coordinator/runtime.py -> partition log.
 """
 
 from __future__ import annotations

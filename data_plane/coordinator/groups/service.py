@@ -55,7 +55,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
-"""Topics whose visibility is asked for between two turns of the loop."""
+"""Topics whose visibility is checked per iteration of the loop."""
 
 ReplyT = TypeVar("ReplyT")
 
@@ -154,7 +154,7 @@ class GroupCoordinator:
         except BrokerError as e:
             if e.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise
-            return HeartbeatReply(ErrorCode.NONE)  # its session begins anew after the load anyway
+            return HeartbeatReply(ErrorCode.NONE)  # its session restarts after the load anyway
 
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         _check_group_id(request.group_id)
@@ -176,7 +176,7 @@ class GroupCoordinator:
         )
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
-        """What they stand for, in pieces: the decision that needs it cannot pause."""
+        """Resolve the patterns, in pieces: the decision that needs them cannot pause."""
         held = self._shards.get(self.partition_for(request.group_id))
         if held is None:
             return  # the decision will refuse
@@ -185,7 +185,7 @@ class GroupCoordinator:
             for _ in self.view.matches.steps(regex):
                 await asyncio.sleep(0)
             for place, name in enumerate(self.view.matches.matching(regex), 1):
-                request.may_see(name)  # which remembers
+                request.may_see(name)  # which caches the outcome
                 if place % _NAMES_PER_TURN == 0:
                     await asyncio.sleep(0)
 
@@ -218,7 +218,7 @@ class GroupCoordinator:
         )
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
-        """Raises BrokerError for a group that is unknown or whose members cannot be looked into."""
+        """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
         reply = await self._ask(
             group_id, object, lambda table, ticket, at: table.delete_offsets(group_id, partitions, ticket, at)
         )
@@ -228,9 +228,9 @@ class GroupCoordinator:
         return reply
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """What is committed for them at this moment goes with them, some of it in a turn of the loop."""
-        begun = [(shard, table, table.begin_topic_deletion(topics)) for shard, table in self._active()]
-        self._delete_some_offsets(deque(begun))
+        """Delete what is committed for them so far, some of it per iteration of the loop."""
+        deletions = [(shard, table, table.begin_topic_deletion(topics)) for shard, table in self._active()]
+        self._delete_some_offsets(deque(deletions))
         for shard, table in self._shards.values():
             if shard.phase is CoordinatorState.LOADING:  # what it finds was committed before
                 shard.before_serving(partial(self._begin_to_forget, shard, table, topics))
@@ -238,8 +238,8 @@ class GroupCoordinator:
     def _begin_to_forget(
         self, shard: Shard[CoordinatorRecord], table: GroupMetadataManager, topics: Collection[str]
     ) -> None:
-        begun = deque([(shard, table, table.begin_topic_deletion(topics))])
-        self._loop.call_later(0.0, self._delete_some_offsets, begun)  # once it serves
+        deletion = deque([(shard, table, table.begin_topic_deletion(topics))])
+        self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
 
     def _delete_some_offsets(
         self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager, TopicDeletion]]
@@ -269,7 +269,7 @@ class GroupCoordinator:
         listed: list[ListedGroup] = []
         for shard, table in list(self._shards.values()):
             if shard.phase is CoordinatorState.CLOSED:
-                continue  # it has moved while the others were asked
+                continue  # it has moved while the others were queried
             found = await shard.submit(table.list)
             assert isinstance(found, tuple)
             listed += found
@@ -317,7 +317,7 @@ class GroupCoordinator:
         return [held for held in self._shards.values() if held[0].phase is CoordinatorState.ACTIVE]
 
     def _sweep(self) -> None:
-        """Expire offsets, of one shard in a turn of the loop."""
+        """Expire offsets, of one shard per iteration of the loop."""
         self._sweep_some(deque(self._active()), more=False)
 
     def _sweep_some(

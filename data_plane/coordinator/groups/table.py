@@ -1,10 +1,10 @@
 """All groups and offsets of one partition of `__consumer_offsets`: the groups coordinator's machine.
 
-Finds the group that a request is for, lets it decide, and turns its effects into records; knows
-when the next group wants to be ticked. Pure; one per runtime.Shard.
+Finds the group that a request is for, lets it decide, and turns its effects into records; tracks
+when the next group's `tick` is due. Pure; one per runtime.Shard.
 
-A group is of the classic or of the consumer protocol; it may change from the one to the other, and
-then the records say so.
+A group is of the classic or of the consumer protocol; it may change from the one to the other, by
+records.
 
     service -> runtime.Shard -> GroupMetadataManager -> ClassicGroup, ConsumerGroup, Offsets
 """
@@ -65,7 +65,7 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What the configuration says about groups and their offsets."""
+    """Configuration of groups and their offsets."""
 
     rules: ClassicGroupConfig = field(default_factory=ClassicGroupConfig)
     consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
@@ -184,7 +184,7 @@ class GroupMetadataManager:
             unknown = ErrorCode.GROUP_ID_NOT_FOUND if modern else ErrorCode.ILLEGAL_GENERATION
             refusal = ErrorCode.NONE if request.generation < 0 else unknown
         if refusal is not ErrorCode.NONE:
-            refusals = {wanted.partition: refusal for wanted in request.offsets}
+            refusals = {offset.partition: refusal for offset in request.offsets}
             return CoordinatorResult(replies=[(ticket, CommitReply(refusals))])
         records, errors = commit_records(request, self._limits.max_metadata_bytes, at)
         return CoordinatorResult(list(records), [(ticket, CommitReply(errors))], request.producer)
@@ -198,9 +198,11 @@ class GroupMetadataManager:
             if refusal is not ErrorCode.NONE:
                 raise BrokerError(refusal)
         kept = self._offsets.of(request.group_id)
-        wanted = kept if request.partitions is None else request.partitions
-        unstable = self._offsets.held(request.group_id, wanted) if request.require_stable else frozenset()
-        return CoordinatorResult(replies=[(ticket, OffsetsReply({p: kept.get(p) for p in wanted}, unstable))])
+        requested = kept if request.partitions is None else request.partitions
+        unstable = self._offsets.held(request.group_id, requested) if request.require_stable else frozenset()
+        return CoordinatorResult(
+            replies=[(ticket, OffsetsReply({p: kept.get(p) for p in requested}, unstable))]
+        )
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
@@ -226,17 +228,17 @@ class GroupMetadataManager:
         return CoordinatorResult(records, [(ticket, CommitReply(errors))], atomic=False)
 
     def expire(self, at: Instant) -> GroupResult:
-        """One sweep: offsets past their retention, then groups that hold nothing any more. What is too
-        much for one, the next one goes on with."""
+        """One sweep: offsets past their retention, then groups that have no offsets left. The next sweep
+        continues where the limit of records ends this one."""
         limit = self._limits.max_records_per_sweep
         records: list[CoordinatorRecord] = []
         in_transactions = self._offsets.groups_held()
         for group_id in dict.fromkeys([*self._offsets.groups(), *self._groups]):
             group = self._groups.get(group_id)
             expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
-            gone = list(islice(expired, limit - len(records)))
-            records += gone
-            empty = len(gone) == len(self._offsets.of(group_id))
+            expired_now = list(islice(expired, limit - len(records)))
+            records += expired_now
+            empty = len(expired_now) == len(self._offsets.of(group_id))
             if group is not None and group.is_idle and empty and group_id not in in_transactions:
                 records += group.tombstones()
             if len(records) >= limit:
@@ -244,7 +246,7 @@ class GroupMetadataManager:
         return CoordinatorResult(records, atomic=False)
 
     def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
-        """The topics are deleted at this moment: what is committed for them is to go."""
+        """The topics are deleted now: offsets committed for them so far will be deleted."""
         return self._offsets.begin_topic_deletion(topics)
 
     def delete_some_offsets(self, deletion: TopicDeletion, at: Instant) -> GroupResult:
@@ -288,7 +290,7 @@ class GroupMetadataManager:
         return CoordinatorResult(replies=[(ticket, group.describe())])
 
     def delete(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
-        """The reply is an ErrorCode; None where it is to be asked again, for there is more to delete."""
+        """The reply is an ErrorCode; None where the caller must repeat it, since there is more to delete."""
         if not self._exists(group_id):
             return CoordinatorResult(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
@@ -369,9 +371,9 @@ class GroupMetadataManager:
                 decision.records += group.tick(at)
                 self._set_alarm(group)
             elif group is not None:
-                told = self._decided(group, group.tick(at))
-                decision.records += told.records
-                decision.replies += told.replies
+                ticked = self._decided(group, group.tick(at))
+                decision.records += ticked.records
+                decision.replies += ticked.replies
         return decision
 
     # --- inside --------------------------------------------------------------------------------
@@ -422,7 +424,7 @@ def _listed(group: AnyGroup) -> ListedGroup:
     return ListedGroup(group.group_id, group.metadata.protocol_type, group.metadata.state.value)
 
 
-def _not_found(group_id: str, wanted: str, found: object) -> BrokerError:
+def _not_found(group_id: str, protocol: str, found: object) -> BrokerError:
     """There is no group of that type."""
-    trouble = "not found" if found is None else f"is not a {wanted} group"
-    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {trouble}.")
+    problem = "not found" if found is None else f"is not a {protocol} group"
+    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")

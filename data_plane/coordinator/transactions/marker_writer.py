@@ -3,7 +3,7 @@
     WriteTxnMarkers, or our own coordinator -> MarkerWriter -> partition.append_as_leader, acks=all
                                                 `-> groups: offsets committed in the transaction
 
-A marker of an older producer epoch or an older coordinator than the log knows is refused (data_plane/log/
+A marker of an older producer epoch or an older coordinator than the log has is refused (data_plane/log/
 producers.py). For `__consumer_offsets` the group coordinator writes it, because its offsets must follow the
 order of its log.
 """
@@ -26,8 +26,8 @@ from metadata_quorum.foundation.model import TopicPartition
 
 
 class VerificationGuard:
-    """Holds from when a leader asks the coordinator about a transaction until the batch that it asked
-    for is appended, unless a marker comes between: then the transaction in question is over."""
+    """Holds from the time a leader verifies a transaction with the coordinator until the batch that it is
+    for is appended, unless a marker is written in between: then the verified transaction is over."""
 
     __slots__ = ("holds",)
 
@@ -47,7 +47,7 @@ class VerificationGuards:
         return guard
 
     def renew(self, tp: TopicPartition, producer_id: int, guard: VerificationGuard) -> None:
-        """The coordinator is asked anew: what came before does not count."""
+        """The coordinator is queried again: markers from before do not count."""
         guard.holds = True
         guards = self._open.setdefault((tp, producer_id), [])
         if guard not in guards:
@@ -79,7 +79,7 @@ class MarkerWriter:
         now_ms: Callable[[], int],
         timeout_s: float,
     ) -> None:
-        """`timeout_s`: patience with the replication of a marker."""
+        """`timeout_s`: how long to wait for the replication of a marker."""
         self._partitions = partitions
         self._groups = groups
         self._guards = guards
@@ -96,7 +96,7 @@ class MarkerWriter:
         *,
         commit: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """What became of it on each partition, once it is replicated where it was written."""
+        """The outcome on each partition, once the marker is replicated where it was written."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
         appended: list[tuple[Partition, int]] = []
         of_groups: list[TopicPartition] = []

@@ -7,7 +7,7 @@ One value per transactional id, the whole state of its transaction; a null value
 Version 0 of the value (what a cluster with transaction.version 0 has written) is only read: the same
 fields without tags, strings and arrays led by an int16 and an int32.
 
-Way of the data: state_machine.py -> here -> coordinator/runtime.py -> partition log.
+Path of the data: state_machine.py -> here -> coordinator/runtime.py -> partition log.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class StoredTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """What the coordinator knows of one transactional id. Times in ms since the epoch, -1: none."""
+    """The coordinator's state of one transactional id. Times in ms since the epoch, -1: none."""
 
     producer_id: int
     producer_epoch: int
@@ -98,14 +98,14 @@ class TransactionMetadata:
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
-    """transaction.version that the client speaks: 2 with an epoch of its own for every transaction."""
+    """transaction.version of the client: from 2 on every transaction has an epoch of its own."""
     former_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before the last bump that the producer itself asked for: by it a repeated request is
     known. Not stored, as in Kafka."""
 
 
 class TransactionRecord(NamedTuple):
-    """`value` None: the transactional id is forgotten."""
+    """`value` None: the transactional id has expired."""
 
     transactional_id: str
     value: TransactionMetadata | None

@@ -46,7 +46,7 @@ _AFTER_FAULT_S: Final = 5.0
 
 
 class TransactionMarker(NamedTuple):
-    """What partition leaders are told of a transaction's end."""
+    """The end of a transaction, as partition leaders write it."""
 
     producer: ProducerIdAndEpoch
     coordinator_epoch: int
@@ -55,11 +55,11 @@ class TransactionMarker(NamedTuple):
 
 
 class MarkerChannel(Protocol):
-    """The way to the partitions' leaders."""
+    """The channel to the partitions' leaders."""
 
     async def write(self, marker: TransactionMarker) -> None:
         """Return once every partition that still exists has the marker, replicated. Never, where a newer
-        coordinator has written markers: then its partition is about to be lost here."""
+        coordinator has written markers: then this broker is about to lose the coordinator's partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,8 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Who the caller is from now on. CONCURRENT_TRANSACTIONS while its last transaction ends."""
+        """The caller's producer id and epoch from now on. Raises CONCURRENT_TRANSACTIONS while its last
+        transaction is completing."""
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(led, transactional_id)
         try:
@@ -199,7 +200,7 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
     ) -> ProducerIdAndEpoch:
-        """The outcome is certain on return. Who the caller is in its next transaction."""
+        """The outcome is certain on return. The caller's id and epoch in its next transaction."""
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(led, transactional_id)
         try:
@@ -219,7 +220,7 @@ class TransactionCoordinator:
         finally:
             self._complete_soon(led, transactional_id)
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
         led = self._led_for(transactional_id)
@@ -234,7 +235,7 @@ class TransactionCoordinator:
             listed += await self._ask(led, tuple, led.table.list)
         return listed
 
-    # --- inside --------------------------------------------------------------------------------
+    # --- shards --------------------------------------------------------------------------------
 
     def _led_for(self, transactional_id: str) -> _LedPartition:
         led = self._led.get(self.partition_for(transactional_id))
@@ -261,14 +262,14 @@ class TransactionCoordinator:
     # --- markers -------------------------------------------------------------------------------
 
     async def _resume_prepared(self, led: _LedPartition) -> None:
-        """After a load: what the coordinator before had begun to end."""
+        """After a load: complete what the previous coordinator had prepared."""
         await led.shard.loaded()
         if led.shard.phase is CoordinatorState.ACTIVE:
             for transactional_id in list(led.table.to_complete()):
                 self._complete_soon(led, transactional_id)
 
     def _complete_soon(self, led: _LedPartition, transactional_id: str) -> None:
-        """Whatever became of the request: if its record is in the log, its markers are due."""
+        """Whatever the outcome of the request: if its record is in the log, its markers are due."""
         if transactional_id in led.tasks or led.shard.phase is not CoordinatorState.ACTIVE:
             return
         if not led.table.is_prepared(transactional_id):
@@ -279,14 +280,14 @@ class TransactionCoordinator:
 
     def _completed(self, led: _LedPartition, transactional_id: str, task: asyncio.Task[None]) -> None:
         led.tasks.pop(transactional_id, None)
-        if not task.cancelled() and task.exception() is not None:  # of a bug: not at once again
+        if not task.cancelled() and task.exception() is not None:  # a bug: not at once again
             self._loop.call_later(_AFTER_FAULT_S, self._complete_soon, led, transactional_id)
         else:
-            self._complete_soon(led, transactional_id)  # prepared anew meanwhile
+            self._complete_soon(led, transactional_id)  # prepared again meanwhile
 
     async def _complete(self, led: _LedPartition, transactional_id: str) -> None:
         table = led.table
-        # The answer comes when PREPARE_* is replicated, not before: only then is the outcome certain.
+        # The reply comes when PREPARE_* is replicated, not before: only then is the outcome certain.
         prepared = await self._retry_until_decided(led, partial(table.prepared, transactional_id))
         if isinstance(prepared, TransactionMetadata):
             await self._write_markers(led, prepared)
@@ -295,7 +296,7 @@ class TransactionCoordinator:
     async def _retry_until_decided(
         self, led: _LedPartition, decide: Callable[[Ticket, Instant], TransactionResult]
     ) -> object | None:
-        """Ask until it is answered; None where the partition is lost."""
+        """Retry until there is a reply; None where the partition is no longer led here."""
         while led.shard.phase is CoordinatorState.ACTIVE:
             try:
                 return await led.shard.submit(decide)
@@ -333,12 +334,12 @@ class TransactionCoordinator:
         try:
             await led.shard.submit(partial(led.table.abort_if_timed_out, transactional_id))
         except BrokerError:
-            pass  # looked at again in the next turn
+            pass  # checked again at the next interval
         finally:
             self._complete_soon(led, transactional_id)
 
     def _expire(self) -> None:
-        """Some ids, of one shard, in a turn of the loop."""
+        """Some ids, of one shard, per iteration of the loop."""
         self._expire_some(deque(self._active()))
 
     def _expire_some(self, left: deque[_LedPartition]) -> None:

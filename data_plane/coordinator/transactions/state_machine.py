@@ -1,19 +1,19 @@
-"""One partition of `__transaction_state`: who may write under which producer id and epoch, and what
-became of each transaction. Pure; kept by coordinator/runtime.py.
+"""One partition of `__transaction_state`: which producer id and epoch may write, and the state of each
+transaction. Pure; kept by coordinator/runtime.py.
 
     EMPTY --add partitions--> ONGOING --end--> PREPARE_COMMIT --markers--> COMPLETE_COMMIT --add--> ONGOING
                                  |  `-------> PREPARE_ABORT  --markers--> COMPLETE_ABORT  --add--> ONGOING
                                  `--timeout, or InitProducerId of a new incarnation: PREPARE_ABORT, epoch + 1
 
-    transaction.version  what ends a transaction                       who is fenced
+    transaction.version  at the end of a transaction                   what is fenced
     ---------------------------------------------------------------------------------------------
     0, 1                 the epoch stays                               by InitProducerId, timeout
     2 (KIP-890)          the epoch is bumped in PREPARE_*, so that a    every batch of the last
-                         transaction's late batches are told apart      transaction
+                         transaction's late batches are recognized      transaction
 
 A decision takes effect as it is appended, and is answered when it is replicated: so a request sees
-what was decided before it, and no answer shows what a new coordinator might not know. What must be
-done besides (markers) is asked for by service.py.
+what was decided before it, and no reply shows what a new coordinator might not have. service.py does
+what else must be done (markers).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
 LAST_EPOCH: Final = 2**15 - 2
-"""A producer id is given up after it; the one above is left for the fence of its last transaction."""
+"""The last epoch of a producer id; the one above is reserved to fence its last transaction."""
 EPOCH_PER_TRANSACTION: Final = 2
 """The transaction.version from which on every transaction has an epoch of its own."""
 
@@ -80,14 +80,14 @@ class TransactionStateManager:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionResult:
-        """A producer begins, or (`expected`, KIP-360) goes on after an error. CONCURRENT_TRANSACTIONS: its
-        last transaction has yet to end; ask again. The reply is the `ProducerIdAndEpoch`."""
+        """A producer starts, or (`expected`, KIP-360) continues after an error. CONCURRENT_TRANSACTIONS: its
+        last transaction is not complete yet; retry. The reply is the `ProducerIdAndEpoch`."""
         if not 0 < timeout_ms <= self._limits.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
-        if known is None:  # to one who was there before and is forgotten it is the same
-            begun = TransactionMetadata(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
-            return _decided(transactional_id, begun, ticket)
+        if known is None:  # also where it existed before and has expired
+            initialized = TransactionMetadata(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
+            return _decided(transactional_id, initialized, ticket)
         if expected is not None and not _may_go_on(known, expected):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         if known.state in PREPARED:
@@ -98,9 +98,9 @@ class TransactionStateManager:
             refusal = (ticket, BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS))
             return CoordinatorResult([TransactionRecord(transactional_id, fenced)], [refusal])
         if expected is not None and _is_repeated(known, expected):
-            return CoordinatorResult(replies=[(ticket, _producer_of(known))])  # the last answer was lost
+            return CoordinatorResult(replies=[(ticket, _producer_of(known))])  # the last response was lost
         rotates = known.producer_epoch >= LAST_EPOCH
-        begun = dataclasses.replace(
+        initialized = dataclasses.replace(
             known,
             producer_id=fresh_id if rotates else known.producer_id,
             previous_producer_id=known.producer_id if rotates else known.previous_producer_id,
@@ -112,7 +112,7 @@ class TransactionStateManager:
             started_ms=-1,
             updated_ms=at.now_ms,
         )
-        return _decided(transactional_id, begun, ticket)
+        return _decided(transactional_id, initialized, ticket)
 
     # --- AddPartitionsToTxn --------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class TransactionStateManager:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionResult:
-        """The producer is about to write there; the first one begins its transaction. `True`."""
+        """The producer is about to write there; this starts a transaction where none is open. Reply: True."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -148,8 +148,8 @@ class TransactionStateManager:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionResult:
-        """Which of them are not part of the producer's open transaction (a leader asks before it appends
-        the first batch)."""
+        """Which of them are not part of the producer's open transaction (a leader verifies this before it
+        appends the first batch)."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -179,8 +179,8 @@ class TransactionStateManager:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionResult:
-        """Commit or abort: durable with the reply, markers follow. The reply is who the caller is in its
-        next transaction, a `ProducerIdAndEpoch`."""
+        """Commit or abort: durable with the reply, markers follow. The reply is the caller's id and epoch in
+        its next transaction, a `ProducerIdAndEpoch`."""
         if client_version >= EPOCH_PER_TRANSACTION:
             return self._end_with_new_epoch(transactional_id, producer, fresh_id, commit, ticket, at)
         known = self._owned(transactional_id, producer)
@@ -205,12 +205,12 @@ class TransactionStateManager:
             _refuse_unless_same_end(known, commit)
             return CoordinatorResult(replies=[(ticket, _producer_of(known))])
         known = self._owned(transactional_id, producer)
-        if known.state in PREPARED:  # an end of the producer's next transaction, into which nothing came yet
+        if known.state in PREPARED:  # the end of the producer's next transaction, which has no records yet
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is not ONGOING:
             if commit:
                 raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-            # Nothing was begun here, but batches may be on their way: the abort bumps the epoch.
+            # No transaction is open here, but batches may be on their way: the abort bumps the epoch.
             known = dataclasses.replace(known, started_ms=at.now_ms)
         changed = dataclasses.replace(
             _prepared(known, commit, at),
@@ -224,7 +224,7 @@ class TransactionStateManager:
 
     def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
         """Abort a transaction that is open for longer than its timeout, and fence its producer. The reply
-        says whether it was."""
+        is whether it was."""
         known = self._transactions.get(transactional_id)
         if known is None or not _is_timed_out(known, at):
             return CoordinatorResult(replies=[(ticket, False)])
@@ -242,7 +242,7 @@ class TransactionStateManager:
     def complete(
         self, transactional_id: str, prepared: TransactionMetadata, ticket: Ticket, at: Instant
     ) -> TransactionResult:
-        """Every partition has the marker of what `prepared` told."""
+        """Every partition has the marker of the transaction that `prepared` returned."""
         known = self._transactions.get(transactional_id)
         if known != prepared:
             return CoordinatorResult(replies=[(ticket, False)])
@@ -264,7 +264,7 @@ class TransactionStateManager:
             )
         return CoordinatorResult([TransactionRecord(transactional_id, changed)], [(ticket, True)])
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
         """The `TransactionMetadata`. Raises TRANSACTIONAL_ID_NOT_FOUND."""
@@ -282,15 +282,15 @@ class TransactionStateManager:
         return known is not None and known.state in PREPARED
 
     def to_complete(self) -> Iterator[str]:
-        """Whose markers are still to be written."""
+        """Transactional ids whose markers are still to be written."""
         return (name for name, known in self._transactions.items() if known.state in PREPARED)
 
     def timed_out(self, at: Instant) -> Iterator[str]:
-        """Whose transaction is open for too long."""
+        """Transactional ids whose transaction is open for too long."""
         return (name for name, known in self._transactions.items() if _is_timed_out(known, at))
 
     def expire(self, at: Instant) -> TransactionResult:
-        """Forget ids that have been idle for transactional.id.expiration.ms, some at a time."""
+        """Remove ids that have been idle for transactional.id.expiration.ms, some at a time."""
         oldest = at.now_ms - self._limits.id_expiration_ms
         idle = [
             TransactionRecord(name, None)
@@ -323,33 +323,33 @@ class TransactionStateManager:
         return []
 
     def hold(self, record: TransactionRecord, producer_id: int) -> None:
-        pass  # nobody writes of transactions within transactions
+        pass  # records of this topic are never part of a transaction
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         pass
 
     def refused(self, refused: Sequence[TransactionRecord], error: ErrorCode, at: Instant) -> Replies:
-        return []  # no request waits but for its own records
+        return []  # no request waits for other records than its own
 
     def loaded(self, at: Instant) -> None:
         pass
 
     def next_deadline(self) -> float:
-        return float("inf")  # service.py looks at timeouts in turns
+        return float("inf")  # service.py checks timeouts at an interval
 
     def tick(self, at: Instant) -> TransactionResult:
         return CoordinatorResult()
 
 
 def _producer_of(known: TransactionMetadata) -> ProducerIdAndEpoch:
-    """Who its producer is told to be."""
+    """The id and epoch that its producer has from now on."""
     if known.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdAndEpoch(known.next_producer_id, known.next_producer_epoch)
     return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
 
 
 def _may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether that is the last producer that was let in, as far as it knows itself."""
+    """Whether `expected` is what the last accepted producer has, as far as it can know."""
     if expected == _producer_of(known):
         return True
     return known.state is not ONGOING and _is_former(known, expected)
@@ -363,7 +363,7 @@ def _is_former(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool
 
 
 def _is_repeated(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether the bump was made already. An epoch that only fences is given to nobody."""
+    """Whether the bump was made already. No producer has an epoch that only fences."""
     return _is_former(known, expected) and known.producer_epoch <= LAST_EPOCH
 
 
@@ -378,7 +378,7 @@ def _has_ended(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool
 
 
 def _refuse_unless_same_end(known: TransactionMetadata, commit: bool) -> None:
-    """A repeated request is answered as the first one was; anything else is out of turn."""
+    """A repeated request gets the first one's response; anything else is not valid in this state."""
     commits = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if known.state is EMPTY or commits is not commit:
         raise BrokerError(ErrorCode.INVALID_TXN_STATE)

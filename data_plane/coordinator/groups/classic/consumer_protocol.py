@@ -1,7 +1,7 @@
-"""What classic consumers tell each other through the coordinator: subscriptions and assignments.
+"""What classic consumers exchange through the coordinator: subscriptions and assignments.
 
-The protocol type "consumer" of JoinGroup and SyncGroup; bytes of the clients' own making. The coordinator
-looks inside where members of both protocols share a group, and to see which topics a group reads: offsets
+The protocol type "consumer" of JoinGroup and SyncGroup; bytes that clients define. The coordinator
+reads them where members of both protocols share a group, and to see which topics a group reads: offsets
 of others may expire.
 
     subscription  version int16 | topics array int32 of string int16 | user data bytes int32

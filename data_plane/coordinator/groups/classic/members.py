@@ -1,4 +1,4 @@
-"""The members of a classic group: who they are, what they can play, what they wait for.
+"""The members of a classic group: their identities, their protocols, the requests that wait for a reply.
 
 Pure; owned by one ClassicGroup (group.py), which decides when anything here changes.
 """
@@ -30,9 +30,9 @@ class ClassicGroupMember:
     """In the member's order of preference. After a load only the group's chosen one is known."""
     assignment: bytes = b""
     deadline: float = float("inf")
-    """When the session ends unless the member is heard of (seconds, monotonic)."""
+    """When the session ends unless the member sends a request (seconds, monotonic)."""
     is_new: bool = False
-    """Has not seen an answer to its first join: it cannot send heartbeats yet."""
+    """Has not received a response to its first join: it cannot send heartbeats yet."""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
@@ -46,7 +46,7 @@ class ClassicGroupMember:
 
     @property
     def waits(self) -> bool:
-        """A request of it is parked here: it is alive, whatever its heartbeats say."""
+        """A request of it is parked here: it is alive even without heartbeats."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -56,7 +56,7 @@ class ClassicGroupMember:
         return b""
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate that this member likes best."""
+        """The candidate that this member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def joined(self, protocol: str | None) -> JoinedMember:
@@ -86,7 +86,7 @@ class ClassicGroupMember:
 
 
 def member_of(request: JoinGroup, member_id: str) -> ClassicGroupMember:
-    """A newcomer."""
+    """A new member."""
     return ClassicGroupMember(
         member_id,
         request.instance_id,
@@ -105,7 +105,7 @@ def rebalance_timeout_of(request: JoinGroup) -> int:
 
 
 def member_from(stored: StoredMember, protocol: str | None) -> ClassicGroupMember:
-    """A member as the log remembers it."""
+    """A member as it is in the log."""
     return ClassicGroupMember(
         stored.member_id,
         stored.instance_id,
@@ -119,7 +119,7 @@ def member_from(stored: StoredMember, protocol: str | None) -> ClassicGroupMembe
 
 
 class Roster:
-    """Members in the order they came, findable by instance id, with one of them leading."""
+    """Members in the order in which they joined, also by instance id; one of them is the leader."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicGroupMember] = {}
@@ -152,7 +152,7 @@ class Roster:
             self.leader = member.member_id
 
     def remove(self, member: ClassicGroupMember) -> None:
-        """The next in order leads where the leader goes."""
+        """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
@@ -166,7 +166,7 @@ class Roster:
         self.leader = leader
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
-        """A static member came back: it keeps its place, under a new id."""
+        """A static member has restarted: it keeps its place, under a new id."""
         led = self.leader == member.member_id
         self._members = {
             (member_id if known == member.member_id else known): m for known, m in self._members.items()
@@ -181,7 +181,7 @@ class Roster:
         return all(m.join_ticket is not None for m in self._members.values())
 
     def elect_joined(self) -> bool:
-        """See that the leader is one who has joined; False where nobody has."""
+        """Make sure that the leader has joined; False where no member has."""
         leader = self._members.get(self.leader or "")
         if leader is None or leader.join_ticket is None:
             joined = next((m for m in self._members.values() if m.join_ticket is not None), None)
@@ -191,7 +191,7 @@ class Roster:
         return True
 
     def common_protocols(self) -> set[str]:
-        """The protocols that every member can play."""
+        """The protocols that every member supports."""
         members = iter(self._members.values())
         first = next(members, None)
         if first is None:

@@ -3,9 +3,9 @@
     EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE
       members join, first       all have joined (or time      the leader's assignment
       come a delay for more     is up): generation + 1,       is stored and handed out
-                                the leader is asked to assign
+                                the leader assigns
 
-Any change of members in COMPLETING_REBALANCE or STABLE goes back to PREPARING_REBALANCE.
+Any change of members in COMPLETING_REBALANCE or STABLE leads back to PREPARING_REBALANCE.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TRANSITIONS: Final[Mapping[ClassicGroupState, frozenset[ClassicGroupState]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroupConfig:
-    """What the configuration says about classic groups."""
+    """Configuration of classic groups."""
 
     initial_rebalance_delay: float = 3.0
     """group.initial.rebalance.delay.ms: how long an empty group waits for more members (seconds)."""
@@ -59,8 +59,8 @@ class ClassicGroupConfig:
 
 @dataclass(slots=True)
 class Effects:
-    """What an input leads to. `store`: to be appended; its `replay` or `refused` must follow at
-    once. `replies` are given when all that has been appended before is replicated."""
+    """The outcome of an input. `store`: to be appended; its `replay` or `refused` must follow at
+    once. `replies` are sent when all that has been appended before is replicated."""
 
     store: StoredGroup | None = None
     replies: list[tuple[Ticket, Reply]] = field(default_factory=list)

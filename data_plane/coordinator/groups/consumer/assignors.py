@@ -1,4 +1,4 @@
-"""Server-side assignors: who is to own which partitions, told by the whole group's subscriptions.
+"""Server-side assignors: which member is to own which partitions, by the whole group's subscriptions.
 
 `uniform` spreads all partitions evenly over the members that may have them, and leaves with a member
 as much of its last target as balance allows. `range` gives every member of a topic one run of
@@ -23,7 +23,7 @@ from data_plane.coordinator.groups.assignment import (
 
 
 class AssignedMember(NamedTuple):
-    """What an assignor knows of a member."""
+    """A member as an assignor sees it."""
 
     member_id: str
     instance_id: str | None
@@ -79,7 +79,7 @@ _Owned = dict[str, list[TopicIdPartition]]
 def _keep(
     members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
 ) -> tuple[_Owned, list[TopicIdPartition]]:
-    """What each had and may go on to have, and what nobody has."""
+    """What each member owned and may keep, and what has no owner."""
     taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in _topic_ids(members)}
     kept: _Owned = {}
     for member in members:
@@ -99,7 +99,7 @@ def _keep(
 
 
 def _fill_alike(kept: _Owned, free: list[TopicIdPartition]) -> None:
-    """All read the same topics: everyone has its share, some have one more, those first who had more."""
+    """All read the same topics: every member gets its share, some one more, first those that had more."""
     share, extra = divmod(sum(map(len, kept.values())) + len(free), len(kept))
     for owned in kept.values():
         more = len(owned) > share and extra > 0
@@ -116,7 +116,7 @@ def _fill_alike(kept: _Owned, free: list[TopicIdPartition]) -> None:
 
 
 def _fill_by_topic(members: Sequence[AssignedMember], kept: _Owned, free: Sequence[TopicIdPartition]) -> None:
-    """Each partition to the least loaded of those who read its topic; topics with few readers first."""
+    """Each partition to the least loaded member that reads its topic; topics with few readers first."""
     of_topic: dict[UUID, list[TopicIdPartition]] = {}
     for partition in free:
         of_topic.setdefault(partition[0], []).append(partition)
@@ -131,8 +131,8 @@ def _fill_by_topic(members: Sequence[AssignedMember], kept: _Owned, free: Sequen
 
 
 def _level(members: Sequence[AssignedMember], kept: _Owned) -> bool:
-    """Move partitions of one topic after the other from who has most to who has least, until no two
-    readers of it differ by more than one; whether anything moved. Each move makes the sum of squared
+    """Move partitions of one topic after the other from the member with most to the one with least, until no
+    two readers of it differ by more than one; whether anything moved. Each move makes the sum of squared
     loads smaller, so that repeating it ends."""
     moved = False
     for topic_id in _topic_ids(members):

@@ -122,13 +122,13 @@ def common_protocols(state: ConsumerGroupState) -> list[str]:
 
 
 def by_id(partitions: Partitions, view: ClusterView) -> Assignment:
-    """Without topics that are gone."""
+    """Without topics that were deleted."""
     found = {view.topic_id(name): numbers for name, numbers in partitions.items()}
     return {topic_id: numbers for topic_id, numbers in found.items() if topic_id is not None}
 
 
 def by_name(assignment: Assignment, view: ClusterView) -> Partitions:
-    """Without topics that are gone."""
+    """Without topics that were deleted."""
     found = {view.topic_name(topic_id): numbers for topic_id, numbers in assignment.items()}
     return {name: numbers for name, numbers in found.items() if name is not None}
 

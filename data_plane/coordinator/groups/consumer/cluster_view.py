@@ -1,7 +1,7 @@
 """What a coordinator of groups sees of the cluster: topics and their sizes, and groups' own settings.
 
-The publisher hands over each image (`take`); `topics_version` grows where topics have come, gone or
-grown, and by it a group knows at the next heartbeat that its target may be stale.
+The publisher hands over each image (`take`); `topics_version` rises where topics were created, deleted
+or have grown: so a group sees at the next heartbeat that its target may be stale.
 
     metadata_publisher -> GroupCoordinator -> here <- rebalance, group
 """

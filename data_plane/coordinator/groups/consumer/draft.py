@@ -48,7 +48,7 @@ class Draft:
         self._write(ConsumerGroupRecordType.TARGET, member_id, TargetAssignment(to_stored(target)))
 
     def write_current(self, member: ConsumerGroupMember) -> None:
-        """Where the member stands: epochs, state, partitions."""
+        """The member's epochs, state and partitions."""
         self._write(
             ConsumerGroupRecordType.CURRENT,
             member.member_id,
@@ -88,7 +88,7 @@ class Draft:
         self._write(ConsumerGroupRecordType.GROUP, "", None)
 
     def replace_member(self, old: ConsumerGroupMember, new_id: str) -> ConsumerGroupMember:
-        """A static member takes its place again under another id, as one who joins."""
+        """A static member takes its place again under another id, as a joining member."""
         target = self.state.target_of(old.member_id)
         self.erase_member(old.member_id)
         self.write_member(new_id, old.metadata)

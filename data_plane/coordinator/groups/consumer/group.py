@@ -1,8 +1,8 @@
 """One group of the consumer protocol: every public method is one input.
 
 Decides on a draft, yields records and a reply, and takes the records in `replay`, live and at a load
-alike. What a member is waited for follows from those records, so that a new coordinator waits for
-the same things; only the moments begin anew.
+alike. What the group waits for follows from those records, so that a new coordinator waits for the
+same; only the timeouts restart.
 
     table -> here -> membership, classic_members -> Draft -> records -> here (replay)
 """
@@ -65,7 +65,7 @@ _TRY_AGAIN_S: Final = 1.0
 class MemberTimeout(Enum):
     """What a member is waited for."""
 
-    SESSION = "to be heard of"
+    SESSION = "to send a heartbeat"
     REVOCATION = "to give up partitions"
     JOIN = "to join again"
     SYNC = "to come for its assignment"
@@ -151,7 +151,7 @@ class ConsumerGroup:
         return refusal
 
     def check_epoch(self, member_id: str, epoch: int) -> ErrorCode:
-        """Whether a member that speaks of offsets is who and where it believes to be."""
+        """Whether the member id and epoch of an offset request are valid."""
         member = self.state.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -224,13 +224,13 @@ class ConsumerGroup:
 
     def leave(self, request: LeaveGroup, at: Instant) -> Outcome[LeaveReply]:
         outcomes: list[tuple[MemberIdentity, ErrorCode]] = []
-        gone: list[str] = []
+        removed: list[str] = []
         for identity in request.members:
             found = classic_members.leaving(self.state, identity)
             if isinstance(found, ConsumerGroupMember):
-                gone.append(found.member_id)
+                removed.append(found.member_id)
             outcomes.append((identity, ErrorCode.NONE if isinstance(found, ConsumerGroupMember) else found))
-        return self._without(gone, at), LeaveReply(ErrorCode.NONE, tuple(outcomes))
+        return self._without(removed, at), LeaveReply(ErrorCode.NONE, tuple(outcomes))
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class ConsumerGroup:
         self._topics_seen = -1
 
     def loaded(self, at: Instant) -> None:
-        """Sessions begin now, for nobody could be heard before."""
+        """Sessions start now: heartbeats were refused until here."""
         for member in self.state.members.values():
             self._heard_of(member, at)
 
@@ -315,7 +315,7 @@ class ConsumerGroup:
         self._wait(member.member_id, MemberTimeout.SESSION, at.now + timeout_ms / 1000)
 
     def _wait_for_join(self, member: ConsumerGroupMember, at: Instant) -> None:
-        """From the first time that it is told to."""
+        """From the first reply that requires it."""
         deadline = at.now + member.metadata.rebalance_timeout_ms / 1000
         if (member.member_id, MemberTimeout.JOIN) not in self._deadlines:
             self._wait(member.member_id, MemberTimeout.JOIN, deadline)

@@ -1,8 +1,8 @@
-"""Who is in a group of the consumer protocol: heartbeats that join and stay, and ways of leaving it.
+"""The members of a group of the consumer protocol: heartbeats that join, stay or leave.
 
-A member says the epoch it believes to be in. 0: it joins; the coordinator's own: it is up to date;
-the one before, with nothing but what it has: the last answer was lost; anything else fences it. A
-static member (one with an instance id) may leave with -2 and come back under another id.
+A heartbeat carries the member's epoch. 0: it joins; the coordinator's own: it is up to date; the one
+before, owning no more than it had: the last reply was lost; anything else fences it. A static member (one
+with an instance id) may leave with -2 and return under another id.
 
 Works on a draft; called by group.py. Refusals are BrokerErrors, and then nothing is written.
 """
@@ -44,12 +44,12 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
     later = pattern_for_later(draft.state, metadata) if changed else None
     follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
     after = reconcile(draft, draft.state.members[request.member_id], request.owned)
-    tells = request.is_full or after.assigned != before.assigned
+    has_changed = request.is_full or after.assigned != before.assigned
     return ConsumerHeartbeatReply(
         request.member_id,
         after.epoch,
         context.rules.heartbeat_interval_ms,
-        after.assigned if tells else None,
+        after.assigned if has_changed else None,
     )
 
 
@@ -84,7 +84,7 @@ def check_room(draft: Draft, member_id: str, context: RebalanceContext) -> None:
 
 
 def write_metadata(draft: Draft, before: ConsumerGroupMember, metadata: MemberMetadata) -> bool:
-    """Take what a member says of itself; whether its subscription is another one now."""
+    """Take over what a member reports of itself; whether its subscription has changed."""
     known = before.member_id in draft.state.members
     if not known or metadata != before.metadata:
         draft.write_member(before.member_id, metadata)
@@ -134,7 +134,7 @@ def subscribed_static_member(
 
 
 def _member_of(draft: Draft, request: ConsumerHeartbeat) -> ConsumerGroupMember:
-    """The member that a heartbeat is from; of a newcomer, what is known before it has said anything."""
+    """The member that a heartbeat is from; a new member with default values."""
     if request.instance_id is not None:
         if request.member_epoch == JOINING:
             return subscribed_static_member(draft, request.member_id, request.instance_id, classic=False)
@@ -165,7 +165,7 @@ def _check_epoch(member: ConsumerGroupMember, received: int, owned: Assignment |
 
 
 def _updated_metadata(before: MemberMetadata, request: ConsumerHeartbeat) -> MemberMetadata:
-    """What a heartbeat does not say stays as it was; a member of the classic protocol is none any more."""
+    """Fields that a heartbeat omits stay as they were; the member no longer uses the classic protocol."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     return MemberMetadata(
         instance_id=_updated(request.instance_id, before.instance_id),
@@ -179,5 +179,5 @@ def _updated_metadata(before: MemberMetadata, request: ConsumerHeartbeat) -> Mem
     )
 
 
-def _updated(told: str | None, before: str | None) -> str | None:
-    return before if told is None else told
+def _updated(reported: str | None, before: str | None) -> str | None:
+    return before if reported is None else reported

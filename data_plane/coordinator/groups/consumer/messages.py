@@ -1,4 +1,4 @@
-"""What a group of the consumer protocol is asked and what it answers, free of versions and bytes.
+"""Requests to a group of the consumer protocol and its replies, free of versions and bytes.
 
 kraft/api/consumer_groups.py makes these from requests; refusals are BrokerErrors. Times are milliseconds.
 """
@@ -31,11 +31,11 @@ class ConsumerHeartbeat:
     client_id: str = ""
     client_host: str = ""
     may_see: Callable[[str], bool] = field(default=lambda topic: True, compare=False)
-    """Whether the asker may know of a topic, remembered once asked; a pattern stands for those only."""
+    """Whether the client may see a topic (cached); a pattern matches only topics that it may."""
 
     @property
     def is_full(self) -> bool:
-        """Says everything, as the first one and the first after an error do: the answer does, too."""
+        """Has all fields, as the first one and the first after an error have: so has the reply."""
         subscribes = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         return self.member_epoch == 0 or (
             self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
@@ -48,7 +48,7 @@ class ConsumerHeartbeatReply:
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
-    """None: as told before."""
+    """None: unchanged since the last reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""A group changes its protocol while its members go on: classic to consumer, and back.
+"""A group changes its protocol while its members stay: classic to consumer, and back.
 
-The first member of the consumer protocol that joins a classic group of consumers takes it along: its
+The first member of the consumer protocol that joins a classic group of consumers converts it: its
 generation becomes the epoch, what each member was assigned becomes both its target and what it has.
-When the last such member is gone, the classic ones that stay have a classic group again, at a
+When the last such member has left, the classic ones that stay have a classic group again, at a
 generation that is the epoch, and rebalance. `group.consumer.migration.policy` may forbid either way.
 
 Both are records only, tombstones of the one kind and values of the other; called by table.py, group.py.
@@ -64,7 +64,7 @@ def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: Co
 def downgrade(
     draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant
 ) -> list[CoordinatorRecord]:
-    """The group as a classic one, without those who leave."""
+    """The group as a classic one, without the leaving members."""
     state = draft.state
     staying = [member for member_id, member in state.members.items() if member_id not in leaving]
     protocol = common_protocols(state)[0]
@@ -72,7 +72,7 @@ def downgrade(
         CONSUMER_PROTOCOL_TYPE,
         state.epoch,
         protocol,
-        None,  # no leader yet, and by that the group knows that it must rebalance
+        None,  # no leader yet, which makes the group rebalance after the replay
         at.now_ms,
         tuple(_stored(member, protocol, view) for member in staying),
     )
@@ -81,7 +81,7 @@ def downgrade(
 
 
 def _assigned(member: ClassicMember, view: ClusterView) -> Assignment:
-    """Nothing, for who has just joined and was never in sync."""
+    """Nothing, for a member that has just joined and never sent a SyncGroup."""
     try:
         return by_id(read_assignment(member.assignment), view) or NOTHING
     except ValueError as e:

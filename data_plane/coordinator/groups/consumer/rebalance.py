@@ -1,8 +1,8 @@
-"""The coordinator's side of a rebalance: from who subscribes to what, to what one member is told.
+"""The coordinator's side of a rebalance: from all members' subscriptions to the reply to one member.
 
     subscriptions or topics changed -> the group's epoch grows
     group epoch > target's epoch    -> the assignor makes a new target, for all members at once
-    a member behind the target      -> one step towards it (reconciliation.py), when it is heard of
+    a member behind the target      -> one step towards it (reconciliation.py), at its heartbeat
 
 Works on a draft; called by membership.py and classic_members.py.
 """
@@ -34,9 +34,9 @@ class RebalanceContext:
     view: ClusterView
     at: Instant
     topics_changed: bool = False
-    """Topics have come, gone or grown since the group last looked."""
+    """Topics were created or deleted, or have grown, since the group last looked."""
     may_see: Callable[[str], bool] | None = None
-    """Of a member that asks: which topics its patterns may stand for."""
+    """Which topics the patterns of the requesting member may match."""
 
 
 def follow(
@@ -70,13 +70,13 @@ def patterns_in_use(state: ConsumerGroupState) -> set[str]:
 
 
 def unresolved_patterns(state: ConsumerGroupState) -> set[str]:
-    """Those of which nobody has looked yet what they stand for."""
+    """Patterns that have not been resolved yet."""
     return patterns_in_use(state) - state.regexes.keys()
 
 
 def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> str | None:
-    """A member that names topics too has those at once, and what its new pattern stands for with its next
-    heartbeat: as with Kafka, which takes its time for patterns. Who has but a pattern waits for it."""
+    """A member that names topics too gets those at once, and the matches of its new pattern with its next
+    heartbeat, as with Kafka. A member with nothing but a pattern waits for it."""
     regex = metadata.subscribed_topic_regex
     return regex if regex and metadata.subscribed_topic_names and regex not in state.regexes else None
 
@@ -88,8 +88,8 @@ def _must_look_again(draft: Draft, context: RebalanceContext) -> bool:
 def _resolve_patterns(
     draft: Draft, context: RebalanceContext, may_see: Callable[[str], bool], later: str | None
 ) -> bool:
-    """Every pattern stands for the topics that match now and that the asker may know of. Whether some stand
-    for others than before."""
+    """Resolve every pattern to the topics that match now and that the client may see. Whether any matches
+    other topics than before."""
     old = patterns_are_old(draft.state, context.rules, context.at)
     others = False
     for regex in sorted(patterns_in_use(draft.state) - {later}):

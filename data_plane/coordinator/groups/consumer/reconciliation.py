@@ -1,8 +1,8 @@
 """A member's way from what it has to what it is to have, one safe step at a time.
 
-First it gives up what is not its own any more, in its old epoch; only when it no longer reports
+First it revokes what is no longer its own, in its old epoch; only when it no longer reports
 those partitions does it take the target's epoch, with whatever of its target is free by then. Since
-a partition is free only when nobody has it, no two members ever own one together.
+a partition is free only when no member has it, no two members ever own one together.
 
     STABLE, UNRELEASED -> UNREVOKED      something must be given up first
                        -> UNRELEASED     the rest of the target is in other hands still
@@ -36,7 +36,7 @@ def reconciled(
     owned: Assignment | None,
     is_free: Callable[[TopicIdPartition], bool],
 ) -> ConsumerGroupMember:
-    """The member after one step. `owned` is what it reports to own; None: it did not say."""
+    """The member after one step. `owned` is what it reports to own; None: not reported."""
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
             return member
@@ -82,5 +82,5 @@ def _step(
 
 
 def _owns(owned: Assignment | None, partitions: Assignment) -> bool:
-    """Whether the member has some of these still; where it does not say, it must be assumed."""
+    """Whether the member still has some of these; where it does not report, it must be assumed."""
     return owned is None or bool(both(owned, partitions))

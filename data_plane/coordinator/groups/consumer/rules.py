@@ -1,4 +1,4 @@
-"""What the configuration says about groups of the consumer protocol; a group may have its own values."""
+"""Configuration of groups of the consumer protocol; a group may have its own values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConsumerGroupConfig:
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is taken where no member asks for one."""
+    """The first is used where no member names one."""
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000
     """So that patterns follow what members may see."""

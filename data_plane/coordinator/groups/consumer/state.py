@@ -1,8 +1,8 @@
-"""What the log says about one consumer-protocol group. Changes enter through `replay` only.
+"""One consumer-protocol group as its records describe it. Changes enter through `replay` only.
 
-A member is `STABLE` when it has reached the epoch it was last told, `UNREVOKED_PARTITIONS` while it
-must give partitions up before it may go on, `UNRELEASED_PARTITIONS` while others hold what it is to
-get. A partition has one owner: whoever has it assigned, or has yet to give it up.
+A member is `STABLE` when it has reached the epoch it was last sent, `UNREVOKED_PARTITIONS` while it
+must revoke partitions before it may advance, `UNRELEASED_PARTITIONS` while others own what it is to
+get. A partition has one owner: the member that has it assigned, or has yet to revoke it.
 
 Owned by group.py; draft.py makes copies to decide on.
 """
@@ -33,10 +33,10 @@ from data_plane.coordinator.groups.consumer_records import (
 )
 
 JOINING: Final = 0
-"""Member epoch of one who wants to join, anew or again."""
+"""Member epoch of a member that joins, for the first time or again."""
 LEAVING: Final = -1
 LEAVING_FOR_NOW: Final = -2
-"""A static member goes and keeps its place."""
+"""A static member leaves and keeps its place."""
 
 
 class MemberState(IntEnum):
@@ -190,7 +190,7 @@ class ConsumerGroupState:
         )
 
     def _put(self, member: ConsumerGroupMember) -> None:
-        """Keeps the order in which members came."""
+        """Keeps the order in which members joined."""
         member_id = member.member_id
         before = self.members.get(member_id)
         if before is not None:

@@ -1,10 +1,10 @@
-"""Which topics the patterns of subscriptions stand for (SubscribedTopicRegex).
+"""Which topics the patterns of subscriptions match (SubscribedTopicRegex).
 
-Kafka looks for them in the background. Here a heartbeat that needs a pattern has it looked up first, a few
-topics at a time, with the loop free in between; what was found stays known until topics come or go, so the
-decision itself, which must not wait, only looks it up.
+Kafka resolves them in the background. Here a heartbeat that needs a pattern has it resolved first, a few
+topics at a time, with the loop free in between; the outcome is cached until topics are created or deleted. So
+the decision itself, which must not wait, only looks it up.
 
-    GroupCoordinator -> `steps`, between two turns of the loop
+    GroupCoordinator -> `steps`, a few topics per iteration of the loop
     rebalance.py -> `matching`
 """
 
@@ -36,7 +36,7 @@ def compiled(regex: str) -> ClientPattern:
 
 
 class TopicMatches:
-    """What patterns stand for among the topics of one moment."""
+    """The matches of patterns among the topics of one metadata version."""
 
     def __init__(self, names: Callable[[], Collection[str]]) -> None:
         self._names = names
@@ -45,7 +45,7 @@ class TopicMatches:
         self._kept = 0
 
     def forget(self) -> None:
-        """Topics have come or gone."""
+        """Topics were created or deleted."""
         self._moment += 1
         self._found.clear()
         self._kept = 0
