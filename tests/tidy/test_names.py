@@ -124,6 +124,15 @@ def test_the_documented_invariants_are_those_of_the_code():
     assert table == [(each.name, each.value) for each in Invariant]
 
 
+def test_the_documented_ways_count_the_modules_that_they_pass():
+    ways = re.findall(r"\((\d+) modules\)[^→]*\n\n((?:   .*\n)+)", text_of("docs/ARCHITECTURE.md"))
+    assert len(ways) == 10
+    for count, listed in ways:
+        modules = re.findall(r"`([\w/]+)`", listed)
+        assert len(set(modules)) == len(modules) == int(count), listed
+        assert [module for module in modules if not exists(f"{module}.py")] == []
+
+
 def test_no_class_has_the_name_of_another_on_its_floor():
     for floor in FLOORS:
         places: dict[str, list[str]] = defaultdict(list)
