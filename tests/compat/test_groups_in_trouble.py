@@ -35,14 +35,14 @@ class Group:
 
         return wait_until(ask, "the coordinator is known")
 
-    def request(self, api_key: int, version: int, **fields: Any) -> Any:
+    def request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """To be awaited on the wire's loop."""
         port = self._cluster.node(self.coordinator()).client_port
         return self._wire.client(port).request(
             api_key, version, {"group_id": self._group_id, **fields}, timeout_s=60
         )
 
-    def ask(self, api_key: int, version: int, **fields: Any) -> Any:
+    def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         return self._wire.run(self.request(api_key, version, **fields))
 
     def joining(self, member_id: str = "") -> Any:

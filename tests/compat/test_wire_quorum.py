@@ -53,7 +53,7 @@ class Quorum:
     def leader(self) -> int:
         return int(self.describe().leader_id)
 
-    def ask(self, api_key: int, version: int, *, node: int | None = None, **fields: Any) -> Message:
+    def ask(self, api_key: ApiKey, version: int, *, node: int | None = None, **fields: Any) -> Message:
         """At the controllers' listener, of the active one where none is named."""
         port = self.cluster.node(node or self.leader).controller_port
         return self.wire.ask(port, api_key, version, **fields)

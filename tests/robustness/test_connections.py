@@ -27,7 +27,7 @@ IDLE: Final = 10_000
 KIB: Final = 1024
 
 
-def request(api_key: int, version: int, **fields: object) -> bytes:
+def request(api_key: ApiKey, version: int, **fields: object) -> bytes:
     frame = request_header(api_key, version, 1, "trouble") + encode_request(api_key, version, fields)
     return struct.pack(">i", len(frame)) + frame
 

@@ -52,17 +52,17 @@ FILLED: Final = 60_000
 
 GROWTH_BYTES: Final = 64 * MIB
 
-Served = list[tuple[int, int]]
-"""API keys, and versions of each."""
+Served = list[tuple[ApiKey, int]]
+"""APIs, and versions of each."""
 
 
 def _served(role: Role) -> Served:
     return [
-        (key, version)
-        for key, row in ROWS.items()
+        (row.key, version)
+        for row in ROWS.values()
         if role in row.listeners
         for version in range(row.min_version, row.max_version + 1)
-        if version in versions_of(key)
+        if version in versions_of(row.key)
     ]
 
 
@@ -145,7 +145,7 @@ class Hostile:
             self.bugs.append(request)
 
 
-def _framed(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+def _framed(api_key: ApiKey, version: int, correlation_id: int, body: bytes) -> bytes:
     frame = request_header(api_key, version, correlation_id, "hostile") + body
     return struct.pack(">i", len(frame)) + frame
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.schemas import REQUEST, FieldPlan, MessageId, StructPlan, plan_for
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES, MAX_TAGS, uvarint
@@ -29,17 +30,17 @@ TAGS: Final = "(tags)"
 
 
 class HostileRequest(NamedTuple):
-    api_key: int
+    api_key: ApiKey
     version: int
     what: str
     """Which field, and what is wrong with it."""
     body: bytes
 
     def __repr__(self) -> str:
-        return f"API {self.api_key} v{self.version}: {self.what}"
+        return f"{self.api_key.api_name} v{self.version}: {self.what}"
 
 
-def hostile_requests(api_key: int, version: int, topic_id: UUID) -> Iterator[HostileRequest]:
+def hostile_requests(api_key: ApiKey, version: int, topic_id: UUID) -> Iterator[HostileRequest]:
     """All that are made for a version: one field is wrong in each."""
     plan = plan_for(MessageId(api_key, REQUEST), version)
     writer = _Writer(topic_id)
@@ -55,7 +56,7 @@ def hostile_requests(api_key: int, version: int, topic_id: UUID) -> Iterator[Hos
 
 
 def full_requests(
-    api_key: int, version: int, topic_id: UUID, size: int = FULL_BYTES, *, distinct: bool = False
+    api_key: ApiKey, version: int, topic_id: UUID, size: int = FULL_BYTES, *, distinct: bool = False
 ) -> Iterator[HostileRequest]:
     """Each array in turn is full of the least items, the same or different ones."""
     plan = plan_for(MessageId(api_key, REQUEST), version)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from kraft.local.local_cluster import HOST
 from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 
 Value = TypeVar("Value")
@@ -21,7 +22,7 @@ class Wire:
         self.loop = asyncio.new_event_loop()
         self._clients: dict[int, PeerClient] = {}
 
-    def ask(self, port: int, api_key: int, version: int, **fields: Any) -> Message:
+    def ask(self, port: int, api_key: ApiKey, version: int, **fields: Any) -> Message:
         """One request and its answer. Raises `ConnectionError` where the node hangs up."""
         return self.run(self.client(port).request(api_key, version, fields, timeout_s=60))
 

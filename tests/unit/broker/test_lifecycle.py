@@ -17,7 +17,7 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
     """Without it the quorum takes the broker to have lost records, and no longer elects it from the ELR."""
     asked: list[tuple[int, dict[str, Any]]] = []
 
-    async def request(api_key: int, version: int, fields: dict[str, Any]) -> Message:
+    async def request(api_key: ApiKey, version: int, fields: dict[str, Any]) -> Message:
         asked.append((api_key, fields))
         return cast(Message, SimpleNamespace(error_code=0, broker_epoch=50))
 

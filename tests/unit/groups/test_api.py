@@ -144,7 +144,7 @@ def test_whoever_asks_first_has_the_topic_created_and_waits_for_it(refusal: Erro
         asked: list[Mapping[str, Any]] = []
 
         class Controller:
-            async def request(self, api_key: int, version: int, fields: Any) -> Message:
+            async def request(self, api_key: ApiKey, version: int, fields: Any) -> Message:
                 asked.append(fields)
                 made = {"name": OFFSETS_TOPIC, "error_code": int(refusal)}
                 if refusal is ErrorCode.NONE:  # the metadata come a moment later

@@ -46,7 +46,7 @@ class ToController:
     def __init__(self, controller: Running) -> None:
         self._controller = controller
 
-    async def request(self, api_key: int, version: int, fields: Fields) -> Message:
+    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
         client = await self._controller.client()
         try:
             return await client.request(api_key, version, fields)
