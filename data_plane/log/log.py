@@ -404,9 +404,11 @@ class UnifiedLog:
         """Of the last truncation. Until it is, the log refuses appends."""
         return self._unflushed.cut_is_durable
 
-    def forgo_cut(self) -> None:
-        """What was prepared will not be applied, or is out of date: the recovery point may rise."""
-        self._cut = None
+    def forgo_cut(self, work: CutWork | None = None) -> None:
+        """What was prepared (`work`, or whatever it is) will not be applied, or is out of date: the recovery
+        point may rise."""
+        if work is None or self._cut is work:
+            self._cut = None
 
     @all_or_inconsistent
     def truncate_to(self, work: CutWork) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from typing import Final
 
@@ -43,14 +43,15 @@ class CheckpointWriter:
         self._failures = failures
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()
-        self._before_cuts: list[asyncio.Future[bool]] = []  # wait for checkpoints that are yet to begin
+        # Of truncations, which wait for checkpoints that are yet to begin, in the directory of their log.
+        self._before_cuts: list[tuple[LogDir, asyncio.Future[bool]]] = []
 
     # --- checkpoints --------------------------------------------------------------------------
 
-    async def write(self, *, everything: bool = False) -> bool:
-        """Write high watermarks and log start offsets, with `everything` the recovery points too. Whether
-        that is done in every directory that has not failed."""
-        written = True
+    async def write(self, *, everything: bool = False) -> Set[LogDir]:
+        """Write high watermarks and log start offsets, with `everything` the recovery points too. In which
+        directories that is done."""
+        written: set[LogDir] = set()
         # One at a time: two would rename each other's temporary files.
         async with self._writing:
             for directory in self._logs.dirs:
@@ -66,7 +67,9 @@ class CheckpointWriter:
                     await self._background.blocking(write)
                 except OSError as e:
                     if not self._failures.report(directory, e):
-                        self._logs.checkpoints_stale, written = True, False
+                        self._logs.checkpoints_stale = True
+                else:
+                    written.add(directory)
         return written
 
     def write_soon(self) -> None:
@@ -81,13 +84,13 @@ class CheckpointWriter:
         self._logs.checkpoints_stale = True
         self.sync_soon()
 
-    async def written_after_now(self) -> bool:
-        """Wait for checkpoints with the recovery points of now, or later ones; whether they were written.
+    async def written_after_now(self, directory: LogDir) -> bool:
+        """Wait for its checkpoints with the recovery points of now, or later ones; whether they were written.
         Many callers wait for the same ones. False once the broker closes: no more are begun then."""
         if self._background.closed:
             return False
         waiter: asyncio.Future[bool] = self._background.loop.create_future()
-        self._before_cuts.append(waiter)
+        self._before_cuts.append((directory, waiter))
         self._logs.checkpoints_stale = True
         if len(self._before_cuts) == 1:
             self._background.loop.call_soon(self.sync_soon)
@@ -146,13 +149,13 @@ class CheckpointWriter:
 
     async def _write_before_cuts(self) -> None:
         waiters, self._before_cuts = self._before_cuts, []
-        written = False
+        written: Set[LogDir] = frozenset()
         try:
             written = await self.write(everything=True)
         finally:
-            for number, waiter in enumerate(waiters, start=1):
+            for number, (directory, waiter) in enumerate(waiters, start=1):
                 if not waiter.done():
-                    waiter.set_result(written)
+                    waiter.set_result(directory in written)
                 if number % CUTS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
@@ -160,7 +163,7 @@ class CheckpointWriter:
 
     def close(self) -> None:
         """Nothing is truncated any more."""
-        for waiter in self._before_cuts:
+        for _, waiter in self._before_cuts:
             waiter.cancel()
 
     async def write_clean_shutdown(self, broker_epoch: int) -> None:

@@ -105,7 +105,9 @@ class LogExecutor:
         ready = False
         try:
             await self._background.blocking(truncation.run)
-            ready = truncation.ready and await self._checkpoints.written_after_now()
+            directory = self._logs.replicas.get(replica)
+            if truncation.ready and directory is not None:
+                ready = await self._checkpoints.written_after_now(directory)
         except OSError as e:
             self._failures.storage_failed(replica, e)
         except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read

@@ -44,7 +44,7 @@ class Truncation:
         if overtaken or replica.offline or replica.removed:
             return False
         if not ready:
-            log.forgo_cut()
+            log.forgo_cut(self._work)
             return False
         try:
             if not log.truncate_to(self._work):

@@ -101,7 +101,9 @@ class ReplicaMove:
         work = None if cut is None else self.log.prepare_cut(cut)
         if work is not None:
             await blocking(work.run)
-            self.log.truncate_to(work)
+            if not self.log.truncate_to(work):  # its files have changed meanwhile: the next step tries again
+                self.cut(work.end)
+                return
             await _flush(self.log, blocking)
         start = self.partition.log.log_start_offset
         if self.log.log_end_offset < start or cut == 0:

@@ -172,3 +172,15 @@ def test_what_is_cut_and_written_again_is_never_mixed(names_in_order: bool) -> N
 def test_what_is_cut_and_written_again_is_never_mixed_in_very_many_histories(names_in_order: bool) -> None:
     for seed in range(100, 5_000):
         live_and_die(seed, names_in_order=names_in_order)
+
+
+def test_only_its_own_cut_is_given_up() -> None:
+    log = open_log(PATH, CONFIG, disk=SimDisk())
+    for number in range(4):
+        log.append_as_follower(batch(b"x", base_offset=number))
+    first, second = log.prepare_cut(3), log.prepare_cut(2)
+    assert first is not None
+    assert second is not None
+    second.run(MAY_BLOCK)
+    log.forgo_cut(first)
+    assert log.truncate_to(second)

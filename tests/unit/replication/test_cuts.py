@@ -8,15 +8,24 @@ import copy
 import errno
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chaos.sim.disk import SimDisk
+from data_plane.log.config import LogConfig
+from data_plane.log.cut import CutWork
 from data_plane.log.log import UnifiedLog
 from data_plane.replication.partition import Partition
+from data_plane.replication.replica_moves import ReplicaMove
+from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import open_log, read_all
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
 from tests.unit.replication.test_incarnations import Executor
 from tests.unit.replication.test_replica_manager import follower_with_three_durable_records
@@ -288,3 +297,51 @@ async def test_a_cut_waits_for_some_new_logs_and_not_for_all(monkeypatch):
         new = [partition.log for partition in cluster.brokers[2].partitions]
         await until(lambda: not any(log.unidentified for log in new))
         assert identified == 300
+
+
+@in_loop
+async def test_a_checkpoint_that_fails_holds_up_no_cut_in_another_directory():
+    async with Cluster(2, directories=("/data/a", "/data/b")) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("t", [[1, 2]] * 2)
+        broker = cluster.brokers[2]
+        followers = {broker.partitions.logs.dir_of(f).path: f for f in broker.partitions}
+        assert len(followers) == 2
+        for number in (0, 1):
+            cluster.produce(b"x", number=number)
+        await until(lambda: all(f.log.log_end_offset == 1 for f in followers.values()))
+        await broker.fetchers.close()
+        cluster.disks[2].fail("open", errno.EMFILE, path_part="/data/a/recovery-point")
+        outcomes: dict[str, bool] = {}
+        for path, follower in followers.items():
+            follower.truncate_to(0, partial(outcomes.__setitem__, path))
+        await until(lambda: len(outcomes) == 2)
+        assert outcomes == {"/data/a": False, "/data/b": True}
+
+
+async def run(work: Callable[[MayBlock], Any]) -> Any:
+    return work(MAY_BLOCK)
+
+
+@in_loop
+async def test_a_copy_whose_cut_could_not_be_made_is_cut_at_the_next_step(monkeypatch):
+    disk = SimDisk()
+    log, copied = (open_log(f"/data/{name}/t-0", LogConfig(), disk=disk) for name in ("a", "b"))
+    for number in range(5):
+        for each in (log, copied):
+            each.append_as_follower(_at(number))
+    move = ReplicaMove(SimpleNamespace(), SimpleNamespace(log=log), SimpleNamespace(), copied)
+    with monkeypatch.context() as patch:
+        patch.setattr(CutWork, "run", lambda *_: None)  # a segment has gone meanwhile: not ready
+        move.cut(2)
+        await move.align(run)
+        assert copied.log_end_offset == 5
+    assert move.was_cut
+    await move.align(run)
+    assert copied.log_end_offset == 2
+    assert not move.was_cut
+    copied.append_as_follower(_at(2))
+
+
+def _at(offset: int) -> bytearray:
+    return bytearray(encode_batch([Record(value=b"x")], base_offset=offset))
