@@ -403,7 +403,7 @@ class QuorumController:
         timeout_ms: int | None = None,
     ) -> tuple[ElectionResult, ...]:
         """ELECTION_PREFERRED or ELECTION_UNCLEAN in `partitions`; None means all, and then those that
-        need no election are left out of the answer."""
+        need no election are left out of the answer. Raises `BrokerError`."""
         if election_type not in (c.ELECTION_PREFERRED, c.ELECTION_UNCLEAN):
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
         self._proposer.check_active()

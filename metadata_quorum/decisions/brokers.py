@@ -167,7 +167,8 @@ def _shared(some: tuple[UUID, ...], others: tuple[UUID, ...]) -> UUID | None:
 
 
 def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decision:
-    """Remove a broker. Its replicas stay assigned to its id; it leads nothing and is in no ISR."""
+    """Remove a broker. Its replicas stay assigned to its id; it leads nothing and is in no ISR. Raises
+    `BrokerError`, BROKER_ID_NOT_REGISTERED."""
     broker = image.brokers.get(command.broker_id)
     if broker is None:
         raise BrokerError(

@@ -20,7 +20,8 @@ class Decision:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-    """The broker, if `broker_epoch` is that of its present incarnation."""
+    """The broker, if `broker_epoch` is that of its present incarnation. Raises
+    `BrokerError`, STALE_BROKER_EPOCH, otherwise."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerError(

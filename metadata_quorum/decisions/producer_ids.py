@@ -16,7 +16,7 @@ _LAST: Final = 2**63 - 1
 
 
 def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision:
-    """The next block, which nobody else will ever get."""
+    """The next block, which no other broker gets. Raises `BrokerError`."""
     check_broker_epoch(image, command.broker_id, command.broker_epoch)
     first = image.next_producer_id
     if first > _LAST - BLOCK_SIZE:

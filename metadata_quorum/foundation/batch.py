@@ -290,7 +290,8 @@ def decode_batch(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED
 
 
 def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """As `decode_batch`, one by one: as objects they take many times the memory of their bytes."""
+    """As `decode_batch`, one by one: as objects they take many times the memory of their bytes. Raises
+    CorruptBatchError."""
     header = read_header(buf, pos)
     body = open_body(buf, pos, header, max_bytes)
     try:
@@ -302,7 +303,7 @@ def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED
 
 
 def open_body(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> bytes | memoryview:
-    """The bytes of the records, as they were before they were compressed."""
+    """The bytes of the records, as they were before they were compressed. Raises CorruptBatchError."""
     if header.magic != MAGIC:
         raise CorruptBatchError(f"batch of magic {header.magic} at offset {header.base_offset}")
     end = pos + header.size
@@ -339,14 +340,14 @@ def encode_end_txn_marker(
 
 
 def control_type(record: Record) -> int:
-    """Which control record this is, from its key."""
+    """Which control record this is, from its key. Raises CorruptBatchError."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptBatchError(f"control record at offset {record.offset} without a whole key")
     return int(_CONTROL_KEY.unpack_from(record.key)[1])
 
 
 def coordinator_epoch(record: Record) -> int:
-    """The coordinator epoch in an abort or commit marker."""
+    """The coordinator epoch in an abort or commit marker. Raises CorruptBatchError."""
     if record.value is None or len(record.value) < _END_TXN_VALUE.size:
         raise CorruptBatchError(f"transaction marker at offset {record.offset} without a whole value")
     return int(_END_TXN_VALUE.unpack_from(record.value)[1])

@@ -265,7 +265,7 @@ class SchemaRegistry:
         return tuple(self._by_type)
 
     def enter(self, key: int, version: int = 0) -> Callable[[C], C]:
-        """Enter a dataclass: decorator."""
+        """Decorator that enters a dataclass. Raises `ValueError` where the number is taken."""
         if key in self._by_key:
             raise ValueError(f"two {self._kind} types have number {key}")
 

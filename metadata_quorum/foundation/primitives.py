@@ -121,7 +121,7 @@ def _text(buf: memoryview, pos: int, length: int) -> tuple[str | None, int]:
 
 
 def read_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
-    """-1 for null. A length that cannot fit into what is left is refused before anyone loops."""
+    """-1 for null. Raises `ValueError` for more items than bytes are left."""
     (length,) = INT32.unpack_from(buf, pos)
     pos += INT32.size
     if not -1 <= length <= len(buf) - pos:
@@ -130,6 +130,7 @@ def read_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
+    """As `read_array_length`."""
     count, pos = read_uvarint(buf, pos)
     if count > len(buf) - pos + 1:
         raise ValueError("an array that cannot fit")
@@ -158,6 +159,7 @@ def _slice(buf: memoryview, pos: int, length: int) -> tuple[memoryview | None, i
 
 
 def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
+    """Raises `ValueError` beyond the end."""
     end = pos + UUID_BYTES
     if end > len(buf):
         raise ValueError("a UUID runs over the end")
@@ -177,6 +179,7 @@ def _tag_count(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: memoryview, pos: int) -> int:
+    """The position after the tagged fields. Raises `ValueError` or `IndexError` beyond the end."""
     if not buf[pos]:  # nearly always
         return pos + 1
     count, pos = _tag_count(buf, pos)
@@ -190,7 +193,7 @@ def skip_tags(buf: memoryview, pos: int) -> int:
 
 
 def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], None]) -> int:
-    """Call `on_tag(tag, its bytes)` for each, known or not."""
+    """Call `on_tag(tag, its bytes)` for each, known or not; the position after. Raises as `skip_tags`."""
     count, pos = _tag_count(buf, pos)
     for _ in range(count):
         tag, pos = read_uvarint(buf, pos)
@@ -251,6 +254,7 @@ class Reader:
         return self.end - self.pos
 
     def take(self, length: int) -> memoryview:
+        """The next `length` bytes, not copied."""
         pos = self.pos
         if length < 0 or pos + length > self.end:
             raise ValueError(f"needs {length} bytes at {pos}, has {self.end - pos}")

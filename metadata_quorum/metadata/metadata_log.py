@@ -60,7 +60,8 @@ class Checkpoint:
     path: str
 
     def piece(self, position: int, max_bytes: int, may_block: MayBlock) -> tuple[int, bytes]:
-        """The file's size, and its bytes from `position` on, for FetchSnapshot; no more of it is read."""
+        """The file's size, and its bytes from `position` on, for FetchSnapshot; no more of it is read.
+        Raises `BrokerError`."""
         try:
             file = self.disk.open(self.path)
         except FileNotFoundError:
@@ -182,7 +183,8 @@ class MetadataLog:
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds `offset` on: at most `max_bytes`, but at least one.
 
-        Empty at the end of the log. OFFSET_OUT_OF_RANGE before its start or beyond its end.
+        Empty at the end of the log. Raises `BrokerError`, OFFSET_OUT_OF_RANGE, before its start or beyond
+        its end.
         """
         if offset == self.end_offset:
             return b""
@@ -258,7 +260,7 @@ class MetadataLog:
             self._delete_segments_below(self._checkpoints[0].end_offset)
 
     def checkpoint(self, snapshot_id: SnapshotId) -> Checkpoint:
-        """One that is kept, to be read. SNAPSHOT_NOT_FOUND where it is gone."""
+        """A checkpoint, to be read. Raises `BrokerError`, SNAPSHOT_NOT_FOUND, where it is gone."""
         if snapshot_id not in self.checkpoints:
             raise BrokerError(ErrorCode.SNAPSHOT_NOT_FOUND, snapshot_id.file_name)
         return Checkpoint(self._disk, self._path(snapshot_id.file_name))

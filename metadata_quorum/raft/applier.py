@@ -200,7 +200,8 @@ class Applier:
         self._beside(take_in, taken_in)
 
     def read_snapshot(self, read: Callable[[Snapshot], None]) -> None:
-        """The newest one, to be sent to a follower that needs what the log no longer holds."""
+        """The newest one, to be sent to a follower that needs what the log no longer holds. Raises
+        `FatalError` where there is none that is whole."""
 
         def found(snapshot: Snapshot | None) -> None:
             if snapshot is None:

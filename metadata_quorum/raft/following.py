@@ -92,7 +92,8 @@ class Following:
             self._core.commit_to(self._learned_commit)
 
     def snapshot_chunk(self, peer: int, chunk: SnapshotChunk) -> None:
-        """A piece of a snapshot. Only its own index is ever acknowledged."""
+        """A piece of a snapshot. Only its own index is ever acknowledged. Raises
+        `MalformedFrame`."""
         if chunk.total > self._config.max_snapshot_bytes:
             raise MalformedFrame(f"snapshot {chunk.index} claims {chunk.total} bytes")
         if self._applier.busy:

@@ -149,7 +149,7 @@ class Leading:
     # -- answers -----------------------------------------------------------------------------------
 
     def append_reply(self, peer: int, message: AppendReply, now: float) -> None:
-        """What a follower has, or where it needs the leader to begin."""
+        """What a follower has, or where it needs the leader to begin. Raises `MalformedFrame`."""
         follower = self._heard(peer, message.term, message.seq, now if message.counts else None)
         if follower is None:
             return

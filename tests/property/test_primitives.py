@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from metadata_quorum.foundation.primitives import (
     uvarint,
     varlong,
 )
+from spark_connector.varints import read_varints
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 METHODS = ("int16", "int32", "int64", "uvarint", "varlong", "nullable_string", "nullable_compact_string")
@@ -43,6 +45,16 @@ def test_varlongs(value: int) -> None:
     assert read_varlong(data, 0) == (value, len(data))
     assert Reader(data).varlong() == value
     assert _read_by_kio(readers.read_signed_varlong, data) == value
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
+def test_the_connector_reads_the_same_numbers_at_once(values: list[int]) -> None:
+    pieces = [varlong(value) for value in values]
+    ends = np.cumsum([len(piece) for piece in pieces])
+    begins = np.concatenate([[0], ends[:-1]])
+    found, after = read_varints(np.frombuffer(b"".join(pieces), np.uint8), begins)
+    assert found.tolist() == values
+    assert after.tolist() == ends.tolist()
 
 
 @given(st.none() | TEXT)
