@@ -25,7 +25,7 @@ from chaos.live.damage import flip_bit, tear_tail
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault
 from chaos.moves import ReassignmentRequest
 from data_plane.log.files import LOG
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import out_of_sync
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import FatalError

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from chaos.live.cluster import ChaosCluster
 from chaos.observer import Observer
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import out_of_sync
 from kraft.wire.bridge import MalformedMessage
 

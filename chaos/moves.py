@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from chaos.live.cluster import ChaosCluster
 from chaos.live.link_faults import BadFault
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage

@@ -38,7 +38,7 @@ from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import Scenario
 from chaos.schedule import Schedule
 from chaos.workload import TopicSpec, Workload, create_topics
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.net.client import Address
 
 WARM_ACKS: Final = 10

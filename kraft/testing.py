@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kraft import own_packages
-from kraft.local.free_ports import free_ports
-from kraft.local.local_cluster import HOST, POLL_S, LocalCluster
+from kraft.local.free_ports import HOST, free_ports
+from kraft.local.local_cluster import LocalCluster
+from kraft.local.processes import POLL_S
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from chaos.ports import Ports, held
-from kraft.local.local_cluster import CONTROLLER_OFFSET, HTTP_OFFSET
+from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster

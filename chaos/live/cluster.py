@@ -25,8 +25,10 @@ from chaos.live.links import Links
 from chaos.live.toxiproxy import NAME, run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring
 from kraft.cli.errors import CliError
-from kraft.local.free_ports import free_ports
-from kraft.local.local_cluster import HOST, POLL_S, START_PATIENCE_S, LocalCluster, LocalNode
+from kraft.local.free_ports import HOST, free_ports
+from kraft.local.layout import LocalNode
+from kraft.local.local_cluster import START_PATIENCE_S, LocalCluster
+from kraft.local.processes import POLL_S
 from kraft.peers.blocking_client import out_of_sync
 
 PROGRAM: Final = "chaos.live.process"

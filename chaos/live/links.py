@@ -22,7 +22,7 @@ from typing import Final
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault, end_of
 from chaos.live.toxiproxy_api import Toxic, ToxiproxyApi
 from chaos.live.wiring import Link, Wiring
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 
 UPSTREAM: Final = "upstream"
 DOWNSTREAM: Final = "downstream"

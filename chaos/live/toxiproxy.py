@@ -24,7 +24,8 @@ from typing import Final
 from chaos.live.toxiproxy_api import ToxiproxyApi
 from kraft import own_packages
 from kraft.cli.errors import CliError
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 VERSION: Final = "2.12.0"

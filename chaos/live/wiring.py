@@ -19,7 +19,9 @@ from typing import Final, Self
 
 from chaos.live.link_faults import End
 from kraft.cli.errors import CliError
-from kraft.local.local_cluster import HOST, LocalCluster, LocalNode
+from kraft.local.free_ports import HOST
+from kraft.local.layout import LocalNode
+from kraft.local.local_cluster import LocalCluster
 
 REPLICATION: Final = "replication"
 CONTROLLERS: Final = "controllers"

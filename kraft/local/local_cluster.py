@@ -21,79 +21,39 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
 import psutil
 
 from kraft import own_packages
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties, parse_properties
+from kraft.local.free_ports import HOST
+from kraft.local.layout import LocalNode, nodes_at, nodes_from, properties_of, refuse_taken_port
+from kraft.local.processes import (
+    POLL_S,
+    LocalProcess,
+    await_end,
+    has_stopped,
+    signal_all,
+    signals_wait,
+    start_in_background,
+)
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
+from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
-HOST: Final = "127.0.0.1"
-CONTROLLER_OFFSET: Final = 100
-HTTP_OFFSET: Final = 200
-"""Node i serves clients on port+i-1, controllers on that + 100, its console on that + 200."""
 NODE_PROGRAM: Final = ("kraft.node.process",)
 START_PATIENCE_S: Final = 60.0
 STOP_PATIENCE_S: Final = 30.0
-POLL_S: Final = 0.02
-CLOCK_DRIFT_S: Final = 3.0
-"""The time of a process's creation is counted from the boot, and the boot's time moves when the
-clock is set: two readers may differ a little."""
-
-
-@dataclass(slots=True, kw_only=True)
-class LocalProcess:
-    """A process as cluster.json has it."""
-
-    pid: int | None = None
-    created: float = 0.0
-    """When; with the pid it names one process for good, though pids come again."""
-
-    @classmethod
-    def of(cls, pid: int) -> Self:
-        found = cls()
-        found.began(pid)
-        return found
-
-    def began(self, pid: int) -> None:
-        self.pid = pid
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self.created = psutil.Process(pid).create_time()
-
-    def process(self) -> psutil.Process | None:
-        """The running process, None where there is none (or only its remains)."""
-        if self.pid is None:
-            return None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.created) < CLOCK_DRIFT_S
-            if is_same and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
-
-
-@dataclass(slots=True)
-class LocalNode(LocalProcess):
-    """One node as cluster.json has it."""
-
-    id: int
-    client_port: int
-    controller_port: int
-    http_port: int
 
 
 class LocalCluster:
@@ -143,7 +103,7 @@ class LocalCluster:
         a module that takes what kraft.node.process takes, and more options for it.
         """
         directory = directory.absolute()
-        table = _ports(nodes, port) if ports is None else _ports_of(nodes, ports)
+        table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
         cluster_id = uuid_text(random_uuid(random.SystemRandom()))
         is_new = not (directory / "cluster.json").exists()
         if not is_new:
@@ -202,7 +162,7 @@ class LocalCluster:
     def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
         disk = OsDisk()
         for node in self.nodes.values():
-            properties = {**self._properties(node), **settings}
+            properties = {**properties_of(node, self.nodes.values(), self.home(node.id) / "data"), **settings}
             config = Config.from_properties(properties)
             try:
                 disk.make_dirs(str(self.home(node.id)))
@@ -225,26 +185,6 @@ class LocalCluster:
         Config.from_properties(properties)
         _write_private(path, format_properties(properties))
 
-    def _properties(self, node: LocalNode) -> dict[str, str]:
-        copies = str(min(3, len(self.nodes)))
-        return {
-            "process.roles": "broker,controller",
-            "node.id": str(node.id),
-            "controller.quorum.voters": ",".join(
-                f"{n.id}@{HOST}:{n.controller_port}" for n in self.nodes.values()
-            ),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
-            "kraft.http.port": str(node.http_port),
-            "log.dirs": str(self.home(node.id) / "data"),
-            "default.replication.factor": copies,
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": str(min(2, len(self.nodes))),
-            # As in the server.properties that comes with Kafka: a first consumer need not wait.
-            "group.initial.rebalance.delay.ms": "0",
-        }
-
     def home(self, node_id: int) -> Path:
         """The directory of a node."""
         return self.directory / f"node-{node_id}"
@@ -255,7 +195,7 @@ class LocalCluster:
         """Start every node and wait until all are registered and unfenced."""
         for node in self.nodes.values():
             for port in (node.client_port, node.controller_port, node.http_port):
-                _refuse_taken_port(node.id, port)
+                refuse_taken_port(node.id, port)
         for node in self.nodes.values():
             self._spawn(node)
         self.save()
@@ -307,13 +247,13 @@ class LocalCluster:
     def kill(self, node_id: int) -> None:
         """SIGKILL: what a crash looks like."""
         self._signal(node_id, signal.SIGKILL)
-        self._await_end([self.nodes[node_id]], STOP_PATIENCE_S)
+        await_end([self.nodes[node_id]], STOP_PATIENCE_S)
         self._forget([self.nodes[node_id]])
 
     def stop(self, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
         """SIGTERM: the node hands its leaders over and ends."""
         self._signal(node_id, signal.SIGTERM)
-        if self._await_end([self.nodes[node_id]], patience_s):
+        if await_end([self.nodes[node_id]], patience_s):
             raise FatalError(ExitCode.USAGE, f"node {node_id} did not end within {patience_s:g} s")
         self._forget([self.nodes[node_id]])
 
@@ -325,7 +265,7 @@ class LocalCluster:
         """
         self._signal(node_id, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_PATIENCE_S
-        while (process := self.node(node_id).process()) is not None and not _has_stopped(process):
+        while (process := self.node(node_id).process()) is not None and not has_stopped(process):
             if time.monotonic() > deadline:
                 raise FatalError(ExitCode.USAGE, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s")
             time.sleep(POLL_S)
@@ -339,9 +279,9 @@ class LocalCluster:
         for group in (list(self.nodes.values()), list(self.companions.values())):
             running = [each for each in group if each.process() is not None]
             for number in (signal.SIGCONT, signal.SIGTERM):
-                self._signal_all(running, number)
-            self._signal_all(self._await_end(running, patience_s), signal.SIGKILL)
-            self._await_end(running, STOP_PATIENCE_S)
+                signal_all(running, number)
+            signal_all(await_end(running, patience_s), signal.SIGKILL)
+            await_end(running, STOP_PATIENCE_S)
         for name in self.companions:
             self._wait(name)
         self.companions.clear()
@@ -363,8 +303,8 @@ class LocalCluster:
     def dismiss(self, name: str) -> None:
         """End such a program, by force."""
         companion = self.companions.pop(name)
-        self._signal_all([companion], signal.SIGKILL)
-        self._await_end([companion], STOP_PATIENCE_S)
+        signal_all([companion], signal.SIGKILL)
+        await_end([companion], STOP_PATIENCE_S)
         self._wait(name)
         self.save()
 
@@ -392,18 +332,8 @@ class LocalCluster:
         return self.run_in_background(own_packages.python(module, *arguments), output)
 
     def run_in_background(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-        """Out of reach of a terminal's Ctrl-C, which is for us: we end the nodes in order.
-
-        Those that we own stay in our session: a node that was paused when its owner died cannot notice,
-        but the system ends a process group that sleeps there and belongs to nobody any longer.
-        """
-        is_ours = self.owner == os.getpid()
-        alone: dict[str, Any] = {"process_group": 0} if is_ours else {"start_new_session": True}
-        with open(output, "ab", opener=_open_private) as log:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=own_packages.own_environment(), **alone,
-            )  # fmt: skip
+        """We end the nodes in order: a terminal's Ctrl-C must not reach them."""
+        return start_in_background(command, output, in_our_session=self.owner == os.getpid())
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.node(node_id).process()
@@ -411,22 +341,6 @@ class LocalCluster:
             raise FatalError(ExitCode.USAGE, f"node {node_id} is not running")
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-
-    def _signal_all(self, processes: Sequence[LocalProcess], number: signal.Signals) -> None:
-        for each in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if (process := each.process()) is not None:
-                    process.send_signal(number)
-
-    def _await_end(self, processes: Sequence[LocalProcess], patience_s: float) -> list[LocalProcess]:
-        """Wait for their end; returns those that are still there."""
-        deadline = time.monotonic() + patience_s
-        left = list(processes)
-        while left := [each for each in left if each.process() is not None]:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(POLL_S)
-        return left
 
     def _forget(self, nodes: Sequence[LocalNode]) -> None:
         for node in nodes:
@@ -451,64 +365,6 @@ class LocalCluster:
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
 
 
-def _has_stopped(process: psutil.Process) -> bool:
-    """Every thread of it, where the system tells."""
-    try:
-        threads = [psutil.Process(each.id) for each in process.threads()] if psutil.LINUX else [process]
-        return all(each.status() == psutil.STATUS_STOPPED for each in threads)
-    except psutil.NoSuchProcess:  # one of them has just ended
-        return False
-
-
 def _write_private(path: Path, text: str) -> None:
     """A new file in its place: none keeps the mode of an older one."""
     OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)
-
-
-def _open_private(path: str, flags: int) -> int:
-    fd = os.open(path, flags, PRIVATE_FILE)
-    os.fchmod(fd, PRIVATE_FILE)
-    return fd
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in this thread.
-
-    An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
-    through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
-    """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
-
-
-def _ports(nodes: int, port: int) -> list[LocalNode]:
-    if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
-        raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
-    ports = [port + offset + i for offset in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(nodes)]
-    return _ports_of(nodes, ports)
-
-
-def _ports_of(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
-    if len(ports) != 3 * nodes:
-        raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
-    columns = zip(ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True)
-    return [
-        LocalNode(i, client_port, controller_port, http_port)
-        for i, (client_port, controller_port, http_port) in enumerate(columns, start=1)
-    ]
-
-
-def _refuse_taken_port(node_id: int, port: int) -> None:
-    with socket.socket() as probe:
-        # As the node will bind: connections of a former process that still fade away do not matter.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            raise FatalError(
-                ExitCode.PORT_IN_USE, f"port {port} of node {node_id} is in use; choose others with --port"
-            ) from None

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from chaos.live.clock import ClockSwitch
 from chaos.live.damage import flip_bit, tear_journal, tear_tail
 from chaos.live.disk_switch import DiskSwitch
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import describe_quorum
 from metadata_quorum.foundation.errors import ExitCode
 from tests.robustness.traffic import QUIET, isrs, leaders, produced

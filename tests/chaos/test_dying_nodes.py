@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.config.node_config import Config
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import describe_quorum
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk

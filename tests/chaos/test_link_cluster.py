@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from chaos.live.cluster import ChaosCluster
 from chaos.live.links import Links
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import METADATA_VERSION, ask, describe_quorum, live_brokers
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode

@@ -16,7 +16,8 @@ from chaos.live.link_faults import BadFault, LinkFault
 from chaos.live.links import Links
 from chaos.live.toxiproxy import run_beside
 from chaos.live.wiring import Wiring
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 
 PATIENCE_S = 30.0
 

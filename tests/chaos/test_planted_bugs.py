@@ -16,7 +16,7 @@ from chaos.history import TopicMode
 from chaos.live.cluster import ChaosCluster
 from chaos.live.planted import PLANTS
 from chaos.workload.producer import CLIENT_SETTINGS
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from tests.support.chaos.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Stage, stage
 from tests.support.waiting import wait_until
 

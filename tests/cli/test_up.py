@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import live_brokers
 from metadata_quorum.foundation.errors import ExitCode
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kraft.api.table import ROWS
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from kraft.wire.header import request_header

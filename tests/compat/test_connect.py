@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import committed
 from tests.support.kafka.kafka_tools import JVM

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import read, send
 from tests.support.kafka.kafka_tools import KafkaTools

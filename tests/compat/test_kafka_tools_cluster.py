@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
 from tests.compat.test_transactions import transactional, write
 from tests.support.clients.rdkafka import send

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import describe_quorum, live_brokers
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.clients.rdkafka import consumer, poll, read, send

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address
 from kraft.net.connection_security import ConnectionSecurity, Tls, dial, tls_context
 from kraft.wire.api_keys import ApiKey

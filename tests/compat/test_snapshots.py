@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.wire.api_keys import ApiKey
 from tests.support.clients.rdkafka import read, send
 from tests.support.clients.wire_client import Wire

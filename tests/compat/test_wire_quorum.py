@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from kraft.api.versions import SUPPORTED_FEATURES
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_request

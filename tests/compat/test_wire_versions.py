@@ -16,7 +16,8 @@ import pytest
 
 from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_request

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from tests.robustness.live_node import TOPIC, LiveNode
 from tests.robustness.nodes import NodeFiles
 from tests.robustness.traffic import QUIET

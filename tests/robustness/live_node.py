@@ -7,7 +7,7 @@ from typing import Final
 import psutil
 from confluent_kafka import Producer
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from tests.robustness.nodes import NodeFiles
 from tests.robustness.traffic import QUIET, VALUE
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.waiting import wait_until

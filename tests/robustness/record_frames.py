@@ -17,8 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
-from kraft.local.free_ports import free_ports
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST, free_ports
 from tests.robustness.nodes import NodeFiles
 
 QUICK = {"group_initial_rebalance_delay_ms": "0"}

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.batch import Record, encode_batch

@@ -21,7 +21,7 @@ import pytest
 
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.net.listener import ServerLimits
 from kraft.net.server_connection import HIGH_WATER_BYTES
 from kraft.wire.api_keys import ApiKey

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.node.process import run_node
 from metadata_quorum.foundation.errors import ExitCode
 from tests.robustness.conftest import MakeNode

@@ -76,7 +76,7 @@ def test_a_signal_during_an_import_is_dealt_with_after_it():
     # What an import of dataclasses does, with the signal in its midst: CPython would end by SIGINT.
     program = """
 import os, signal
-from kraft.local.local_cluster import signals_wait
+from kraft.local.processes import signals_wait
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 try:
     with signals_wait():

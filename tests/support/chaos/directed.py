@@ -30,7 +30,7 @@ from chaos.workload.topics import TopicSpec, Writing
 from chaos.workload.transactional import TransactionalClient
 from chaos.workload.transactor import Transactor
 from chaos.workload.worker import Making, Worker
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import METADATA_VERSION, ask
 from kraft.wire.api_keys import ApiKey
 from tests.support.waiting import wait_until

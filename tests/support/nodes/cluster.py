@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft.local.local_cluster import HOST, LocalCluster
+from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import out_of_sync
 from tests.support.waiting import wait_until
 

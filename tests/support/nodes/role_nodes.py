@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import live_brokers
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage

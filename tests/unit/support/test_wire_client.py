@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from kraft.local.local_cluster import HOST
+from kraft.local.free_ports import HOST
 from tests.support.clients.wire_client import Wire
 
 

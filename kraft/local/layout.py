@@ -1,0 +1,76 @@
+"""The nodes of a local cluster on paper: their ports, and what their server.properties say."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kraft.local.free_ports import HOST
+from kraft.local.processes import LocalProcess
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+
+CONTROLLER_OFFSET: Final = 100
+HTTP_OFFSET: Final = 200
+"""Node i serves clients on port+i-1, controllers on that + 100, HTTP on that + 200."""
+
+
+@dataclass(slots=True)
+class LocalNode(LocalProcess):
+    """One node as cluster.json has it."""
+
+    id: int
+    client_port: int
+    controller_port: int
+    http_port: int
+
+
+def nodes_from(nodes: int, port: int) -> list[LocalNode]:
+    if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
+        raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
+    ports = [port + offset + i for offset in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(nodes)]
+    return nodes_at(nodes, ports)
+
+
+def nodes_at(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
+    if len(ports) != 3 * nodes:
+        raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
+    columns = zip(ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True)
+    return [
+        LocalNode(i, client_port, controller_port, http_port)
+        for i, (client_port, controller_port, http_port) in enumerate(columns, start=1)
+    ]
+
+
+def refuse_taken_port(node_id: int, port: int) -> None:
+    with socket.socket() as probe:
+        # As the node will bind: connections of a former process that still fade away do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            raise FatalError(
+                ExitCode.PORT_IN_USE, f"port {port} of node {node_id} is in use; choose others with --port"
+            ) from None
+
+
+def properties_of(node: LocalNode, nodes: Collection[LocalNode], log_dir: Path) -> dict[str, str]:
+    """What server.properties of a combined node says, next to the other `nodes`."""
+    copies = str(min(3, len(nodes)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
+        "kraft.http.port": str(node.http_port),
+        "log.dirs": str(log_dir),
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(2, len(nodes))),
+        # As in the server.properties that comes with Kafka: a first consumer need not wait.
+        "group.initial.rebalance.delay.ms": "0",
+    }

@@ -1,0 +1,118 @@
+"""Processes of a local cluster: how they are started, found again, signalled and awaited."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from kraft import own_packages
+from metadata_quorum.foundation.disk import PRIVATE_FILE
+
+POLL_S: Final = 0.02
+CLOCK_DRIFT_S: Final = 3.0
+"""The time of a process's creation is counted from the boot, and the boot's time moves when the
+clock is set: two readers may differ a little."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalProcess:
+    """A process as cluster.json has it."""
+
+    pid: int | None = None
+    created: float = 0.0
+    """When; with the pid it names one process for good, though pids come again."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        found = cls()
+        found.began(pid)
+        return found
+
+    def began(self, pid: int) -> None:
+        self.pid = pid
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.created = psutil.Process(pid).create_time()
+
+    def process(self) -> psutil.Process | None:
+        """The running process, None where there is none (or only its remains)."""
+        if self.pid is None:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.created) < CLOCK_DRIFT_S
+            if is_same and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+def start_in_background(
+    command: Sequence[str], output: Path, *, in_our_session: bool
+) -> subprocess.Popen[bytes]:
+    """Out of reach of a terminal's Ctrl-C. Its output is added to a file that is its owner's alone.
+
+    What this process owns stays in its session: a node that was paused when its owner died cannot notice,
+    but the system ends a process group that sleeps there and no longer belongs to anybody.
+    """
+    group: dict[str, Any] = {"process_group": 0} if in_our_session else {"start_new_session": True}
+    with open(output, "ab", opener=_open_private) as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=own_packages.own_environment(), **group,
+        )  # fmt: skip
+
+
+def signal_all(processes: Sequence[LocalProcess], number: signal.Signals) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if (process := each.process()) is not None:
+                process.send_signal(number)
+
+
+def await_end(processes: Sequence[LocalProcess], patience_s: float) -> list[LocalProcess]:
+    """Wait for their end; returns those that are still there."""
+    deadline = time.monotonic() + patience_s
+    left = list(processes)
+    while left := [each for each in left if each.process() is not None]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    return left
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    """Every thread of it, where the system tells."""
+    try:
+        threads = [psutil.Process(each.id) for each in process.threads()] if psutil.LINUX else [process]
+        return all(each.status() == psutil.STATUS_STOPPED for each in threads)
+    except psutil.NoSuchProcess:  # one of them has just ended
+        return False
+
+
+def _open_private(path: str, flags: int) -> int:
+    fd = os.open(path, flags, PRIVATE_FILE)
+    os.fchmod(fd, PRIVATE_FILE)
+    return fd
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back in this thread.
+
+    An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
+    through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
+    """
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
