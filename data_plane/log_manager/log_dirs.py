@@ -153,9 +153,12 @@ class LogDir:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        path = self.partition_path(tp)
+        if topic_id is not None:
+            self._remove_half_made(path, topic_id, may_block)
         log = UnifiedLog.open(
             self.disk,
-            self.partition_path(tp),
+            path,
             config,
             recovery_point=self._recovery_points.get(tp, 0),
             log_start_offset=self._log_starts.get(tp, 0),
@@ -167,6 +170,18 @@ class LogDir:
         )
         log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
         return log
+
+    def _remove_half_made(self, path: str, topic_id: UUID, may_block: MayBlock) -> None:
+        """A log that could not be created to its end, for want of files, lies in the way of the next topic of
+        its name. It was never served: whatever else lies here has an owner, or is no longer new."""
+        metadata = f"{path}/{PARTITION_METADATA}"
+        stored_id = checkpoints.read_partition_metadata(self.disk, metadata, may_block)
+        if stored_id in (None, topic_id) or checkpoints.is_known_to_checkpoints(
+            self.disk, metadata, may_block
+        ):
+            return
+        logger.warning("%s was left half-made by topic %s; it is removed", path, stored_id)
+        self.disk.remove_tree(path, may_block)
 
     def open_future(
         self,

@@ -22,7 +22,6 @@ from uuid import UUID
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
-from data_plane.log.recovery import LogCorruptError
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.found_logs import UnclaimedLog, UnclaimedLogs
 from data_plane.log_manager.local_replica import LocalReplica
@@ -32,7 +31,6 @@ from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_of_disk
-from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
 
@@ -177,6 +175,8 @@ class LogManager:
         return placed
 
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
+        """None where no directory is online. Raises OSError (but for the disk's), BrokerError and
+        LogCorruptError."""
         while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
             try:
                 log = directory.open_log(tp, topic_id, config, self._now_ms(), NEW_LOG)
@@ -184,9 +184,6 @@ class LogManager:
                 if not is_of_disk(e):
                     raise
                 self._failures.fail(directory, e)
-            except (BrokerError, LogCorruptError) as e:
-                logger.error("%s cannot be opened: %s", tp, e)
-                return None
             else:
                 return PlacedLog(log, directory, 0)
         return None

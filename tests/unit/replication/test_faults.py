@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
 from data_plane.replication.partition import Partition
@@ -241,3 +243,32 @@ async def test_a_broken_invariant_ends_the_node_wherever_it_is(monkeypatch):
         cluster.create_topic("t", [[1]])
         cluster.brokers[1].partitions.maybe_shrink_isr()
         assert [type(error) for error in deaths] == [InvariantViolation]
+
+
+@pytest.mark.parametrize("after", range(8))
+@in_loop
+async def test_a_log_that_was_made_half_way_lies_in_no_other_topics_way(after):
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        disk = cluster.disks[1]
+        disk.fail("open", errno.EMFILE, path_part="t-0", after=after, count=1)
+        topic = cluster.create_topic("t", [[1]])
+        disk.heal()
+        cluster.delete_topic(topic)
+        cluster.create_topic("t", [[1]])
+        assert cluster.produce(b"x", acks=1) == 1
+
+
+@in_loop
+async def test_a_partition_whose_directory_is_another_topics_is_given_up_aloud():
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        disk = cluster.disks[1]
+        disk.make_dirs("/data/t-0")
+        path = "/data/t-0/partition.metadata"
+        checkpoints.write_partition_metadata(disk, path, UUID(int=9), MAY_BLOCK)
+        cluster.create_topic("t", [[1]])
+        with pytest.raises(BrokerError) as refused:
+            cluster.brokers[1].partitions.get("t", 0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t-0" in str(refused.value)
