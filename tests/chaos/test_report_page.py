@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.report import write_report
-from tests.support.chaos import made_up_run
+from tests.support.chaos import synthetic_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -76,7 +76,7 @@ def said(page: str, name: str) -> str:
 
 @pytest.mark.row("C2")
 def test_the_report_draws_everything_in_a_browser(browser: str, tmp_path: Path) -> None:
-    made_up_run.write(tmp_path)
+    synthetic_run.write(tmp_path)
     page = shown(browser, write_report(tmp_path), tmp_path / "profile")
     assert 'data-drawn="yes"' in page
     assert "data-error" not in page.partition(">")[2].partition(">")[0]
@@ -97,7 +97,7 @@ def test_the_report_draws_everything_in_a_browser(browser: str, tmp_path: Path) 
 
 
 def test_the_report_answers_mouse_and_keyboard(browser: str, tmp_path: Path) -> None:
-    made_up_run.write(tmp_path)
+    synthetic_run.write(tmp_path)
     report = write_report(tmp_path)
     report.write_text(
         report.read_text(encoding="utf-8").replace("</body>", USER + "</body>"), encoding="utf-8"

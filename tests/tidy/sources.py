@@ -32,7 +32,9 @@ def python_files(*folders: str) -> tuple[str, ...]:
 
 
 def documents() -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
+    """Pages, and the two files whose comments speak of the project."""
+    pages = [str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
+    return [*pages, "pyproject.toml", "Makefile"]
 
 
 @cache

@@ -14,7 +14,7 @@ from chaos.history import Header, History, Operation, Poll, Send, TopicMode
 from chaos.report import client_series, cluster_series, evidence, write_report
 from chaos.report.buckets import MAX_BUCKETS, MS, Buckets, buckets_over, thinned
 from chaos.report.recorded import RecordedRun
-from tests.support.chaos import made_up_run
+from tests.support.chaos import synthetic_run
 
 S = 1_000 * MS
 SECONDS = Buckets(S, 10)
@@ -176,7 +176,7 @@ def test_what_is_not_shown_is_counted_against_what_the_checker_counted() -> None
 
 
 def test_the_page_holds_its_data_whole_and_loads_nothing(tmp_path: Path) -> None:
-    made_up_run.write(tmp_path, seconds=20)
+    synthetic_run.write(tmp_path, seconds=20)
     page = write_report(tmp_path).read_text(encoding="utf-8")
     _, _, rest = page.partition('<script type="application/json" id="data">')
     data, _, after = rest.partition("</script>")
@@ -193,13 +193,13 @@ def test_the_page_of_a_long_run_is_no_larger_than_that_of_a_short_one(tmp_path: 
     for seconds in (40, 120):
         directory = tmp_path / str(seconds)
         directory.mkdir()
-        made_up_run.write(directory, seconds=seconds, doubled=False)
+        synthetic_run.write(directory, seconds=seconds, doubled=False)
         sizes.append(write_report(directory).stat().st_size)
     assert sizes[1] < 1.6 * sizes[0], sizes
 
 
 def test_a_history_alone_makes_a_page(tmp_path: Path) -> None:
-    made_up_run.write(tmp_path, seconds=2)
+    synthetic_run.write(tmp_path, seconds=2)
     (tmp_path / "events.jsonl").unlink()
     (tmp_path / "cluster.jsonl").unlink()
     assert "held" in write_report(tmp_path).read_text(encoding="utf-8")

@@ -69,7 +69,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(spark_run, "PROGRAM", "tests.unit.examples.told_lines")
+    monkeypatch.setattr(spark_run, "PROGRAM", "tests.unit.examples.printed_lines")
     monkeypatch.setattr(spark_run, "RESTARTS", 2)
     stage = Stage(tmp_path)
     before = set(psutil.Process().children(recursive=True))

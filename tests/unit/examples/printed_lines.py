@@ -1,7 +1,7 @@
 """Stands in for the Spark query: prints the lines of its next file, a process of its own beside it, and
 waits.
 
-python -m tests.unit.examples.told_lines JOB
+python -m tests.unit.examples.printed_lines JOB
 """
 
 from __future__ import annotations
