@@ -1,3 +1,7 @@
-"""Following and reading: how a follower copies its leader's log, and how a leader answers the
-fetches of followers and consumers. The network is a port (`leader_endpoint.py`).
+"""Fetching, both ends: followers copy their leader's log, a leader answers followers and consumers.
+
+    follower   fetcher_manager -> fetcher -> follower_session, follower (pure) -> LeaderEndpoint
+    leader     delayed_fetch -> sessions -> reader -> Partition
+
+The network is a port, `LeaderEndpoint` (kraft/peers/leader_endpoint.py).
 """

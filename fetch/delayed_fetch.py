@@ -2,10 +2,10 @@
 
 A fetch is answered at once where it finds `min_bytes`, an error, or may not wait. Otherwise it is
 parked at its session: news of a partition (for a follower an append, for a consumer a higher high
-watermark) wakes it, and it looks again at the end of the loop's round, so that all appends of a round
-go out in one answer. At its deadline it is answered with what there is.
-A newer fetch of the same session supersedes a parked one: it is answered at once, and the newer one
-is looked at. That is how a follower that has been given one more partition gets it without delay.
+watermark) wakes it, and it reads again at the end of the loop's turn, so that all appends of a turn
+are sent in one answer. At its deadline it is answered with what there is.
+A newer fetch of the same session supersedes a parked one, which is answered at once: so a follower that is
+assigned one more partition fetches it without delay.
 
 Way of the data: api/fetch -> here -> sessions, reader -> (parked) -> reply.
 """
@@ -120,7 +120,7 @@ class DelayedFetch:
 
     def supersede(self) -> None:
         """A newer fetch of the session has come, or the session ends: answer. What is found stays for
-        the newer fetch, which knows better where the fetcher stands."""
+        the newer fetch, which has the fetcher's latest offsets."""
         if self._leave():
             self._reply(FetchResponse(session_id=self._session.session_id))
 
@@ -145,8 +145,8 @@ class DelayedFetch:
         self._reply(FetchResponse(session_id=session.session_id, partitions=partitions))
 
     def _answer_with_nothing(self, pause_ms: int, *, full: bool) -> None:
-        """The consumer has used up its quota. A session that was only just opened is not told of, so it will
-        be asked for again."""
+        """The consumer has used up its quota. A session that this fetch opened is dropped, since the client
+        does not learn its id."""
         session = self._session
         if full and session.session_id != NO_SESSION:
             self._service.sessions.drop(session.session_id)
@@ -174,7 +174,7 @@ class DelayedFetch:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Nobody else is on the stack to tell the client; its session may be half told, and ends."""
+        """No caller is left to answer the client; its session may be half updated, and ends."""
         self._leave()
         self._service.sessions.drop(self._session.session_id)
         report_fault(self._service.loop, "a fetch that waited", error)

@@ -1,11 +1,11 @@
 """One fetcher: copies the partitions it is given from one leader, in one task.
 
 One fetch is in flight as a rule, parked at the leader until there is something to append. When there
-is news to tell the leader meanwhile (one more partition, one whose delay is over), a second one is
+is something new for the leader meanwhile (one more partition, one whose delay is over), a second one is
 sent, and the leader answers the first at once; so a new partition never waits for a poll to end.
 
 Each partition's answer is one step of follower.py. A partition that was refused leaves the session
-and comes again after a short, growing delay: the leader may only be about to hear that it leads.
+and comes again after a short, growing delay: the leader may only be about to learn that it leads.
 Way of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follower -> log.
 """
 
@@ -69,7 +69,7 @@ class FetchOutcome(Enum):
     """What an answer has done to a partition."""
 
     UNCHANGED = auto()
-    MOVED = auto()  # its offset, last epoch or log start is another one: to be told to the leader
+    MOVED = auto()  # its offset, last epoch or log start has changed, and is sent to the leader
     DIVERGED = auto()
     OUT_OF_RANGE = auto()
     WAIT = auto()
@@ -94,7 +94,7 @@ def process_partition_data(partition: Partition, answer: FetchedPartition, now_m
 
 
 def where_to_cut(partition: Partition, answer: FetchedPartition) -> int:
-    """Where the logs part, as far as this answer tells."""
+    """Where the logs diverge, as far as this answer says."""
     diverging = answer.diverging_epoch or (NO_EPOCH, 0)
     log = partition.log
     return truncation_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
@@ -264,7 +264,7 @@ class ReplicaFetcher:
     def _take_partition(self, state: PartitionFetchState, answer: FetchedPartition) -> None:
         partition = state.partition
         if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
-            return  # the role has changed; whoever changed it will tell us
+            return  # the role has changed; `add` or `remove` follows
         if state.cutting:
             return
         try:
@@ -314,7 +314,7 @@ class ReplicaFetcher:
             state, offset = self._to_cut.popleft()
             partition = state.partition
             if self._states.get(state.key) is not state or partition.leader_epoch != state.leader_epoch:
-                continue  # the role has changed; whoever changed it will tell us
+                continue  # the role has changed; `add` or `remove` follows
             try:
                 partition.truncate_to(offset, partial(self._was_cut, state))
             except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later

@@ -1,7 +1,7 @@
 """All fetchers of a broker: which one follows which partition (num.replica.fetchers per leader).
 
-The publisher tells it of every partition whose leader or epoch changed; a fetcher lives as long as it
-has something to follow.
+kraft/node/metadata_publisher.py calls `follow` for every partition whose leader or leader epoch changed. A
+fetcher lives as long as it has a partition.
 """
 
 from __future__ import annotations

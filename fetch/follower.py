@@ -28,11 +28,11 @@ class FollowerRules:
     by_epochs: bool
 
     def last_fetched_epoch(self, latest_epoch: int) -> int:
-        """What it tells the leader of its last record."""
+        """The epoch of its last record, as sent to the leader."""
         return latest_epoch if self.by_epochs else NO_EPOCH
 
     def initial_truncation_offset(self, high_watermark: int) -> int | None:
-        """Where it cuts its log before it asks at all."""
+        """Where it truncates its log before the first fetch, if it does."""
         return None if self.by_epochs else high_watermark
 
 
@@ -97,6 +97,6 @@ def resolve_out_of_range(log_end: int, leader: LogBounds) -> TruncateTo | Restar
 def retry_delay(attempt: int, first: float, last: float, jitter: float) -> float:
     """Seconds to wait before asking again: doubling, with `jitter` (0..1) taking off up to a fifth.
 
-    The first is short: mostly the leader is only about to hear that it leads.
+    The first is short: usually the leader is only about to learn that it leads.
     """
     return float(min(first * 2 ** min(attempt, 16), last) * (1 - 0.2 * jitter))

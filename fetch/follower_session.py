@@ -1,5 +1,5 @@
-"""Incremental fetch sessions (KIP-227), the follower's side: what the leader has been told, and what
-it must be told next.
+"""Incremental fetch sessions (KIP-227), the follower's side: what the leader knows of the session,
+and what the next request must name.
 
 The first request of a session is full; it waits for nothing, so that the session is known at once
 (unless the leader has refused one: then every request is full, and waits as any other).
@@ -63,7 +63,7 @@ class FollowerFetchSession:
         return bool(self._changed or self._forgotten)
 
     def add(self, key: Key, partition: Partition) -> None:
-        """Fetch it from now on; also told whenever its offset, epoch or log start moved."""
+        """Fetch it from now on."""
         self._wanted[key] = partition
         self._changed[key] = None
         self._forgotten.pop(key, None)

@@ -11,9 +11,9 @@ from fetch.messages import FetchRequest, FetchResponse, LogBounds
 
 
 class LeaderEndpoint(Protocol):
-    """One leader, as one fetcher sees it. Requests leave in the order of the calls, answers come in
-    that order. Trouble with the connection raises OSError or TimeoutError; the next call connects
-    anew."""
+    """One leader, as one fetcher sees it. Requests are sent in the order of the calls, and answered in that
+    order. Failures of the connection raise OSError or TimeoutError; the next call connects again.
+    tests/contract/test_leader_endpoint.py holds implementations to this."""
 
     def fetch(self, request: FetchRequest) -> Awaitable[FetchResponse]:
         """The request is on its way when this returns (a future) or as soon as the loop turns (a

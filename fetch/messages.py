@@ -66,7 +66,7 @@ class FetchRequest:
     uses_topic_ids: bool = True
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
     may_read: Callable[[str, UUID], bool] | None = None
-    """Whether the asker may read the topic of that name or id, as of when it is asked; None: he may."""
+    """Whether the client may read the topic of that name or id, now; None: it may."""
     preferred_replica_of: Callable[[Partition, int], int] | None = None
     """Asked with a partition that we lead and an offset: the broker to read it from instead, -1 for none."""
     room: Callable[[], int] | None = None
@@ -99,7 +99,7 @@ class FetchedPartition:
 
     @property
     def sends_back(self) -> bool:
-        """The asker has something else to do first."""
+        """The fetcher has something else to do first."""
         return bool(self.error) or self.diverging_epoch is not None or self.preferred_read_replica >= 0
 
 

@@ -5,7 +5,7 @@ to its own maximum; the first batch of a response passes however large it is, so
 stuck. What is found are slices of files; bytes are read when the answer is written.
 
 Followers read to the end of the log, and their offset says how far they have come; consumers read to
-the high watermark, or to the last stable offset, or are told to read from a nearer replica. A follower
+the high watermark, or to the last stable offset, or are sent to a nearer replica. A follower
 that catches up gets nothing of a throttled partition while its quota is used up; one in sync is never held
 back.
 Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.

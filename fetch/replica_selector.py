@@ -1,4 +1,4 @@
-"""From which replica a consumer should read (KIP-392), as Apache Kafka's RackAwareReplicaSelector says.
+"""From which replica a consumer should read (KIP-392): Kafka's RackAwareReplicaSelector.
 
     api/fetch (rack id of the consumer) -> reader, on the leader -> here -> preferred_read_replica
 
@@ -17,7 +17,7 @@ STAY: Final = -1
 """With the leader, that is asked."""
 
 RackOf = Callable[[int], str | None]
-"""Where a broker stands that the consumer can reach; None where nobody knows, or it is not reachable."""
+"""The rack of a broker that the consumer can reach; None where it has none, or cannot be reached."""
 
 
 def nearest_replica(replica: Partition, offset: int, rack: str, rack_of: RackOf) -> int:

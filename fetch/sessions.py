@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227), the leader's side: what a fetcher wants, remembered between
 its requests, and which of it may have news.
 
-Every partition of a session has a `CachedPartition`, which stands as a watcher at the replica. An
+Every partition of a session has a `CachedPartition`, a watcher of the replica. An
 append, a higher high watermark or a change of role puts it among the session's `dirty` ones. A
 request, and a parked fetch that is woken, look at the dirty ones only: 600 idle partitions cost
 nothing. Dirty ones are served in the order in which they became so, and one that could not be
@@ -38,8 +38,8 @@ Key = tuple[UUID | str, int]
 
 
 class PartitionSource(Protocol):
-    """Where replicas are found (data_plane/replication/replica_manager.py). Raises BrokerError where there is
-    none."""
+    """Where replicas are found (data_plane/replication/partition_registry.py). Raises BrokerError where there
+    is none."""
 
     def get(self, topic: str, partition: int) -> Partition: ...
 
@@ -103,8 +103,7 @@ class CachedPartition:
     def high_watermark_rose(self) -> None:
         session = self._session
         session.dirty[self] = None
-        # A follower is told with its next answer, which is not worth one of its own: unless consumers
-        # read from it, who see no more than it knows of.
+        # A follower learns it with its next answer; unless consumers read from it, that is soon enough.
         if session.parked is not None and (not session.from_follower or session.prompt):
             session.parked.wake()
 
@@ -153,7 +152,7 @@ class FetchSession:
     )
 
     def __init__(self, session_id: int, request: FetchRequest, now: float, *, prompt: bool = False) -> None:
-        """`prompt`: a follower is told of a higher high watermark at once."""
+        """`prompt`: a follower is sent a higher high watermark at once."""
         self.session_id = session_id
         self.prompt = prompt
         self.expected_epoch = next_session_epoch(INITIAL_EPOCH)
@@ -188,7 +187,7 @@ class FetchSession:
             self.dirty[known] = None
 
     def must_send_high_watermark(self, partition: CachedPartition, high_watermark: int) -> bool:
-        """Whether a follower must be told of it now."""
+        """Whether it must be sent to a follower now."""
         return self.prompt and self.from_follower and high_watermark != partition.sent_high_watermark
 
     def close(self) -> None:
@@ -197,7 +196,7 @@ class FetchSession:
             self.parked.supersede()
         for partition in self.partitions.values():
             partition.leave()
-        # Each holds the session: what is large goes now, and not when cycles are looked for.
+        # They refer to the session and it to them: freed now, not by the cycle collector.
         self.partitions, self.dirty = {}, {}
 
 
@@ -208,8 +207,8 @@ class SessionCache:
     follower's takes a consumer's; else a larger one takes the smallest of its kind that has lived
     for long. It is full, too, when its sessions have so many partitions together as it may
     remember. Where none gives way, the fetch is answered without a session. A session ends with the
-    connection that it was used on last (api/fetch): what nobody comes back for would stand at its
-    partitions, and be told of every append, until the cache is full.
+    connection that it was used on last (api/fetch): an abandoned one would watch its
+    partitions, and be woken by every append, until the cache is full.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""What lay in the log directories when the broker started: kept until metadata claims it or gives it up.
+"""Logs found in the log directories at the start, until the metadata claims each of them or does not.
 
-A log may also be there and not be served: damaged in its middle, or perhaps in a directory that cannot be
-read. Then the partition is offline here, which is said to whoever asks; an empty log made in its place could
-come to lead, and what had been acknowledged would be lost.
+A log can be there and not be served: damaged in its middle, or perhaps in a directory that cannot be read.
+Its partition is offline then (KAFKA_STORAGE_ERROR): an empty log created in its place could come to lead, and
+acknowledged records would be lost.
 
-Used by replication/replica_manager.py: at the start, and as metadata names partitions.
+Used by log_manager.py, and by replication/ to say why a partition is offline.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class UnclaimedLogs:
                 self._enter(tp, UnclaimedLog(log, topic_id, directory), may_block)
 
     def _enter(self, tp: TopicPartition, found: UnclaimedLog, may_block: MayBlock) -> None:
-        """A log that lies in two directories was on its way from one to the other when the node died, and
-        they are equal."""
+        """A log in two directories was being moved from one to the other when the node died; both are
+        equal."""
         known = self._logs.get(tp)
         spare = found
         if known is None or known.log.log_end_offset < found.log.log_end_offset:
@@ -95,7 +95,7 @@ class UnclaimedLogs:
                 return
             spare = known
         directory = spare.directory
-        logger.warning("%s lies in two directories; the copy in %s goes", tp, directory.path)
+        logger.warning("%s lies in two directories; the copy in %s is removed", tp, directory.path)
         try:
             spare.log.close()
             path = directory.set_aside(tp, spare.log, UUID(int=self._rng.getrandbits(128)), "delete")
@@ -123,7 +123,7 @@ class UnclaimedLogs:
         self._logs[tp] = found
 
     def take(self, tp: TopicPartition) -> UnclaimedLog | None:
-        """It is claimed, or given up."""
+        """Take it out, because it is claimed or set aside."""
         return self._logs.pop(tp, None)
 
     def in_dir(self, directory: LogDir) -> dict[TopicPartition, UnifiedLog]:
@@ -140,17 +140,17 @@ class UnclaimedLogs:
             self._offline[tp] = reason
 
     def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str, *, again: bool) -> None:
-        """It could not be made; `again`: it is to be tried again."""
+        """Its log could not be created; `again`: for a reason that passes."""
         self._not_made[tp] = NotMade(topic_id, reason, again)
         self._offline_ids[topic_id, tp.partition] = tp
 
     @property
     def to_make_again(self) -> bool:
-        """Whether there are such."""
+        """Whether there are any to be created again."""
         return any(each.again for each in self._not_made.values())
 
     def make_again(self) -> list[tuple[UUID, int]]:
-        """They are no longer called offline; whoever asks makes them."""
+        """Those, no longer called offline: the caller creates them."""
         found = [(tp, each.topic_id) for tp, each in self._not_made.items() if each.again]
         for tp, topic_id in found:
             del self._not_made[tp]
@@ -167,7 +167,8 @@ class UnclaimedLogs:
         return not_made is not None and not_made.topic_id == topic_id
 
     def forget(self, topic_id: UUID) -> None:
-        """The topic is deleted: another of its name begins anew, but for what lies in its way on disk."""
+        """The topic is deleted. One of the same name begins without its failures, but for logs still on
+        disk."""
         for key in [key for key in self._offline_ids if key[0] == topic_id]:
             tp = self._offline_ids.pop(key)
             if tp not in self._unreadable:

@@ -1,7 +1,7 @@
 """Which log is compacted next: the dirtiest of those that are due, one at a time.
 
 Runs behind everything else: the reading and writing is done in the executor, the loop only puts the
-new segments in the place of the old ones. How far each log has been cleaned stands in the log dir's
+new segments in the place of the old ones. How far each log has been cleaned is in the log dir's
 `cleaner-offset-checkpoint`; without it a log is cleaned again from its start, which loses nothing.
 
 Beside the data's way: replica_manager's timer -> here -> log/cleaner.py -> log.replace.

@@ -1,6 +1,6 @@
 """How each topic's logs are configured: its own values over the broker's dynamic ones over server.properties.
 
-Way of the data: committed ConfigRecords -> replication/replica_manager.py -> here -> LogConfig of a log.
+Way of the data: committed ConfigRecords -> replication/delta_applier.py -> here -> LogConfig of a log.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BROKER: Final = int(ResourceType.BROKER)
 
 
 class LogConfigs:
-    """Of one broker. A value that is not understood is said and passed over, alone: the controller checks
-    values, but a newer one may know more."""
+    """Those of one broker. A value that is not understood is logged and skipped: the controller checks
+    values, but a newer one may accept more."""
 
     def __init__(self, broker_id: int, static: LogConfig) -> None:
         """`static`: what server.properties says."""
@@ -37,18 +37,18 @@ class LogConfigs:
         self.defaults = LogConfig.understood(
             known,
             self._static,
-            lambda problem: logger.warning("Broker-wide log configuration: passed over: %s", problem),
+            lambda problem: logger.warning("Broker-wide log configuration: skipped: %s", problem),
         )
 
     def of(self, image: MetadataImage, topic: str) -> LogConfig:
         return LogConfig.understood(
             image.config(_TOPIC, topic),
             self.defaults,
-            lambda problem: logger.warning("Configuration of %s: passed over: %s", topic, problem),
+            lambda problem: logger.warning("Configuration of %s: skipped: %s", topic, problem),
         )
 
     def changed_by(self, delta: MetadataDelta, image: MetadataImage) -> set[str] | None:
-        """Topics whose logs are configured anew; None: all of them, for the defaults have changed."""
+        """Topics whose logs get another configuration; None: all of them, since the defaults have changed."""
         resources = delta.changed_configs
         if (_BROKER, "") in resources or (_BROKER, str(self._broker_id)) in resources:
             self.take_defaults(image)

@@ -9,8 +9,8 @@ A directory holds one subdirectory per replica (`topic-partition`), the four off
 A file system takes names of up to 255 bytes. Where what comes behind a long topic name would not fit, the
 topic is cut short: nothing needs it any more. (A `-future` that would not fit is refused beforehand.)
 
-One that fails (any OSError) goes offline as a whole until the node is started anew.
-Used by replication/replica_manager.py.
+One whose disk fails is offline as a whole until the node is restarted (log_dir_failures.py).
+Used by log_manager.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogDir:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
         self.unfinished: dict[TopicPartition, str] = {}
-        """Copies that the last run had begun, and their paths: they begin anew."""
+        """Unfinished copies of the last run, and their paths: they begin again."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._unopened: frozenset[TopicPartition] = frozenset()  # they lie here: what is known of them stays
@@ -97,7 +97,7 @@ class LogDir:
         self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
         # What is said of a log that has not been identified may be said of an older one of its name. That it
         # has lost nothing can be told of neither.
-        told = {tp: self._told(tp) for tp in self._known()}
+        known_ends = {tp: self._known_end(tp) for tp in self._known()}
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
         for name in disk.list(self.path, may_block):
@@ -129,7 +129,7 @@ class LogDir:
         for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
             self.forget(tp)
         self._unopened = frozenset(corrupt)
-        if any(_lacks(tp, log, told.get(tp, 0)) for tp, (log, _) in logs.items()):
+        if any(_lacks(tp, log, known_ends.get(tp, 0)) for tp, (log, _) in logs.items()):
             self.whole_epoch = -1
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
@@ -139,7 +139,7 @@ class LogDir:
         self.clean = self._machine_restarted = False  # logs that are opened from now on are new
         return logs, corrupt
 
-    def _told(self, tp: TopicPartition) -> int:
+    def _known_end(self, tp: TopicPartition) -> int:
         """Up to where it had records that were durable, or committed, by the checkpoints."""
         return max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
 
@@ -290,8 +290,8 @@ class LogDir:
         return path
 
 
-def _lacks(tp: TopicPartition, log: UnifiedLog, told: int) -> bool:
-    """Whether it has come back without records that it is told to have had."""
-    if told > log.log_end_offset:
-        logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, told)
-    return told > log.log_end_offset
+def _lacks(tp: TopicPartition, log: UnifiedLog, known_end: int) -> bool:
+    """Whether the log has lost records that were durable or committed before `known_end`."""
+    if known_end > log.log_end_offset:
+        logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, known_end)
+    return known_end > log.log_end_offset

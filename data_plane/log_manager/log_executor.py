@@ -1,7 +1,9 @@
 """Flushes, truncations and deletions: work on a replica's log that waits for the disk, off the loop.
 
-Partition.append -> flush -> FlushWork (executor) -> log.flush_done -> Partition.flushed
-Partition.truncate_to -> truncate -> CutWork (executor) -> checkpoints -> cut (loop) -> flush -> done
+    Partition.append_as_leader -> flush -> FlushWork (executor) -> log.flush_done -> Partition.flushed
+    Partition.truncate_to -> truncate -> checkpoints -> cut (loop) -> flush -> done
+
+What a truncation has to heed is in truncation.py.
 """
 
 from __future__ import annotations

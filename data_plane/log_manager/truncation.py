@@ -2,8 +2,8 @@
 
     Partition.truncate_to -> Truncation -> LogExecutor: run (executor), checkpoints, cut (loop), flush, done
 
-No checkpoint may claim what is cut, and nothing may be appended before the cut is durable: where new bytes
-are written over old ones, a loss of power may leave one page of these and one of those.
+No checkpoint may claim what is cut. Until the cut is durable the log refuses appends: where new bytes are
+written over old ones, a loss of power may leave one page of these and one of those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Truncation:
     """Whoever carries it out calls `run`, `cut` and `done`, in this order."""
 
     def __init__(self, replica: LocalReplica, work: CutWork, done: Callable[[bool], None]) -> None:
-        """`done` hears whether the log was cut, once that is durable."""
+        """`done` is called with whether the log was cut, once that is durable."""
         self.replica = replica
         self.done = done
         self._work = work

@@ -1,9 +1,9 @@
 """acks=all: answering a produce when every in-sync replica has it.
 
-The records are in the leader's log already; what is awaited is the high watermark of each partition
-reaching the offset after its last record. The wait ends early where the partition cannot get there:
-leadership lost, ISR below min.insync.replicas, disk gone. After the request's timeout the partitions
-that are still open answer REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
+The records are in the leader's log already; the produce waits for each partition's high watermark to reach
+the offset after its last record. It fails early where that cannot happen: leadership lost, ISR below
+min.insync.replicas, disk failed. After the request's timeout the remaining partitions answer
+REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
 
 Way of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
 watermark) -> reply.

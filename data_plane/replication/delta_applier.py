@@ -1,8 +1,8 @@
 """Committed metadata is applied to the replicas of this broker (Kafka's ReplicaManager.applyDelta).
 
 For each changed partition: become leader, become follower, be created, be deleted; then configurations, and
-the brokers that may join an ISR. The controller is told where a new replica lies (KIP-858). A partition that
-cannot be served is left offline, and the others are applied all the same.
+the brokers that may join an ISR. Where a new replica lies is reported to the controller (KIP-858). A
+partition that cannot be served is left offline, and the others are applied all the same.
 
     metadata_publisher -> apply(delta, image) -> LocalReplicaChanges -> fetchers, coordinators
 """

@@ -1,11 +1,11 @@
-"""Where this broker's replicas lie, told to the controller wherever committed metadata says otherwise.
+"""Where this broker's replicas lie is reported to the controller, if the metadata says otherwise (KIP-858).
 
-A replica is new and its broker chose the directory, or its disk was replaced and has another id now, or
-the directory failed before the controller knew what lies in it. Until the controller knows, it can judge
-neither whom a failed directory takes along nor who may come back (KIP-858).
+A replica is new and its broker chose the directory; or its disk was replaced and has another id; or the
+directory failed before the controller knew what it holds. Without the report the controller knows neither
+which replicas a failed directory takes offline nor which may come back.
 
-One request at a time, with as many replicas in it as there is news of; told again until it is answered.
-Way of the data: replica_manager.py -> here -> `DirectoryChannel` -> AssignReplicasToDirs.
+One request at a time, for all replicas that are to be reported; repeated until it is answered.
+Way of the data: delta_applier.py -> here -> `DirectoryChannel` -> AssignReplicasToDirs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class DirectoryChannel(Protocol):
     """The way to the active controller."""
 
     async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
-        """Return once all of them have been judged: refused are those that are no longer there. Raises
-        BrokerError, OSError or TimeoutError where the controller cannot be reached or is not active."""
+        """Returns once the controller has decided on all; it refuses those that no longer exist. Raises
+        BrokerError, OSError or TimeoutError where it cannot be reached or is not active."""
 
 
 class AssignmentsManager:
@@ -50,14 +50,14 @@ class AssignmentsManager:
         self._closed = False
 
     def assign(self, place: ReplicaAssignment) -> None:
-        """The newest word on a replica counts."""
+        """Report it; what was said of the replica before no longer counts."""
         self._queue[place.topic_id, place.partition] = place
         if self._task is None and not self._closed:
-            # The task starts in the loop's next round and finds what this round has to tell.
-            self._task = supervised(self._loop, self._drain(), "directory-reports")
+            # The task starts in the loop's next turn and takes everything from this one.
+            self._task = supervised(self._loop, self._drain(), "directory-assignments")
 
     def cancel_assignment(self, topic_id: UUID, partition: int) -> None:
-        """The replica is gone, or the metadata is right about it."""
+        """The replica is gone, or the metadata is right."""
         self._queue.pop((topic_id, partition), None)
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class AssignmentsManager:
                     await self._channel.assign_replicas(batch)
                 except Exception as error:  # noqa: BLE001
                     if not isinstance(error, BrokerError | OSError):
-                        report_fault(self._loop, "telling where replicas lie", error)
+                        report_fault(self._loop, "reporting where replicas lie", error)
                     await asyncio.sleep(retry_after)
                     retry_after = min(retry_after * 2, LAST_RETRY_SECONDS)
                     continue

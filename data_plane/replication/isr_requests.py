@@ -1,9 +1,10 @@
-"""How ISR changes of all partitions get to the controller: one request at a time, as many partitions
-in it as have asked meanwhile.
+"""ISR changes of all partitions on their way to the controller (Kafka's AlterPartitionManager).
 
-A partition has one change in flight at most (leader_state.py), so a queued item is never superseded, only
-abandoned: when the partition no longer waits for it, it is not asked again.
-Way of the data: partition -> here -> `IsrChannel` (kraft's controller client) -> AlterPartition.
+One request is in flight at a time, with every partition that has submitted a change meanwhile. A partition
+has at most one change in flight (leader_state.py), so a queued item is never replaced; it is dropped when the
+partition no longer waits for it.
+
+    Partition -> AlterPartitionManager -> IsrChannel (kraft/broker/isr_channel.py) -> AlterPartition
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from metadata_quorum.foundation.supervision import report_fault, supervised
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
-MAYBE_EXPAND_SECONDS: Final = 0.3  # after a definite refusal: an idle follower does not remind us
+MAYBE_EXPAND_SECONDS: Final = 0.3  # after a definite refusal; an idle follower does not ask again
 
 _NO_ANSWER: Final = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -64,7 +65,7 @@ class AlterPartitionManager:
     def submit(self, partition: IsrRequester, item: AlterPartitionItem) -> None:
         self._queue[partition] = item
         if self._task is None and not self._closed:
-            # The task starts in the loop's next round and finds what this round has asked for.
+            # The task starts in the loop's next turn and takes everything from this one.
             self._task = supervised(self._loop, self._drain(), "isr-requests")
 
     async def close(self) -> None:
@@ -91,7 +92,7 @@ class AlterPartitionManager:
             partition.maybe_expand_isr(self._loop.time())
 
     async def _send(self, batch: dict[IsrRequester, AlterPartitionItem]) -> bool:
-        """True where some of it must be asked again (and is back in the queue)."""
+        """True where some items must be sent again; they are back in the queue."""
         items = list(batch.values())
         try:
             answers = await self._channel.alter_partitions(items)

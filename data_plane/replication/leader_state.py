@@ -1,10 +1,10 @@
 """The rules of replication on the leader: who is in sync, and how far everyone in sync has come.
 
-Pure: offsets and times come in, new high watermarks and requests to the controller come out.
-partition.py calls it with every append and every follower fetch.
+Pure: offsets and times in, new high watermarks and ISR changes out. Partition calls it with every append and
+every fetch of a follower.
 
 The ISR that counts here is the *maximal* one. Between asking the controller for a change and
-hearing of it, the leader does not know which ISR is committed, so it assumes the larger: a newcomer
+its answer, the leader does not know which ISR is committed, so it assumes the larger: a newcomer
 counts from the moment it is proposed, a leaver until its leaving is committed. The controller may
 elect from either; a record below the high watermark is on all of both.
 
@@ -17,9 +17,9 @@ At most one change is in flight. How its answer is taken:
 
     answer                                         the change
     success, partition epoch not older             committed as answered
-    INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED    rolled back: surely not made
-    any other definite refusal                     left pending: metadata will tell
-    no answer, NOT_CONTROLLER, timeouts            asked again: it may have been made
+    INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED    rolled back: it was not committed
+    any other definite refusal                     left pending: the metadata decides
+    no answer, NOT_CONTROLLER, timeouts            sent again: it may have been committed
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OnlineDirectory = Callable[[int, UUID], bool]
 
 
 class FetchClock:
-    """When a follower last sent a fetch that covers a partition, said or unsaid.
+    """When a follower last sent a fetch that covers a partition, named in it or not.
 
     An incremental fetch names only the partitions that moved, yet it is a sign of life for all of its
     session. One clock is shared by the session's partitions, so that idle ones need not be touched.
@@ -85,7 +85,7 @@ class FollowerReplica:
         self.clock: FetchClock | None = None
 
     def fetched(self, offset: int, log_start_offset: int, leader_end: int, now: float) -> None:
-        """It asked for `offset`, so it holds everything before."""
+        """It fetches from `offset`, so it holds everything before. `now` in seconds."""
         if offset >= leader_end:
             self.last_caught_up = now
         elif offset >= self.leader_end_at_last_fetch and self.last_fetch > self.last_caught_up:
@@ -161,8 +161,8 @@ class LeaderState:
     """Leadership of one partition in one leader epoch.
 
     `eligible` maps the brokers that may be in an ISR (unfenced, not shutting down) to their epochs.
-    It belongs to the broker and changes under our eyes as metadata arrives, and so does what `online`
-    says of their directories: a replica on a failed disk will not join, and must not be waited for.
+    The broker changes it as metadata arrives, and so may the answers of `online` about their log directories:
+    a replica on a failed disk does not join, and the high watermark does not wait for it.
     """
 
     __slots__ = (
@@ -208,17 +208,17 @@ class LeaderState:
         self.partition_epoch = NO_EPOCH
         self.take_metadata(registration, now)
 
-    # --- what the controller says -------------------------------------------------------------
+    # --- committed state -----------------------------------------------------------------------
 
     def take_metadata(self, registration: PartitionRegistration, now: float) -> bool:
-        """Take a committed state of this leader epoch; False where it is no news."""
+        """Take a committed state of this leader epoch; False where it is not newer."""
         if registration.partition_epoch < self.partition_epoch:
             return False
         invariant(
             registration.leader_epoch == self.leader_epoch, Invariant.ONE_LEADER_PER_EPOCH, registration
         )
         invariant(self._local_id in registration.isr, Invariant.ISR_WELL_FORMED, registration)
-        # The answer to our own change does not tell these, and may have been quicker.
+        # The answer to our own change lacks these, and may have come before.
         self._directories = {r: registration.directory(r) for r in registration.replicas}
         self._take_replicas(registration, now)
         if registration.partition_epoch == self.partition_epoch:
@@ -311,7 +311,7 @@ class LeaderState:
             or not self._may_join(follower)
         ):
             return None
-        follower.in_maximal_isr = True  # from now on: the proposal may be committed before we hear of it
+        follower.in_maximal_isr = True  # from now on: the proposal may be committed before its answer comes
         return self._propose((*self.isr, follower.broker_id), follower.broker_id)
 
     def expand_any(self, high_watermark: int, now: float) -> PendingIsrChange | None:
@@ -371,8 +371,8 @@ class LeaderState:
         the leader's own log counts (less than all where only fsynced records do).
 
         It waits for the maximal ISR and for followers about to join it: otherwise one could join, be
-        elected, and lack records that had been exposed in between. It stands still below
-        min.insync.replicas, whatever the producers' acks.
+        elected, and lack records that had been exposed in between. Below min.insync.replicas it does not
+        rise, whatever the producers' acks.
         """
         if self.under_min_isr:
             return current

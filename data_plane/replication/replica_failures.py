@@ -1,7 +1,9 @@
 """What a failure takes offline: a log directory with all its replicas, or one replica alone.
 
-disk error   storage_failed -> LogDirFailures -> every replica in the directory answers KAFKA_STORAGE_ERROR
-bug          give_up -> that replica does; the controller is told that its log is lost, and elects another
+    disk error   storage_failed -> LogDirFailures -> every replica in the directory is offline
+    bug          give_up -> that replica is; its log is reported as lost, and the controller elects another
+
+What is offline answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     topic-0.<uuid>-future in the new directory <- copied from the replica itself, at a limited rate
         -> flushed -> the rest copied, renamed, put in the replica's place, in one call of the loop
-        -> the old directory becomes topic-0.<uuid>-delete; the controller is told
+        -> the old directory becomes topic-0.<uuid>-delete; the new one is reported to the controller
 
-The replica leads or follows all the while; where its log is cut, the copy is cut too. A crash leaves the
-replica where it was and the copy beside it, and the copy begins anew with the next start; between the two
-renames it leaves the same log twice, and the start drops one of them.
+The replica leads or follows all the while; where its log is truncated, so is the copy. A crash leaves the
+replica where it was and an unfinished copy, which begins again at the next start; between the two renames it
+leaves the same log twice, and the start drops one of them.
 
-Beside the data's way: api/log_dirs -> replica_manager -> here -> log.
+    api/log_dirs -> ReplicaManager.move -> here -> log
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOVE: Final = MayBlock(
 )
 
 MAX_PAUSE_S: Final = 0.5
-"""The limit may be lifted while a copy waits for it."""
+"""Between two looks at the limit, which may be lifted meanwhile."""
 
 
 class _SliceRead:
@@ -84,7 +84,7 @@ class ReplicaMove:
         return max(self.partition.log.log_end_offset - self.log.log_end_offset, 0)
 
     def cut(self, offset: int) -> None:
-        """The replica's log has been cut there; the copy follows before anything else is done to it."""
+        """The replica's log is truncated there; the copy is too, before anything else is done to it."""
         self._cut = offset if self._cut is None else min(offset, self._cut)
 
     def cancel(self) -> None:
@@ -96,7 +96,7 @@ class ReplicaMove:
         return self._cut is not None
 
     async def align(self, blocking: Blocking) -> None:
-        """Let the copy begin and end no farther than the log that it copies; no checkpoint tells of it."""
+        """Let the copy begin and end no farther than the log that it copies. No checkpoint names it yet."""
         cut, self._cut = self._cut, None
         work = None if cut is None else self.log.prepare_cut(cut)
         if work is not None:
@@ -143,7 +143,7 @@ class ReplicaMoves:
         return self._moves.get(partition)
 
     def begin(self, partition: Partition, directory: LogDir) -> None:
-        """Copy the replica into `directory`; another move of it is called off."""
+        """Copy the replica into `directory`; another move of it is cancelled."""
         known = self._moves.get(partition)
         if known is not None and known.directory is directory:
             return
@@ -181,7 +181,7 @@ class ReplicaMoves:
         """Forget the copy, if there is one; its files are removed."""
         move = self._forget(partition)
         if move is not None:
-            logger.info("Move of %s to %s is called off", partition.tp, move.directory.path)
+            logger.info("Move of %s to %s is cancelled", partition.tp, move.directory.path)
             supervised(self._loop, self._remove(move.log, move.directory), "removal of a copy")
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
@@ -193,7 +193,7 @@ class ReplicaMoves:
                 self.cancel(partition)
 
     async def close(self) -> None:
-        """Leave the copies where they are: the next start begins them anew."""
+        """Leave the unfinished copies: the next start begins them again."""
         tasks = [move.task for move in self._moves.values() if move.task is not None]
         for partition in list(self._moves):
             self._forget(partition)
@@ -231,7 +231,7 @@ class ReplicaMoves:
 
     async def _step(self, move: ReplicaMove) -> bool:
         """Copy a piece; True once the replica has moved. Raises OSError of the new directory, BrokerError
-        where it cannot go on: each step gets farther or lets others have their turn."""
+        where the move cannot continue. Every step makes progress or yields to the loop."""
         await move.align(self._background.blocking)
         for deletion in move.log.take_deletions():
             await self._background.blocking(deletion.run)
@@ -264,7 +264,7 @@ class ReplicaMoves:
         self._quota.record(len(piece.data), self._loop.time())
 
     async def _finish(self, move: ReplicaMove) -> bool:
-        """The copy is whole, but for what comes meanwhile: make it durable, then put it in place."""
+        """The copy is complete but for what is appended meanwhile: make it durable, then put it in place."""
         await _flush(move.log, self._background.blocking)
         if move.was_cut or not self._has_rest(move):
             return False
@@ -281,7 +281,8 @@ class ReplicaMoves:
         return True
 
     def _has_rest(self, move: ReplicaMove) -> bool:
-        """Copy what has come since, if it is little and in the page cache; whether the copy is whole."""
+        """Copy what was appended since, if it is little and in the page cache. Whether the copy is
+        complete."""
         if move.lag:
             offset = move.log.log_end_offset
             try:
