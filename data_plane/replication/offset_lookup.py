@@ -1,4 +1,4 @@
-"""ListOffsets for one partition: its ends are known at once, an offset by time is searched for off the loop.
+"""ListOffsets and OffsetForLeaderEpoch for one partition. An offset by time is searched for off the loop.
 
     api/offsets -> list_offset -> TimestampOffset, or OffsetSearch.run (executor) -> answer (loop)
 
@@ -100,6 +100,13 @@ def list_offset(
         return TimestampOffset()
     search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
     return OffsetSearch(partition, search, replica=replica, committed_only=committed_only)
+
+
+def offset_for_leader_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
+    """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
+    if epoch == partition.leader_epoch and partition.is_leader:
+        return epoch, partition.log.log_end_offset
+    return partition.log.offset_for_epoch(epoch)
 
 
 def _visible_end(partition: Partition, replica: bool, committed_only: bool) -> int:

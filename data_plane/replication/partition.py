@@ -430,12 +430,6 @@ class Partition:
         first_open = self.log.first_unstable_offset(high_watermark)
         return high_watermark if first_open is None else min(first_open, high_watermark)
 
-    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) where there is none."""
-        if epoch == self.leader_epoch and self.leader is not None:
-            return epoch, self.log.log_end_offset
-        return self.log.offset_for_epoch(epoch)
-
     # --- the log's beginning ------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
@@ -452,13 +446,10 @@ class Partition:
 
     def low_watermark(self) -> int:
         """The least log start offset over this replica and its live followers."""
-        low = self.log.log_start_offset
-        leader = self.leader
-        if leader is not None:
-            for follower in leader.followers.values():
-                if follower.broker_id in self._context.brokers.epochs:
-                    low = min(low, follower.log_start_offset)
-        return low
+        followers = () if self.leader is None else self.leader.followers.values()
+        alive = self._context.brokers.epochs
+        starts = [each.log_start_offset for each in followers if each.broker_id in alive]
+        return min([self.log.log_start_offset, *starts])
 
     def _advance_log_start(self, offset: int) -> None:
         if offset <= self.log.log_start_offset:

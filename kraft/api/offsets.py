@@ -15,6 +15,7 @@ from data_plane.replication.offset_lookup import (
     OffsetSearch,
     TimestampOffset,
     list_offset,
+    offset_for_leader_epoch,
 )
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
@@ -104,7 +105,7 @@ async def handle_offset_for_leader_epoch(
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
-        epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
+        epoch, end_offset = offset_for_leader_epoch(partition, wanted.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end_offset}
 
     return {"topics": await _each_partition(request.topics, "topic", "partition", answer)}
