@@ -42,7 +42,7 @@ class CommittedOffsets:
                 self._ask(group)
 
     def _ask(self, group: str) -> None:
-        """Nothing is noted where its coordinator is not to be found, or does not say."""
+        """Nothing is recorded where its coordinator is not found, or does not answer."""
         node = self._observer.coordinator(Coordinated(group))
         if node is None:
             return

@@ -1,11 +1,11 @@
-"""What was done to the cluster, and when: events.jsonl, written while a run goes on, read by its report.
+"""The faults of a run and their times: events.jsonl, written during the run, read by its report.
 
     {"time":3000112233,"kind":"begin","fault":"cut 2>1","detail":"follower(all-0) is 2, leader(all-0) is 1"}
     {"time":9000004455,"kind":"end","fault":"cut 2>1","detail":null}
     {"time":9000104455,"kind":"point","fault":"healed","detail":null}
 
-`begin` and `end` pair by their text. A `point` has no length: what cannot be undone, and remarks, such as
-a fault that was skipped, or a node that ended on its own. Times are nanoseconds since the start of the run.
+`begin` and `end` pair by their text. A `point` has no duration: what cannot be undone, and remarks, such as
+a fault that was skipped, or a node that ended by itself. Times are nanoseconds since the start of the run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple, TextIO
 Kind = Literal["begin", "end", "point"]
 
 SKIPPED = "skipped"
-"""A point: a step that found nothing to act on; the step stands in the detail."""
+"""A point: a step that found nothing to act on; the detail is the step."""
 ENDED_ITSELF = "ended itself"
-"""A point: a node ended that nobody had ended; which, and how, stands in the detail."""
+"""A point: a node ended without a fault; the detail is which one, and how."""
 LINKS_RENEWED = "links renewed"
 """A point: Toxiproxy hung, and another took its place; every connection through it broke."""
 CALM = "calm"

@@ -1,4 +1,4 @@
-"""What a run has shown, asked by expectations: the record of faults, of the cluster and of its clients.
+"""The record of a run for its expectations: faults, the cluster and its clients.
 
 Everything comes from the files of the run, so that an expectation sees what its reader can see. Times are
 nanoseconds since the start, as everywhere in a run; figures in sentences are seconds.
@@ -40,7 +40,7 @@ class Leadership(NamedTuple):
     """A partition as it was seen from `time` on."""
 
     time: int
-    leader: int  # -1: nobody
+    leader: int  # -1: none
     leader_epoch: int
     isr: tuple[int, ...]
 

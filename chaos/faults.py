@@ -31,7 +31,7 @@ from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import FatalError
 
 STOP_PATIENCE_S: Final = 10.0
-"""A node that was told to stop and has not by then is killed: its links may be broken too."""
+"""A node that has not stopped by then is killed: its links may be broken too."""
 ROLL_PATIENCE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.05
 HOLD_MS: Final = 30_000
@@ -138,7 +138,7 @@ class LinksFault:
 
 @dataclass(frozen=True, slots=True)
 class MoveFault:
-    """A partition is told to go elsewhere; it is on its way by itself then."""
+    """A partition is reassigned; the cluster carries it out by itself then."""
 
     move: ReassignmentRequest
 
@@ -180,7 +180,7 @@ def parse(text: str, nodes: Sequence[int], clients: int) -> Fault:
 
 
 def wake_all(context: FaultContext) -> None:
-    """First of all: whoever sleeps reads nothing, and takes nothing up."""
+    """First of all: a paused process reads nothing, and obeys nothing."""
     for node in context.cluster.nodes:
         if context.is_paused(node):
             context.cluster.resume(node)
@@ -209,7 +209,7 @@ CUTS_OF_A_NODE: Final[Mapping[str, Callable[[int, End], LinkFault]]] = {
     "deafen": lambda node, other: LinkFault("cut", other, node),
     "mute": lambda node, other: LinkFault("cut", node, other),
 }
-"""Of a node from all others: both ways, it hears nobody, nobody hears it."""
+"""Of a node from all others, in both directions."""
 
 
 def _cuts_of_a_node(kind: str, text: str, nodes: Sequence[int], clients: int) -> LinksFault:
@@ -285,7 +285,7 @@ def _restart(context: FaultContext, fault: NodeFault) -> None:
 
 
 def _roll(context: FaultContext, fault: NodeFault) -> None:
-    """Begins with `fault.node` and goes round."""
+    """Starts with `fault.node` and wraps around."""
     nodes = sorted(context.cluster.nodes)
     place = nodes.index(fault.node)
     for node in nodes[place:] + nodes[:place]:
@@ -333,7 +333,7 @@ def _heal_disk(context: FaultContext, fault: NodeFault) -> None:
 
 
 def _replace_disk(context: FaultContext, fault: NodeFault) -> None:
-    """What failed is not trusted again: the node is started anew, on a disk that works."""
+    """A node whose disk failed is not trusted again: it is restarted, on a disk that works."""
     if not context.is_down(fault.node):
         context.cluster.kill(fault.node)
     _heal_disk(context, fault)

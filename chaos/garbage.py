@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way while a long history is read and judged."""
+"""Python's garbage collector, disabled while a long history is read and checked."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kraft.wire.bridge import MalformedMessage
 
 LOOK_S: Final = 0.1
 FRESH_S: Final = 0.3
-"""Before that, the observer may still tell how it was."""
+"""Before that, the observer may still have the former state."""
 
 
 class RecoveryProgress(NamedTuple):

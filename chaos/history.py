@@ -1,14 +1,14 @@
-"""What clients did and what they were told: the history of a run, in memory and as a file.
+"""What clients did and the results they got: the history of a run, in memory and as a file.
 
-The workload appends one operation after the other (`HistoryWriter`), the checker judges them all (`read`). A
+The workload appends one operation after the other (`HistoryWriter`), the checker reads them all (`read`). A
 file has one JSON object per line. The first is the header: which run, and in which mode each topic was
 written. Every other line is an operation with its invocation and its completion:
 
     {"process":3,"f":"send","start":1200,"end":5200,"outcome":"ok","ops":[["send","t-0",812,41]]}
     {"process":4,"f":"poll","start":2000,"end":9000,"outcome":"ok","ops":[["poll",{"t-0":[[40,811],[41,812]]}]]}
 
-Lines stand in the order of completion; operations that were still open when the run ended come last, as
-"info". An operation is named by its place among the operations, from 0. Times are nanoseconds since the start
+Lines are in the order of completion; operations that were still open when the run ended come last, as
+"info". An operation is named by its index among the operations, from 0. Times are nanoseconds since the start
 of the run, on one monotonic clock. Fields that hold their default are left out.
 
 A *key* is a partition, "topic-0". Values are integers, unique over the whole run: a value that is seen twice
@@ -29,8 +29,8 @@ from chaos.garbage import collection_paused
 VERSION = 1
 
 Outcome = Literal["ok", "fail", "info"]
-"""ok: it happened. fail: it surely did not, and never will. info: nobody knows; such an operation retires its
-process number, for it may still take effect at any later time."""
+"""ok: it happened. fail: it surely did not, and never will. info: unknown; such an operation retires its
+process number, because it may still take effect at any later time."""
 
 Function = Literal["send", "poll", "txn", "init", "ends", "assign", "subscribe", "crash"]
 """txn: a transaction, ok where it committed, fail where it surely did not. init: a producer took over a
@@ -50,7 +50,7 @@ class TopicMode(NamedTuple):
 class Send(NamedTuple):
     key: str
     value: int
-    offset: int | None = None  # None: not told (no ack, acks=0, or an ack that names no offset)
+    offset: int | None = None  # None: unknown (no ack, acks=0, or an ack that names no offset)
 
 
 class Poll(NamedTuple):
@@ -62,12 +62,12 @@ MicroOperation = Send | Poll
 
 
 class HistoryTransaction(NamedTuple):
-    """Of a transaction: who, and which input it consumed, as offsets committed with its output."""
+    """Of a transaction: its id, and the input it consumed, as offsets committed with its output."""
 
     id: str
     group: str | None = None
     consumed: Mapping[str, Sequence[int]] = {}  # key -> (from, to): offsets from ≤ offset < to
-    commit_asked: int | None = None  # ns; None: nobody ever asked for it, so it surely did not commit
+    commit_asked: int | None = None  # ns; None: never requested, so it surely did not commit
 
 
 class Operation(NamedTuple):

@@ -1,7 +1,7 @@
-"""`move all-0 to 4,1,2`: a partition goes to other replicas, as an operator would tell the cluster to.
+"""`move all-0 to 4,1,2`: a partition is reassigned to other replicas, as an operator would do it.
 
-Whoever answers takes it (AlterPartitionReassignments, which brokers pass on to the controller). The cluster
-carries it out on its own time; what else is done to it may come in between.
+Any node accepts it (AlterPartitionReassignments, which brokers forward to the controller). The cluster
+carries it out by itself; other faults may come in between.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReassignmentRequest:
         return f"move {self.key} to {','.join(map(str, self.replicas))}"
 
     def ask(self, cluster: ChaosCluster) -> str | None:
-        """Until somebody takes it; why not, where nobody does."""
+        """Retry until a node accepts it; returns why, where none does."""
         deadline = time.monotonic() + PATIENCE_S
         refusal: str | None = "nobody answers"
         while refusal is not None and time.monotonic() < deadline:

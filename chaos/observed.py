@@ -1,14 +1,15 @@
-"""What nodes say of their cluster, made into one picture with a past, and into lines of cluster.jsonl.
+"""Nodes' responses about their cluster, merged into one state with a history, and into lines of
+cluster.jsonl.
 
-No sockets and no clock: answers go in with the time at which they came, changes go out. Nodes learn of a
-change one after the other, and some are cut off, so that at any time they may contradict each other. Of a
-partition is believed, in this order:
+No sockets and no clock: responses come in with their time, changes go out. Nodes learn of a change one after
+the other, and some are cut off, so that at any time they may contradict each other. For a partition, this
+node counts:
 
-    whoever knows the highest leader epoch;
+    the one with the highest leader epoch;
     among those the leader itself: its in-sync set is the one that counts for its acks;
     else the active controller, else the lowest id.
 
-An answer counts for half a second. What nobody contradicts stays as it was.
+A response counts for half a second. A state that no response contradicts stays.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ObservedPartition(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...] = ()
-    high_watermark: int | None = None  # as its leader told it last
+    high_watermark: int | None = None  # in its leader's last response
 
 
 class ObservedController(NamedTuple):
@@ -67,7 +68,8 @@ class ObservedCluster:
         return past[-1].partition if past else None
 
     def said(self, key: str) -> dict[int, ObservedPartition]:
-        """What each node said of it last; the old leader of a cut cluster may think that it still leads."""
+        """Of it, each node's last response; the old leader of a cut cluster may still consider itself the
+        leader."""
         return {node: said.partition for node, said in self._said.get(key, {}).items()}
 
     def controller(self) -> ObservedController | None:
@@ -115,7 +117,7 @@ class ObservedCluster:
             past.append((time_ns, state))
             self._record({"time": time_ns, "f": "node", "id": node, "state": state})
 
-    # ---- whom to believe
+    # ---- which node counts
 
     def _believed(self, key: str, now_ns: int) -> ObservedPartition:
         """At least one fresh answer is there: the one that was just given."""

@@ -1,11 +1,11 @@
-"""A watcher outside the cluster: who leads, who is in sync, how far is the high watermark, who controls.
+"""An observer outside the cluster: leaders, in-sync replicas, high watermarks, the active controller.
 
     with Observer(addresses, topics, now_ns=now, path=directory / "cluster.jsonl") as observer:
         observer.wait_for(lambda: observer.leader("all-0") == 2, timeout_s=5)
 
-Every node is asked about ten times a second, at its own address and on connections of its own, so that
-one that hangs delays nothing but what it itself would say. Questions about the quorum have a second
-connection: a node without a controller may let them wait.
+Every node is queried about ten times a second, at its own address and on connections of its own, so that one
+that hangs delays nothing but its own responses. Requests about the quorum have a second connection: a node
+without a controller may let them wait.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Observer:
         return partition.leader if partition is not None and partition.leader != NO_NODE else None
 
     def isr(self, key: str) -> tuple[int, ...]:
-        """In ascending order; empty as long as nobody has told."""
+        """In ascending order; empty as long as no node has answered."""
         partition = self.partition(key)
         return partition.isr if partition is not None else ()
 
@@ -129,17 +129,17 @@ class Observer:
         return partition.replicas if partition is not None else ()
 
     def high_watermark(self, key: str) -> int | None:
-        """As the leader told it last."""
+        """In the leader's last response."""
         partition = self.partition(key)
         return partition.high_watermark if partition is not None else None
 
     def said(self, key: str) -> dict[int, ObservedPartition]:
-        """What each node said of it last, believed or not."""
+        """Each node's last response about it, whether it counts or not."""
         with self._changed:
             return self._seen.said(key)
 
     def controller(self) -> int | None:
-        """The leader of the highest term that any node knows of; it may be dead."""
+        """The leader of the highest term that any node reports; it may have failed."""
         with self._changed:
             controller = self._seen.controller()
         return controller.id if controller is not None else None
@@ -194,7 +194,7 @@ class Observer:
         return changes
 
     def leader_history(self, key: str) -> list[tuple[int, int]]:
-        """(since when, in ns; who, -1 nobody), oldest first."""
+        """(since when, in ns; its id, -1 none), oldest first."""
         changes: list[tuple[int, int]] = []
         for time_ns, partition in self.history(key):
             if not changes or changes[-1][1] != partition.leader:
@@ -202,8 +202,8 @@ class Observer:
         return changes
 
     def wait_for(self, predicate: Callable[[], Value], timeout_s: float) -> Value:
-        """Ask it after every change until it is true, or the time is up; its last answer. It is also
-        asked now and then when nothing has changed, so it may depend on other things."""
+        """Evaluate it after every change until it is true, or the timeout; returns its last value. It is also
+        evaluated now and then without a change, so it may depend on other things."""
         deadline_ns = self._now_ns() + int(timeout_s * 1e9)
         while not (value := predicate()) and self._now_ns() < deadline_ns:
             with self._changed:

@@ -1,9 +1,9 @@
-"""Plays a schedule on a cluster, and records what was really done, to whom, and when.
+"""Plays a schedule on a cluster, and records what was really done, to which nodes, and when.
 
     step due --roles.fill--> text with ids --faults.parse--> Fault --begin--> event ... end of step --> event
 
-A role that nobody has yet (a partition without a leader) is waited for, and the schedule's clock stands still
-meanwhile. What finds nothing to act on is skipped, and that is on record too.
+A role that no node has yet (a partition without a leader) is waited for, and the schedule's clock stops
+meanwhile. A fault that finds nothing to act on is skipped, and that is recorded too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_S: Final = 0.02
 
 @dataclass(frozen=True)
 class LivingNodesView:
-    """The view of whoever fills roles: the dead have none."""
+    """The cluster for filling roles: nodes that are down have none."""
 
     view: Observer
     context: FaultContext
@@ -87,7 +87,7 @@ class Player:
         self._wait_until(zero + seconds)
 
     def heal(self) -> None:
-        """Lift everything, whoever began it."""
+        """Lift all faults."""
         self.watch()
         for fault in self._active.values():
             self._events.end(str(fault))
@@ -100,7 +100,7 @@ class Player:
         faults.heal_nodes(self._context)
 
     def watch(self) -> None:
-        """Note who ended on its own."""
+        """Record nodes that ended by themselves."""
         for who, code in self._context.cluster.local.reap():
             self._events.point(ENDED_ITSELF, f"{who}, {_how(code)}")
 

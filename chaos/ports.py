@@ -16,11 +16,11 @@ PARTS: Final = 16
 class Ports:
     """A `TakePorts`, and a context in which what was taken stays taken.
 
-    While a node is down nobody listens at its ports, and whoever looks for free ones would find them. So each
-    is bound here, too, without listening: that does not keep the node from listening there (both ends ask for
-    SO_REUSEADDR), and callers are refused as they would be without us.
+    While a node is down no process listens at its ports, and another one would find them free. So each is
+    bound here, too, without listening: that does not keep the node from listening there (both set
+    SO_REUSEADDR), and connections are refused as they would be without us.
 
-    `part`: runs that go on at the same time take theirs from different parts of the range.
+    `part`: concurrent runs take theirs from different parts of the range.
     """
 
     def __init__(self, part: int | None = None) -> None:
@@ -35,7 +35,7 @@ class Ports:
         ports: list[int] = []
         while len(ports) < count:
             for port in free_ports(count - len(ports), random.SystemRandom(), self._first, self._last):
-                with contextlib.suppress(OSError):  # somebody else was quicker
+                with contextlib.suppress(OSError):  # another process was quicker
                     self._held[port] = held(port)
                     ports.append(port)
         return ports
@@ -57,7 +57,7 @@ class Ports:
 
 
 def held(port: int) -> socket.socket:
-    """Bound without listening, for as long as it is open. Raises OSError where somebody has it."""
+    """Bound without listening, for as long as it is open. Raises OSError where another process has it."""
     with socket.socket() as probe:
         probe.bind((HOST, port))
     holder = socket.socket()

@@ -1,18 +1,18 @@
-"""Who is meant by `leader(all-0)`: roles in the text of a fault, filled in when it is due.
+"""The node that `leader(all-0)` means: roles in the text of a fault, filled in when it is due.
 
     leader(KEY)       leads the partition
     follower(KEY)     of its other in-sync replicas (where there are none, of its replicas) the lowest id; the
-                      active controller only where nobody else is left
+                      active controller only where no other is left
     other(KEY)        the last one in that order
-    next(KEY)         whoever would be elected: of the same the first in the order of assignment
+    next(KEY)         the one that would be elected: of the same the first in the order of assignment
     lagging(KEY)      the lowest id of its replicas that are not in sync
     controller        the active controller
     voter             the lowest id of the other nodes
     coordinator       coordinates the group of the clients
     coordinator(OF)   OF: `copies`, the group of those that copy; `writer`, a transactional id
 
-KEY is a partition, "all-0". Of two followers it matters which one is the controller: whoever cuts that one
-off from the leader cuts the leader off from the controller.
+KEY is a partition, "all-0". Of two followers it matters which one is the controller: a cut between that
+one and the leader cuts the leader off from the controller.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _ROLE: Final = re.compile(
 
 
 READERS: Final = "readers"
-"""The group of the clients, where nobody else is named."""
+"""The group of the clients, where none is named."""
 COPIES: Final = "copies"
 WRITER: Final = "writer"
 
 
 class RoleUnfilled(LookupError):
-    """Nobody has that role now; the sentence says which."""
+    """No node has that role now; the sentence says which."""
 
 
 class View(Protocol):
-    """The cluster as somebody outside sees it now."""
+    """The cluster as an observer outside sees it now."""
 
     @property
     def nodes(self) -> Sequence[int]: ...
@@ -54,7 +54,7 @@ class View(Protocol):
 
 
 def fill(text: str, view: View) -> tuple[str, str | None]:
-    """The text with ids in place of roles, and who was who (None where nothing was to be filled in).
+    """The text with ids in place of roles, and the roles with their ids (None where there are none).
     Raises Unfilled."""
     cast: dict[str, int] = {}
 

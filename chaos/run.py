@@ -45,7 +45,7 @@ WARM_ACKS: Final = 10
 """Of every topic, before the first fault."""
 WARM_PATIENCE_S: Final = 30.0
 HEAL_PATIENCE_S: Final = 60.0
-"""Beyond every bound, so that a cluster that is late is told from one that never heals."""
+"""Beyond every bound, so that a cluster that is late differs from one that never heals."""
 QUIET_S: Final = 1.0
 """The clients go on for so long in the healed cluster."""
 FINAL_PATIENCE_S: Final = 60.0
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run, and where its record goes."""
+    """What to run, and where to write its record."""
 
     scenario: Scenario
     directory: Path
@@ -157,7 +157,7 @@ def run_against(plan: Plan, bootstrap: str) -> RunVerdict:
     return _judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
 
-# The way of a run -------------------------------------------------------------------------------------------
+# The steps of a run -----------------------------------------------------------------------------------------
 
 
 def _on_own_cluster(plan: Plan) -> RecoveryTimes:

@@ -1,11 +1,11 @@
-"""What is done to a cluster, and when: steps, and their one text form.
+"""The faults of a run and their times: steps, and their one text form.
 
     at 3 for 6: cut follower(all-0)>leader(all-0)
     at 12.5: restart controller
 
-Seconds from the moment at which the workload runs. A step with `for` is lifted after that time, the others
+Seconds since the workload runs. A step with `for` is lifted after that time, the others
 when the schedule is over. Roles such as `leader(all-0)` are looked up when their step is due (roles.py); the
-record of the run says who it was. A schedule that is written down can be cut down by hand and played again.
+record of the run has the ids. A written schedule can be shortened by hand and played again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Schedule = tuple[ScheduledFault, ...]
 
 
 def parse(text: str) -> Schedule:
-    """One step per line; empty lines and those that begin with # say nothing. Raises BadSchedule."""
+    """One step per line; empty lines and those that begin with # are ignored. Raises BadSchedule."""
     steps = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -61,7 +61,7 @@ def text_of(steps: Iterable[ScheduledFault]) -> str:
 
 
 def duration_s(steps: Iterable[ScheduledFault]) -> float:
-    """When the last step has begun and every one that has an end has ended."""
+    """When the last step has started and every one that has an end has ended."""
     return max((step.end_s for step in steps), default=0.0)
 
 
@@ -75,7 +75,7 @@ class StepBoundary:
 
 
 def step_boundaries(steps: Iterable[ScheduledFault]) -> Iterator[StepBoundary]:
-    """Beginnings and ends in the order of time; at the same moment ends come first."""
+    """Beginnings and ends in the order of time; at the same time ends come first."""
     found = [StepBoundary(step.at_s, step, begins=True) for step in steps]
     found += [StepBoundary(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
     yield from sorted(found, key=lambda mark: (mark.at_s, mark.begins))

@@ -3,7 +3,7 @@
     python -m chaos.seeds --from 1 --count 100 --jobs 3 --seconds 60 --keep DIR
 
 One line per seed. A run that holds leaves nothing; one that does not is kept whole in DIR/seed-N: its
-history, report, schedule and the nodes' directories. Without a count it goes on until Ctrl-C.
+history, report, schedule and the nodes' directories. Without a count it runs until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> S
 
 
 def _end_with(parent: int) -> None:
-    """A run must not outlive whoever wants to know what came of it."""
+    """A run must not outlive its parent, which waits for the result."""
 
     def wait_and_end() -> None:
         outlive(parent)

@@ -1,8 +1,8 @@
-"""Ends a process that hangs, and says where it stood.
+"""Ends a process that hangs, and prints its stacks.
 
-The client library may stop all of Python: confluent-kafka's rebalance callback asks librdkafka's own thread
-while it holds the interpreter's lock, and was seen to wait for ever. No thread of Python's gets on then, so
-the one that watches is C's (faulthandler). What belongs to the process ends with it.
+The client library may stop all of Python: confluent-kafka's rebalance callback calls librdkafka's own thread
+while it holds the interpreter's lock, and was seen to wait for ever. No Python thread runs then, so the
+watching one is C's (faulthandler). The process's own children end with it.
 """
 
 from __future__ import annotations

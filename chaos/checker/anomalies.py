@@ -1,10 +1,10 @@
 """The table of anomalies: what each one is, and where it is tolerated.
 
 The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read* and those of
-transactions from *double-consume* on are ours. A *version order* is what all clients together say about one
-partition's log: the offsets that anyone polled, and, at acks=all, those told with sends that are known to be
-committed. Holes are left out (markers of transactions, aborted records), so that neighbours in the log have
-neighbouring *indexes*. docs/CHAOS.md shows this table.
+transactions from *double-consume* on are ours. A *version order* is one partition's log as all clients
+together observed it: the offsets that were polled, and, at acks=all, those of acknowledged sends that are
+known to be committed. Holes are left out (markers of transactions, aborted records), so that neighbours in
+the log have neighbouring *indexes*. docs/CHAOS.md shows this table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unless_acks_all(mode: TopicMode) -> bool:
 
 
 def at_acks_0(mode: TopicMode) -> bool:
-    """A client that hears nothing cannot order what it sends."""
+    """A client that gets no acks cannot order what it sends."""
     return mode.acks == 0
 
 

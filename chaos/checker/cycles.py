@@ -2,12 +2,12 @@
 
 A write-read edge leads from the operation that sent a value to each that polled it; a time edge from an
 operation to all that began after it had ended, and to the next of its process. A cycle of these is G1c.
-Write-write edges, between neighbours in a version order, are looked at by themselves: their cycles (G0) are
-tolerated, for Kafka lets writers interleave, transactions too. We add no write-write edges to G1c and draw no
-read-write edges at all, so G-single and G2 are not claimed.
+Write-write edges, between neighbours in a version order, are checked separately: their cycles (G0) are
+tolerated, because Kafka lets writers interleave, transactions too. We add no write-write edges to G1c and
+draw no read-write edges at all, so G-single and G2 are not claimed.
 
-Time edges would be quadratic. They lead through *moments* instead, nodes of their own in a chain: what ended
-since the last moment leads into it, and it leads to what begins next.
+Time edges would be quadratic. They lead through *moments* instead, nodes of their own in a chain: operations
+that ended since the last moment lead into it, and it leads to those that begin next.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Graph:
 
 def _write_cycles(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     graph = Graph()
-    keys: dict[tuple[int, int], str] = {}  # edge -> a partition where it comes from
+    keys: dict[tuple[int, int], str] = {}  # edge -> a partition that it is derived from
     for key, order in orders.items():
         previous = None
         for value in order.values:
@@ -100,7 +100,7 @@ def _read_cycles(seen: Observations, findings: Findings) -> None:
 def _surely_acyclic(seen: Observations) -> bool:
     """Nearly always no graph is needed. Give each operation one moment of its time: the start where it only
     sends, else the end. Time edges then lead forward, or at least not back; if every write-read edge leads
-    forward, nothing leads around."""
+    forward, there is no cycle."""
     operations = seen.operations
     latest: dict[int, int] = {}  # process -> end of its last operation
     for operation in operations:

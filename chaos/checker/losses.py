@@ -1,5 +1,5 @@
-"""Losses: what was committed and never read, what was acknowledged and is not in the final read, what was
-read once and is gone."""
+"""Losses: values that were committed and never read, acknowledged and not in the final read, or read once
+and not again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def check_losses(seen: Observations, orders: VersionOrders, findings: Findings) 
 def _lost_writes(
     seen: Observations, partition: PartitionObservations, order: VersionOrder, findings: Findings
 ) -> None:
-    """A value may stand at several indexes. The bound takes the first one of each value that was read, a
-    value is lost by its last one: so doubt never counts as loss."""
+    """A value may have several indexes. The bound uses the first one of each value that was read, a loss the
+    value's last one: so ambiguity never counts as loss."""
     if not partition.read:
         return
     furthest = max(partition.read, key=order.first.__getitem__)

@@ -1,4 +1,4 @@
-"""What clients were told, gathered per partition in one pass over the history. All rules start from here."""
+"""What clients observed, gathered per partition in one pass over the history. All rules start from here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chaos.history import History, Operation, Poll, Send, TopicMode, topic_of
 
 
 class Sent(NamedTuple):
-    """Who sent a value, and what the client was told about it."""
+    """The operation that sent a value, and its outcome."""
 
     op: int
     key: str
@@ -27,7 +27,7 @@ class PolledValue:
 
 @dataclass(slots=True)
 class PartitionObservations:
-    """What clients said about one partition. Millions of messages: one entry per offset, not per poll."""
+    """What clients observed of one partition. Millions of messages: one entry per offset, not per poll."""
 
     key: str
     mode: TopicMode
@@ -65,8 +65,8 @@ class Observations:
         return sent if sent is not None and sent.key == key else None
 
     def acknowledged(self, sent: Sent) -> bool:
-        """The client was told that the value is written. An operation of several sends may end unknown
-        although some of them were acknowledged; in a transaction, nothing is until it commits."""
+        """The client got an ack for the value. An operation of several sends may end unknown although some of
+        them were acknowledged; in a transaction, nothing is until it commits."""
         operation = self.operations[sent.op]
         if operation.outcome == "info":
             return sent.offset is not None and operation.f != "txn"

@@ -1,9 +1,9 @@
 """The order of polls: a process reads a partition in the log's order, leaving nothing out and repeating
 nothing.
 
-A reader's place is forgotten when it chooses anew what it reads (assign, subscribe), when its client is
-replaced, and for single keys when a group rebalances them: it then goes on from committed offsets. An
-operation that failed leaves the place where it was.
+A reader's position is reset when it changes its partitions (assign, subscribe), when its client is replaced,
+and for single keys when a group rebalances them: it then continues from committed offsets. An operation that
+failed does not change the position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PolledOffset(NamedTuple):
 def check_polls(
     seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
 ) -> None:
-    """`uncommitted`: what is there for those who read uncommitted, where it differs."""
+    """`uncommitted`: what readers of uncommitted records see, where it differs."""
     places: dict[
         int, dict[str, PolledOffset]
     ] = {}  # process -> key -> where its last operation stopped reading

@@ -1,7 +1,7 @@
-"""Reads that should not have been: of what failed, of what is not committed yet, of what nobody sent.
+"""Forbidden reads: of values that failed, that are not committed yet, or that were never sent.
 
-Whoever reads uncommitted (isolation.level=read_uncommitted) may see what is open or aborted, but nothing
-that nobody sent."""
+A reader of uncommitted records (isolation.level=read_uncommitted) may see open and aborted ones, but none
+that were never sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of sends: what a process sent later must stand later in the log."""
+"""The order of sends: what a process sent later must come later in the log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from chaos.checker.version_orders import VersionOrder, VersionOrders
 
 
 class PlacedSend(NamedTuple):
-    """A sent value and where it stands. Of a value that stands at several places the first is taken where
-    others must stand behind it, the last where it must stand behind others: so doubt never counts as
-    disorder."""
+    """A sent value and its index. Of a value with several indexes the first is used where others must come
+    after it, the last where it must come after others: so ambiguity never counts as disorder."""
 
     first: int  # index
     last: int  # index
@@ -23,9 +22,7 @@ class PlacedSend(NamedTuple):
 
 
 def check_sends(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
-    highest: dict[
-        tuple[int, str], PlacedSend
-    ] = {}  # (process, key) -> what stands furthest of earlier operations
+    highest: dict[tuple[int, str], PlacedSend] = {}  # (process, key) -> the last index of earlier operations
     for index, operation in enumerate(seen.operations):
         if operation.outcome == "fail":
             continue  # surely not applied; if it was after all, that is G1a

@@ -7,7 +7,7 @@ from chaos.checker.verdict import Anomaly, Verdict
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """What was judged, then what was found: forbidden anomalies with their evidence, tolerated ones after
+    """What was checked, then what was found: forbidden anomalies with their evidence, tolerated ones after
     them."""
     stats = verdict.stats
     forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]

@@ -1,6 +1,6 @@
-"""Transactions: all or nothing, once, and by nobody but whoever owns the transactional id.
+"""Transactions: all or nothing, once, and by nobody but the owner of the transactional id.
 
-A transaction is one operation. It committed where its client was told so, or where anything that it sent was
+A transaction is one operation. It committed if its client got that response, or if anything that it sent was
 read. Aborted and premature reads by single values are G1a and precommitted-read (reads.py).
 """
 
@@ -56,7 +56,7 @@ def _consumption(seen: Observations, orders: VersionOrders, findings: Findings) 
         for key, (start, end) in transaction.consumed.items():
             order = orders.get(key)
             if order is None:
-                continue  # nobody has seen any record of it
+                continue  # no client has read any record of it
             known = consumers[transaction.group, key]
             records = order.offsets[bisect_left(order.offsets, start) : bisect_left(order.offsets, end)]
             for offset in records:
@@ -141,7 +141,7 @@ def _torn_transactions(seen: Observations, findings: Findings) -> None:
 
 def _zombie_writes(seen: Observations, findings: Findings) -> None:
     takeovers: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    """Transactional id -> (start, end, operation) of whoever took it over."""
+    """Transactional id -> (start, end, operation) of each takeover."""
     for index, operation in enumerate(seen.operations):
         if operation.f == "init" and operation.outcome == "ok" and operation.txn is not None:
             takeovers[operation.txn.id].append((operation.start, operation.end, index))
@@ -164,7 +164,7 @@ def _zombie_writes(seen: Observations, findings: Findings) -> None:
 
 
 def _hanging_transactions(seen: Observations, findings: Findings) -> None:
-    """By where partitions end when every transaction had to be over: the last that was asked."""
+    """By the ends of partitions when every transaction had to be over: the last that were recorded."""
     ends = [(index, operation) for index, operation in enumerate(seen.operations) if operation.f == "ends"]
     for index, operation in ends[-1:]:
         for key, (stable, high_watermark) in operation.ends.items():

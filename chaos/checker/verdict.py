@@ -1,4 +1,4 @@
-"""What the checker says: anomalies with their evidence, how many of each, and whether all of them are
+"""The result of the checker: anomalies with their evidence, how many of each, and whether all of them are
 tolerated."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Version orders: one log per partition, pieced together from what everyone saw of it.
+"""Version orders: one log per partition, reconstructed from all observations of it.
 
-Polls count whatever became of their operation: a consumer is never shown what may still go away. Offsets told
-with sends count where the send is known to be committed, and only at acks=all: below that, a leader may tell
-an offset and lose the record. Index 0 is the first offset that anyone knows.
+Polls count whatever the outcome of their operation: a consumer never gets records that may still be
+truncated. Offsets in acks count where the send is known to be committed, and only at acks=all: below that, a
+leader may ack an offset and lose the record. Index 0 is the first offset that any client observed.
 
-Found on the way: values that disagree about an offset, and values that stand at several.
+Also found here: different values at one offset, and values at several offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class VersionOrder:
     offsets: list[int]  # by index
     values: list[int]  # by index; where values disagree, the smallest
     index: dict[int, int]  # by offset
-    first: dict[int, int]  # value -> the first index where it stands
+    first: dict[int, int]  # value -> its first index
     last: dict[int, int]  # value -> the last one
 
     def between(self, low: int, high: int) -> list[tuple[int, int]]:
@@ -38,7 +38,7 @@ def version_orders(seen: Observations) -> VersionOrders:
 
 
 def uncommitted_orders(seen: Observations) -> VersionOrders:
-    """Of topics that somebody reads uncommitted: what is committed and what is not."""
+    """Of topics with a reader of uncommitted records: committed and uncommitted values."""
     orders = {}
     for key, uncommitted in seen.uncommitted.items():
         value_at, also_at = _placed(seen, seen.partitions[key])
@@ -85,7 +85,7 @@ def _order(value_at: dict[int, int], also_at: dict[int, set[int]]) -> VersionOrd
 
 
 def _sends_with_offsets(seen: Observations, partition: PartitionObservations) -> list[tuple[int, Sent]]:
-    """Committed sends of a partition that were told an offset."""
+    """Committed sends of a partition whose ack has an offset."""
     sends = ((value, seen.senders[value]) for value in partition.sent)
     return [(value, sent) for value, sent in sends if sent.offset is not None and seen.committed(sent)]
 
@@ -93,7 +93,7 @@ def _sends_with_offsets(seen: Observations, partition: PartitionObservations) ->
 def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     for key, partition in seen.partitions.items():
         _inconsistent_offsets(partition, seen.uncommitted.get(key), findings)
-        if partition.mode.acks != 0:  # at acks=0 a client is told no offsets
+        if partition.mode.acks != 0:  # at acks=0 there are no offsets
             _mismatches(seen, partition, findings)
         _duplicates(seen, partition, orders[key], findings)
 
@@ -157,7 +157,8 @@ def _duplicates(
     repeated = {value for value, index in order.first.items() if order.last[value] != index}
     if not repeated:
         return
-    places: dict[int, dict[int, int]] = {value: {} for value in repeated}  # -> offset -> who saw it there
+    # -> offset -> the operations that observed it there.
+    places: dict[int, dict[int, int]] = {value: {} for value in repeated}
     if partition.mode.acks == -1:
         for value, sent in _sends_with_offsets(seen, partition):
             if value in repeated and sent.offset is not None:

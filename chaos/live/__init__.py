@@ -1,1 +1,1 @@
-"""Chaos on real processes: a local cluster whose links, disks, clocks and nodes break when told to."""
+"""Chaos on real processes: a local cluster whose links, disks, clocks and nodes can be broken on purpose."""

@@ -1,5 +1,5 @@
-"""A node's wall clock, which can be set from outside. Time that is measured (the loop's) is another clock
-and goes on as ever, as with a person, or NTP, who sets a machine's clock.
+"""A node's wall clock, which can be set from outside. The monotonic clock of the loop is
+another one and is not affected, as when a person, or NTP, sets a machine's clock.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A cluster that can be broken: kraft's local cluster with links between its nodes, and switches on them.
 
-    ChaosCluster.create -> nodes formatted and told their links -> start: Toxiproxy, then the nodes
-    .links  what goes wrong between nodes, and between them and their clients
-    .disk(i) .clock(i)  what goes wrong around one;  .kill(i) .pause(i) .restart(i)  with one
+    ChaosCluster.create -> nodes formatted and configured for their links -> start: Toxiproxy, then the nodes
+    .links  faults between nodes, and between them and their clients
+    .disk(i) .clock(i)  faults around one;  .kill(i) .pause(i) .restart(i)  of one
 
-Each client has a listener of its own on every node, behind its own links: `bootstrap(0)` is client
-c0's. `bootstrap()` is the way past all links, for those who only observe. `put_links_in` is for a cluster
-that was started without: that is how a `kraft up` can be broken by hand.
+Each client has a listener of its own on every node, behind its own links: `bootstrap(0)` is client c0's.
+`bootstrap()` bypasses all links, for observers. `put_links_in` is for a cluster that was started without: so
+a `kraft up` can be broken by hand.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ChaosCluster:
         self.links = Links(self.wiring)
 
     def close(self) -> None:
-        """End everything at once: nobody waits for leaders that move. The data stays."""
+        """End everything at once, without waiting for leaders that move. The data stays."""
         self.links.close()
         self.local.close(patience_s=0)
 
@@ -162,7 +162,7 @@ class ChaosCluster:
 
 
 def _await_silence(port: int) -> None:
-    """The keeper was ended; the server ends with it, a moment later."""
+    """The keeper was ended; the server ends soon after it."""
     while True:
         try:
             socket.create_connection((HOST, port), timeout=POLL_S).close()

@@ -1,7 +1,7 @@
 """`kraft chaos up`, `kraft chaos link`: break a cluster by hand.
 
-`up` starts a cluster with links; `link` gives links to a `kraft up` that runs without, when it is
-first told to break one. What is wrong stays wrong until it is healed, whoever has asked for it.
+`up` starts a cluster with links; `link` adds links to a running `kraft up` without any, at the first fault. A
+fault stays until it is healed, by any process.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _put_links_in(local: LocalCluster) -> None:
 
 
 def _complain(error: BadFault) -> NoReturn:
-    """An unquoted `cut 2>1` has sent standard error to a file named 1: say it where it is seen."""
+    """An unquoted `cut 2>1` redirects standard error to a file named 1: print it where the user sees it."""
     if sys.stdout.isatty() and not sys.stderr.isatty():
         print(f"kraft: {error}")
     raise CliError(str(error)) from None

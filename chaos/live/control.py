@@ -1,13 +1,13 @@
-"""What is wrong around a node of a chaos cluster, and how it is told: a small file each way.
+"""The faults around a node of a chaos cluster, and how it gets them: a small file in each direction.
 
     HOME/chaos.wanted    the conditions that are wanted, numbered               written outside
     HOME/chaos.taken     those in force, with their number                      written by the node
-    HOME/chaos.running   locked by the node for as long as it lives             (says nothing)
-    HOME/chaos.changing  locked by whoever changes the conditions               (says nothing)
+    HOME/chaos.running   locked by the node for as long as it lives             (empty)
+    HOME/chaos.changing  locked by the process that changes them                (empty)
 
-A thread of the node looks at the first file every few milliseconds; `Control.change` writes it and waits for
-the second. A fault ends with the process that took it up, unless it lasts; what was asked while the node did
-not run waits for the next start.
+A thread of the node reads the first file every few milliseconds; `Control.change` writes it and waits for the
+second. A fault ends with the process that has it, unless it lasts; a change while the node is down waits for
+its next start.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def tear_journal(raft: Path, random: Random) -> Damage:
     """Leave the beginning of a frame at the end of the Raft journal in `raft` (a directory)."""
     path = raft / journal.FILE_NAME
     data = path.read_bytes()
-    # It begins as a frame does, and says of itself that it belongs elsewhere.
+    # It begins as a frame does, with an index that belongs elsewhere.
     frame = data[: random.randrange(1, min(len(data), TORN_FRAME_BYTES))]
     with path.open("ab") as file:
         file.write(frame)

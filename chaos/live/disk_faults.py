@@ -1,17 +1,17 @@
 """A disk that can be made to fail: full, broken, slow, or unable to fsync, everywhere or below one path.
 
-`FaultyDisk` stands around another `Disk` and passes everything on until `faults` says otherwise. A fault is
-data: which operations it strikes, below which path, and what happens to them.
+`FaultyDisk` wraps another `Disk` and passes every call on unless `faults` has one for it. A fault is data:
+which operations it affects, below which path, and what happens to them.
 
     full        what would make a file longer          ENOSPC, after half of it was written
     error       reads, writes, fsyncs, names           EIO
     slow        all of these                           wait first, on the thread that calls
     fail_sync   fsync of files and directories         EIO: once, or each time
 
-A read that asks only for what is cached is never delayed and never fails: while its file is struck, nothing
-counts as cached, and the read that may wait meets the fault.
+A read of cached data only is never delayed and never fails: while its file is affected, nothing counts as
+cached, and the read that may wait gets the fault.
 
-Way of a fault: chaos/live/disk_switch.py (outside) -> chaos/live/control.py -> here, inside the node.
+Path of a fault: chaos/live/disk_switch.py (outside) -> chaos/live/control.py -> here, inside the node.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class FaultyDisk:
         return any(fault.strikes(operation, path) for fault in self.faults)
 
     def strike(self, operation: str, path: str) -> None:
-        """Let the operation meet every fault that lies in wait for it."""
+        """Apply every fault of the operation."""
         for fault in self.faults:
             if fault.strikes(operation, path):
                 if fault.delay_ms:
@@ -150,8 +150,8 @@ class FaultyDisk:
         return count <= fault.times
 
     def append_half(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """What a device does that runs full: it takes a part of the write. The writer is not told how
-        much, so it goes around the writer's handle."""
+        """A device that runs full: it writes a part of the data. The writer does not learn how much, so this
+        bypasses the writer's handle."""
         data = b"".join(buffers)
         file = self._disk.open(path)
         try:

@@ -1,11 +1,11 @@
-"""What can be done to a link, as data and as text: `cut 2>1`, `slow 1>3 200ms 50ms`.
+"""Faults of links, as data and as text: `cut 2>1`, `slow 1>3 200ms 50ms`.
 
     text --parse--> LinkFault --Links.apply--> toxics of Toxiproxy
     text <--str---- LinkFault <--Links.active-- toxics of Toxiproxy
 
-A fault from a to b acts on what a says to b, and on nothing else. An end is a node (`2`) or a
-client (`c0`); `2-1` in place of `2>1` is both ways. One table says, for every kind, which toxic it
-is, and what its values are called there.
+A fault from a to b acts on what a sends to b, and on nothing else. An end is a node (`2`) or a
+client (`c0`); `2-1` in place of `2>1` is both directions. One table has, for every kind, its toxic and the
+names of its values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ End = int | str
 
 
 class BadFault(ValueError):
-    """A fault that is not one; the sentence says why."""
+    """The text is no fault; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ _BYTES: Final = {"B": 1, "KB": 1000, "MB": 1_000_000}
 _RATE: Final = {"KB/s": 1, "MB/s": 1000}
 
 KINDS: Final[dict[str, LinkFaultKind]] = {
-    # `timeout` with 0 never times out: bytes vanish, the connection stays, until the toxic goes.
+    # `timeout` with 0 never times out: bytes vanish, the connection stays, until the toxic is removed.
     "cut": LinkFaultKind("timeout", (), "nothing arrives, connections stay open", {"timeout": 0}),
     "slow": LinkFaultKind(
         "latency",
@@ -110,10 +110,10 @@ _LINK: Final = re.compile(r"(c?\d+)\s*(>|-|to)\s*(c?\d+)\b\s*(.*)")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """`kind` acts on what `source` says to `target`; `both`: and the other way round.
+    """`kind` acts on what `source` sends to `target`; `both`: and in the other direction.
 
-    `args` are in the toxic's own units (ms, bytes, KB/s, for a slice's pause microseconds); those at
-    the end that are the default are left away.
+    `args` are in the toxic's own units (ms, bytes, KB/s, for a slice's pause microseconds); trailing
+    ones that are the default are left out.
     """
 
     kind: str

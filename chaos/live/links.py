@@ -1,13 +1,13 @@
-"""The links of a cluster, and what is wrong with them.
+"""The links of a cluster, and their faults.
 
-    LinkFault -> Links.apply -> for every link that carries what `source` says to `target`, one toxic
+    LinkFault -> Links.apply -> for every link that carries what `source` sends to `target`, one toxic
 
-What a says to b travels as the upstream half of the links that a opened, and as the downstream
+What a sends to b travels as the upstream half of the links that a opened, and as the downstream
 half of those that b opened: a's requests and Raft frames, and a's answers to b. A cut of both
-halves is what makes it one-way and complete. The toxics in the server are the only record of what
-is wrong, so that several processes may break and heal the same cluster.
+halves makes it one-way and complete. The toxics in the server are the only record of faults, so that
+several processes may break and heal the same cluster.
 
-Toxiproxy's ways: a cut swallows bytes, so the connections that lost some are closed when it is
+Notes on Toxiproxy: a cut swallows bytes, so the connections that lost some are closed when it is
 healed; new connections through a cut are accepted, and silent. Toxics of one link work in the
 order in which they came.
 """
@@ -29,7 +29,7 @@ DOWNSTREAM: Final = "downstream"
 
 
 class Links:
-    """Ends are nodes (2) and clients ("c0"); every fault acts on what the first end says to the second."""
+    """Ends are nodes (2) and clients ("c0"); every fault acts on what the first end sends to the second."""
 
     def __init__(self, wiring: Wiring, api: ToxiproxyApi | None = None) -> None:
         self.wiring = wiring
@@ -61,7 +61,7 @@ class Links:
                     self._api.remove(link.name, _name(way))
 
     def active(self) -> list[LinkFault]:
-        """All that is wrong now, as one-way faults."""
+        """All current faults, one-way."""
         found: set[LinkFault] = set()
         listening = self._api.listening()
         for link in self.wiring.links:
@@ -71,7 +71,7 @@ class Links:
         return sorted(found, key=str)
 
     def heal(self, source: End, target: End) -> None:
-        """Nothing is wrong any longer with what `source` says to `target`."""
+        """Remove all faults of what `source` sends to `target`."""
         ends = f"-{source}-{target}"
         for link, _ in self._carriers(LinkFault("cut", source, target)):
             self._clean(link, lambda toxic: toxic.name.endswith(ends))
@@ -93,7 +93,7 @@ class Links:
     # -- by name --------------------------------------------------------------------------------
 
     def cut(self, source: End, target: End) -> None:
-        """Nothing that `source` says arrives; connections stay open."""
+        """Nothing that `source` sends arrives; connections stay open."""
         self.apply(LinkFault("cut", source, target))
 
     def cut_both(self, a: End, b: End) -> None:
@@ -104,10 +104,10 @@ class Links:
         self.partition([[node], [other for other in self.wiring.nodes if other != node]])
 
     def partition(self, groups: Sequence[Collection[End]]) -> None:
-        """Cut every way from one group to another, both ways. Who is in no group keeps all links."""
+        """Cut every link between groups, in both directions. An end in no group keeps all links."""
         for here, there in combinations(groups, 2):
             for a, b in product(here, there):
-                if isinstance(a, int) or isinstance(b, int):  # clients have nothing to say to each other
+                if isinstance(a, int) or isinstance(b, int):  # clients do not connect to each other
                     self.cut_both(a, b)
 
     def slow(self, source: End, target: End, latency_ms: int, jitter_ms: int = 0) -> None:
@@ -162,7 +162,7 @@ class Links:
 
 
 def _name(fault: LinkFault) -> str:
-    """A toxic's; it tells the fault that it is part of."""
+    """A toxic's; it contains the fault that it is part of."""
     return f"{fault.kind}-{fault.source}-{fault.target}"
 
 

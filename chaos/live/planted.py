@@ -82,7 +82,8 @@ def _exchange(owner: Any, name: str, value: Any) -> None:
 
 @_named("acknowledge-before-isr", "acks=all: every in-sync replica has it", "unseen", "lost-write")
 def acknowledge_before_isr() -> None:
-    """acks=all is answered when the leader has appended: what dies with the leader was acknowledged."""
+    """acks=all is answered when the leader has appended: records that are lost with the leader were
+    acknowledged."""
 
     def at_once(
         appended: Sequence[tuple[Partition, int]],
@@ -169,7 +170,7 @@ def skip_fencing() -> None:
 
 @_named("elect-outside-isr", "the leader comes from the ISR", "unseen")
 def elect_outside_isr() -> None:
-    """Where nobody of the ISR lives, any live replica is elected, though unclean election is off."""
+    """Where no replica of the ISR is alive, any live one is elected, though unclean election is off."""
     elect = elections._elect
 
     def anyone(
@@ -280,7 +281,7 @@ def show_what_is_open() -> None:
 
 @_named("drop-abort-marker", "every partition of a transaction learns its end", "hanging-transaction")
 def drop_abort_marker() -> None:
-    """Where a transaction is aborted, no marker is written, and the coordinator is told that it is: the last
+    """Where a transaction is aborted, no marker is written, and the coordinator gets a success: the last
     stable offset stays there for ever."""
     write = MarkerWriter.write
 

@@ -2,11 +2,11 @@
 
 The library keeps the server's address in a class, so a process could talk to one server only; it
 opens a connection per request, never times out, obeys HTTP_PROXY even on the loopback, and takes
-an answer of 500 for success. So its module is handed a session of ours in place of `requests`, and
-the address of the server whose turn it is.
+an answer of 500 for success. So its module gets a session of ours in place of `requests`, and
+the address of the current server.
 
 A toxic cannot be added to a connection whose far end reads nothing while its buffers are full (a
-node that was paused for long): Toxiproxy waits for it. We wait `PATIENCE_S`, and say so.
+node that was paused for long): Toxiproxy waits for it. We wait `PATIENCE_S`, and then raise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Toxic:
     name: str
     type: str
     stream: str
-    """upstream: what the one who connected says; downstream: what it hears."""
+    """upstream: what the end that connected sends; downstream: what it receives."""
     attributes: Mapping[str, int]
 
 
@@ -85,7 +85,7 @@ class ToxiproxyApi:
                 handle.add_toxic(**settings)
 
     def remove(self, proxy: str, toxic: str) -> None:
-        """One that is not there is no trouble."""
+        """One that is not there is no error."""
         with self._library():
             try:
                 _handle(proxy).destroy_toxic(toxic)

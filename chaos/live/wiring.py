@@ -1,12 +1,12 @@
-"""Which proxies stand between whom, and what each node is told so that it goes through its own.
+"""The proxies between nodes, and each node's settings to connect through its own.
 
     replication-2-1    node 2 -> node 1's inter-broker listener        (kraft.peer.addresses of node 2)
     controllers-2-1    node 2 -> node 1's controller listener          (controller.quorum.voters of node 2)
     clients-c0-1       client c0 -> its own listener CLIENT0 on node 1 (advertised there as the proxy)
 
-One proxy per ordered pair: node 2's way to node 1 and node 1's way to node 2 are different links.
-A client has a listener of its own on every node, because a node tells clients where all nodes are,
-and tells each listener's clients something else. DIR/links.json holds all this for other processes.
+One proxy per ordered pair: from node 2 to node 1 and from node 1 to node 2 are different links.
+A client has a listener of its own on every node, because a node advertises the addresses of all nodes,
+and different ones on each listener. DIR/links.json holds all this for other processes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Link:
 
     @property
     def proxy(self) -> dict[str, str]:
-        """As Toxiproxy wants it."""
+        """As Toxiproxy's API has it."""
         return {
             "name": self.name,
             "listen": f"{HOST}:{self.listen}",
@@ -99,7 +99,7 @@ class Wiring:
         self.save(cluster.directory)
 
     def settings(self, cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
-        """What `node` must be told: where its peers are, and where its clients find it."""
+        """The settings of `node`: the addresses of its peers, and its own for clients."""
         own = f"{node.id}@{HOST}:{node.controller_port}"
         voters = [own, *(_address(link) for link in self._of(CONTROLLERS, node.id))]
         doors = [link for link in self.links if link.kind == CLIENTS and link.target == node.id]

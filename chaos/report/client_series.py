@@ -54,7 +54,7 @@ def _topic(
 ) -> Series:
     acked.sort()
     silences = [milliseconds(b - a) for a, b in pairwise(acked) if b > a]
-    # Silence before the first ack and after the last one counts as far as somebody was sending.
+    # Silence before the first ack and after the last one counts as far as any client was sending.
     edges = sorted({begun, *acked, max(ended, acked[-1] if acked else begun)})
     gaps = [(milliseconds(a), milliseconds(b)) for a, b in pairwise(edges)]
     longest = max(gaps, key=_length, default=None)
@@ -92,7 +92,7 @@ def _per_bucket(times: Sequence[int], buckets: Buckets) -> list[int]:
 
 def latency(history: History, buckets: Buckets) -> Series:
     """Milliseconds that sends and polls took, per bucket of their completion. Of polls only those that
-    returned something: an empty one took as long as it was told to wait."""
+    returned something: an empty one took as long as its timeout."""
     taken: Mapping[str, list[list[int]]] = {f: [[] for _ in range(buckets.count)] for f in ("send", "poll")}
     for operation in history.operations:
         if operation.outcome == "ok" and (operation.f == "send" or _returned_something(operation)):
@@ -125,7 +125,7 @@ def _percentile(ordered: Sequence[int], quantile: float) -> float | None:
 
 
 def outcomes(history: History, buckets: Buckets) -> Series:
-    """Completed sends, polls and transactions per bucket, by what the client was told."""
+    """Completed sends, polls and transactions per bucket, by outcome."""
     counts = {outcome: [0] * buckets.count for outcome in OUTCOMES}
     for operation in history.operations:
         if operation.f in ("send", "poll", "txn"):

@@ -45,7 +45,7 @@ def _spans(events: Iterable[Event]) -> list[Span]:
             continue
         span = {"start": at, "end": at, "text": text, "detail": event.detail or ""}
         if event.kind == "begin":
-            span["end"] = None  # to the end of the run, unless an end comes
+            span["end"] = None  # to the end of the run, unless an end is recorded
             open_spans.setdefault(text, []).append(span)
         spans.append(span)
     return sorted(spans, key=lambda span: span["start"])
@@ -140,7 +140,7 @@ def _partition(key: str, lines: Sequence[Fields], buckets: Buckets) -> dict[str,
 
 
 def _falls(watermark: Sequence[tuple[float, int]]) -> list[tuple[float, int, int]]:
-    """Where the high watermark went back, from and to: a leader that did not have what was promised."""
+    """Where the high watermark went back, from and to: a leader that lacks committed records."""
     steps = pairwise(watermark)
     falls = [(at, before, after) for (_, before), (at, after) in steps if after < before]
     return falls[:MAX_CHANGES]

@@ -21,8 +21,8 @@ MAX_MESSAGES: Final = 1_000  # of one key, returned by one poll
 
 
 def anomalies(run: RecordedRun) -> dict[str, Any]:
-    """The forbidden ones first, each with when it happened; how many are not shown; the operations; what the
-    kinds mean, and which could not be judged."""
+    """The forbidden ones first, each with its time; how many are not shown; the operations; what the kinds
+    mean, and which could not be checked."""
     shown: list[dict[str, Any]] = []
     per_kind: Counter[tuple[str, bool]] = Counter()
     operations: dict[int, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""The page itself: what a run's files say, as JSON inside one HTML file with its own script and style."""
+"""The page itself: the contents of a run's files, as JSON inside one HTML file with its script and style."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _command(scenario: str | None, seed: int | None) -> str:
 
 
 def _sentence(run: RecordedRun) -> str:
-    """What came out, in one sentence that can stand alone."""
+    """The result, in one sentence."""
     counts = run.findings.get("counts", {}).values()
     forbidden = sum(count["forbidden"] for count in counts)
     tolerated = sum(count["allowed"] for count in counts)

@@ -1,4 +1,4 @@
-"""The files of a run, read back. Nothing is judged or reduced here."""
+"""The files of a run, read back. Nothing is checked or reduced here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordedRun:
 
     @property
     def duration_ns(self) -> int:
-        """From the start to the last thing that anybody noted; at least something that can be drawn."""
+        """From the start to the last entry of any file; long enough to be drawn."""
         ends = [operation.end for operation in self.history.operations]
         done = [event.time for event in self.events]
         seen: list[int] = [line["time"] for line in self.cluster]
@@ -37,7 +37,7 @@ class RecordedRun:
 
     @property
     def findings(self) -> Fields:
-        """What the checker said."""
+        """The checker's verdict."""
         return self.verdict.get("checker") or {}
 
 

@@ -1,8 +1,9 @@
 """`everything`: random faults of every kind, a list drawn from a seed before anything is broken.
 
 Faults overlap, up to three at a time, but never so that more is lost than three replicas with two in sync can
-bear: the disk of one node at most fails in a run. Any number of nodes may be killed, stopped, paused or cut
-off at once, for the page cache outlives a killed process, and a cluster without a majority must only wait.
+tolerate: the disk of one node at most fails in a run. Any number of nodes may be killed, stopped, paused or
+cut off at once, because the page cache outlives a killed process, and a cluster without a majority must only
+wait.
 
 Bounds rest on Kafka's own session of 9 s; the lag limit is 10 s in place of 30.
 """
@@ -66,7 +67,7 @@ def _step(rng: random.Random, at_s: float, seconds: float, bad_disk: int) -> Sch
         lasts_s = min(lasts_s, 3.0)
     if kind in _AT_ONCE:
         return ScheduledFault(at_s, fault)
-    # What would last beyond the end is lifted with everything else: healing starts from the midst of trouble.
+    # What would last beyond the end is lifted with everything else: healing starts in the midst of faults.
     return ScheduledFault(at_s, fault, round(lasts_s, 1) if at_s + lasts_s < seconds else None)
 
 
@@ -82,7 +83,7 @@ def _node(rng: random.Random) -> str:
 
 
 def _pair(rng: random.Random) -> str:
-    """Between two nodes, one way or both; now and then between a client and a node."""
+    """Between two nodes, in one direction or both; now and then between a client and a node."""
     way = rng.choice((">", ">", "-"))
     if rng.random() < 0.2:
         ends = [f"c{rng.randrange(CLIENTS)}", str(rng.randrange(1, NODES + 1))]
@@ -97,7 +98,7 @@ def _pair(rng: random.Random) -> str:
 
 
 def _opened(rng: random.Random) -> str:
-    """A way in which connections are opened: `down` acts on those."""
+    """A direction in which connections are opened: `down` acts on those."""
     if rng.random() < 0.2:
         return f"c{rng.randrange(CLIENTS)}>{rng.randrange(1, NODES + 1)}"
     a, b = rng.sample(range(1, NODES + 1), 2)

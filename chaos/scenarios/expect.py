@@ -1,4 +1,5 @@
-"""Expectations that several scenarios share: each measures, compares, and says the figure with its bound."""
+"""Expectations that several scenarios share: each measures, compares, and returns the figure with its
+bound."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from chaos.evidence import NS, Evidence
 from metadata_quorum.foundation.errors import ExitCode
 
 ELECTION_S: Final = 1.4
-"""The longest election timeout: a voter that hears nothing for so long becomes a candidate."""
+"""The longest election timeout: a voter that receives no heartbeat for so long becomes a candidate."""
 CONTROLLER_BACK_S: Final = 5.0
 CATCH_UP_S: Final = 10.0
 BY_DISK: Final = ("disk-", "fail-sync", "tear", "flip")
@@ -52,7 +53,7 @@ def all_was_read(evidence: Evidence) -> Finding:
 
 
 def heals(session_s: float, lag_s: float) -> Expectation:
-    """§2's bounds, from the moment when the last fault was lifted."""
+    """§2's bounds, from the time when the last fault was lifted."""
     bounds = (CONTROLLER_BACK_S, session_s + 3 * ELECTION_S, lag_s + CATCH_UP_S)
 
     def healed(evidence: Evidence) -> Finding:
@@ -134,7 +135,7 @@ def named(name: str, judge: Callable[[Evidence], tuple[bool, str]]) -> Expectati
 
 
 def tried(name: str, expectation: Expectation) -> Expectation:
-    """Where it cannot be judged because something never happened, it does not hold."""
+    """Where it cannot be checked because something never happened, it does not hold."""
 
     def judged(evidence: Evidence) -> Finding:
         try:

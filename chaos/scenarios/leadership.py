@@ -19,9 +19,9 @@ SHORT_SESSION_S: Final = 3.0
 MOVE_S: Final = 2.0
 """A stopping node hands its leaders over within this."""
 IN_FLIGHT_NS: Final = NS // 2
-"""What was acknowledged before a cut may be on its way for so long."""
+"""How long an ack from before a cut may take to arrive."""
 CLIENT_S: Final = 4.0
-"""A client gives up what it sent to the old leader, and asks for the new one."""
+"""A client's requests to the old leader time out, and it looks for the new one."""
 MEMBERS_S: Final = 10.0
 """A group finds its new coordinator, and one rebalance after it."""
 
@@ -120,7 +120,7 @@ SPLIT_BRAIN: Final = Scenario(
     topics=(ALL, TopicSpec("one", partitions=3, acks=1)),
     settings=SHORT_SESSION,
     clients=CLIENTS,
-    pace=Pace(delivery_timeout_s=3.0),  # what was sent to a leader that went silent is soon given up
+    pace=Pace(delivery_timeout_s=3.0),  # requests to a leader that went silent time out soon
     schedule=always(f"at 1 for 12: {SPLIT}"),
     expectations=(
         named("the smaller side commits nothing", _minority_commits_nothing),

@@ -13,7 +13,7 @@ from chaos.scenarios.settings import ALL, IDEMPOTENT, ONE
 
 NEW_CONTROLLER_S: Final = 3 * ELECTION_S
 FALLBACK_S: Final = 3.0
-"""A leader that hears nobody for so long steps down."""
+"""A leader that hears from no majority for so long steps down."""
 SETTLED_S: Final = 2.0
 """The last change of the controller lies at least so long before the heal."""
 

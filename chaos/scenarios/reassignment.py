@@ -1,4 +1,4 @@
-"""Partitions go to other nodes while clients write, and nodes die in the midst of it."""
+"""Partitions are reassigned while clients write, and nodes fail meanwhile."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NODES: Final = 4
 
 
 def _where_they_were_sent(evidence: Evidence) -> tuple[bool, str]:
-    """By what was seen last: in sync is exactly whom the last move named."""
+    """By the last observation: the in-sync replicas are exactly those of the last move."""
     sent: dict[str, set[int]] = {}
     for span in evidence.spans("move"):
         _, key, _, replicas = span.fault.split()
         sent[key] = set(map(int, replicas.split(",")))
     elsewhere = []
-    for key in sent.keys() & set(evidence.keys):  # of internal topics nobody keeps a record
+    for key in sent.keys() & set(evidence.keys):  # internal topics are not recorded
         seen = evidence.partition(key)[-1].isr
         if set(seen) != sent[key]:
             elsewhere.append(f"{key} is on {sorted(seen)}, not on {sorted(sent[key])}")

@@ -110,7 +110,7 @@ HW_TRUNCATION: Final = Scenario(
     # pause between two writes they do not know that it is committed. So there have to be such pauses.
     pace=Pace(operations_per_s=20.0),
     settings={"replica.fetch.wait.max.ms": "5000"},
-    # Between the two deaths the follower must have begun to follow the new leader, however busy the machine.
+    # Between the two kills the follower must have started to follow the new leader, however busy the machine.
     schedule=always(
         """
         at 1: hold-reads next(all-0) all-0

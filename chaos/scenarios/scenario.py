@@ -37,13 +37,13 @@ class Scenario:
     nodes: int = 3
     clients: int = 4
     seconds: float | None = None
-    """How long it lasts where nobody says otherwise. None: its schedule is always the same."""
+    """Its default duration. None: its schedule is always the same."""
     mix: Mix = STOCK_MIX
     pace: Pace = STOCK_PACE
     watches_groups: bool = False
     """Committed offsets are on record, as they are seen from outside."""
     is_lossy: bool = False
-    """Forbidden anomalies are what it is about; its expectations say which."""
+    """It provokes forbidden anomalies; its expectations say which."""
     twin_plant: str | None = None
     """The same is played on a second cluster with this bug planted: what must lose it there."""
 

@@ -1,5 +1,5 @@
-"""What happens to transactions and to groups: their coordinators are killed, their clients crash, zombies
-write on, members come and go."""
+"""Faults of transactions and groups: their coordinators are killed, their clients crash, zombies keep
+writing, members join and leave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chaos.workload import Endings, Mix, Pace, TopicSpec
 SESSION_S: Final = 3.0
 SHORT_TRANSACTIONS: Final = Pace(transaction_timeout_s=6.0)
 GAP_S: Final = SESSION_S + 3 * ELECTION_S + SHORT_TRANSACTIONS.transaction_timeout_s
-"""A new leader or coordinator, and then one whole transaction that was begun before."""
+"""A new leader or coordinator, and then one whole transaction that was started before."""
 LEAST_ZOMBIES: Final = 10
 
 WRITTEN: Final = TopicSpec("txn", transactional=True)

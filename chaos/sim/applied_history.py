@@ -44,7 +44,7 @@ class AppliedHistory:
         return self.digest.to_bytes(4)
 
     def weight(self, command: bytes) -> int:
-        """As if one in so many took long, and the others half a turn."""
+        """As if one in so many took long, and the others half of an iteration."""
         return QUICK_WEIGHT // 2 if zlib.crc32(command) % 32 else QUICK_WEIGHT + 1
 
     def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:

@@ -1,21 +1,21 @@
 """A disk that can lose power: page cache and durable image of every file, from a seed.
 
-It implements the `Disk` port of metadata_quorum/foundation/disk.py and stands below the same code as the real
-one. What it models:
+It implements the `Disk` port of metadata_quorum/foundation/disk.py and runs the same code above it as the
+real one. What it models:
 
 * `write_at` and `append` change the page cache; `sync` copies it to the durable image; names created,
   renamed or removed become durable with `sync_dir` of their directory.
-* `kill()` is the death of the process: the page cache stays, every open handle is severed, so that a
-  `finally` of the dead node cannot write after its death. `kill_before(n)` lets it die between two
-  operations, an append half done.
-* `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced
-  change of a directory kept or dropped, and what lies in a directory whose own name is lost is lost with it.
+* `kill()` kills the process: the page cache stays, every open handle is severed, so that a `finally` of
+  the dead node cannot write afterwards. `kill_before(n)` kills it between two operations, an append half
+  done.
+* `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced change
+  of a directory kept or dropped, and the contents of a directory whose own name is lost are lost with it.
   Only a directory of the root is durable at once: a disk is mounted there.
 * `lose_page(...)` is a loss of power that takes one page alone.
 * `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
   likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
-* `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it took
+* `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it lost
   everything that it may.
 """
 
@@ -35,7 +35,7 @@ PAGE: Final = 4096
 MAX_NAME_BYTES: Final = 255
 
 _CHANGES: Final = frozenset({"append", "write_at", "truncate", "sync", "rename", "remove", "sync_dir"})
-"""The operations that change the disk: a death between any two of them leaves another one."""
+"""The operations that change the disk: a kill between any two of them leaves another state."""
 
 
 class Killed(BaseException):
@@ -186,7 +186,7 @@ class SimDisk:
         """How many fsyncs there were; tests of batching read it."""
         self.bytes_read = 0
         self.operations = 0
-        """How many changes of the disk were begun: `kill_before` counts the same."""
+        """How many changes of the disk were started: `kill_before` counts the same."""
         self._root = _Directory()
         self._unsynced: list[_NameChange] = []
         self._faults: list[Fault] = []
@@ -286,16 +286,17 @@ class SimDisk:
     # -- faults ----------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """The process died: its handles with it, the page cache not."""
+        """Kill the process: its handles are closed, the page cache stays."""
         self.generation += 1
         self._kill_in = None
 
     def kill_before(self, operation: int | None) -> None:
-        """The process dies before the `operation`-th (from 0) change of the disk from now on: `Killed`."""
+        """The process is killed before the `operation`-th (from 0) change of the disk from now on:
+        `Killed`."""
         self._kill_in = operation
 
     def power_loss(self, random: Random, *, names_in_order: bool = False) -> None:
-        """The machine died. What was not synced is kept, dropped or torn, page by page; of changed names
+        """The machine loses power. Unsynced data is kept, dropped or torn, page by page; of changed names
         any, or the first so many where the file system keeps a journal of them."""
         self.kill()
         kept = random.randrange(len(self._unsynced) + 1) if names_in_order else 0
@@ -312,7 +313,7 @@ class SimDisk:
                 _settle(inode, random)
 
     def lose_page(self, path: str, page: int, kept_bytes: int = 0) -> None:
-        """The machine dies; of all that was not synced only this page is gone, but for its first bytes."""
+        """The machine loses power; of all unsynced data only this page is lost, but for its first bytes."""
         self.kill()
         for change in self._unsynced:
             self._make_durable(change)
@@ -327,7 +328,7 @@ class SimDisk:
             inode.dirty.clear()
 
     def durable_clone(self) -> SimDisk:
-        """What would be left if the machine died now and nothing unsynced survived."""
+        """The disk after a power loss now, if nothing unsynced survived."""
         clone = SimDisk(self.capacity)
         inodes: dict[int, _Inode] = {}
 

@@ -1,8 +1,7 @@
 """The oracle of durability: what a voter would find if its machine lost power now.
 
-Durable is what a clone opened on durable bytes shows, never what the journal says of itself. The worlds
-that move messages ask it about every message that leaves and about everything that is
-committed.
+Durable is what a clone opened on durable bytes shows, never what the journal itself reports. The simulated
+worlds check by it every message that leaves and everything that is committed.
 """
 
 from __future__ import annotations

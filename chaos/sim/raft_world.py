@@ -1,8 +1,8 @@
 """A quorum of 1, 3 or 5 voters in virtual time: every option and every fault drawn from one seed.
 
 Each voter is the real `SyncObjRaft` on a `SimDisk`; only the clock, the network and the disk are
-simulated. First come faults (kills, power loss, delay, loss, copies, one-way cuts, broken connections,
-lost disks), under which nothing unsafe may happen; then everything heals, and the quorum has to agree
+simulated. First come faults (kills, power loss, delay, loss, duplicates, one-way cuts, broken connections,
+lost disks), under which safety must hold; then everything heals, and the quorum has to agree
 and to commit again within seconds.
 
     w = World(seed, Options.from_seed(seed, voters=3)); w.run()      # raises InvariantViolation
@@ -36,11 +36,11 @@ T = TypeVar("T")
 CLUSTER: Final = "simulated-cluster"
 DIRECTORY: Final = "/disk/quorum"
 FAST_LINK: Final = 0.003
-"""Seconds, one way, while nothing is wrong."""
+"""Seconds, one way, without faults."""
 
 
 class Violation(AssertionError):
-    """The quorum did not come back after the heal."""
+    """The quorum did not recover after the heal."""
 
 
 class _SimLink:
@@ -64,7 +64,7 @@ class SimVoter:
 
 
 class RaftWorld:
-    """The quorum, its network, and who watches it."""
+    """The quorum, its network, and the checks."""
 
     def __init__(self, seed: int, options: Options) -> None:
         self.options = options
@@ -198,7 +198,7 @@ class RaftWorld:
         self.at(delay(), lambda: alive(working))
 
     def _run(self, node: SimVoter, step: Callable[[], None]) -> None:
-        """One step of a voter, unless it dies between two disk operations of it."""
+        """One step of a voter, unless it is killed between two disk operations of it."""
         try:
             step()
         except Killed:
@@ -426,7 +426,7 @@ class RaftWorld:
             )
 
     def _check_frame(self, source: int, target: int, frame: bytes) -> None:
-        """What an answer or a vote says is on the device when it leaves; one vote per term."""
+        """What a response or a vote claims is on the device when it leaves; one vote per term."""
         message = decode(frame).message
         live = self.nodes[source].raft.journal
         broken = self._durable[source].broken_promise(source, target, message, live)
@@ -456,7 +456,7 @@ class RaftWorld:
 
 
 def run_seed(seed: int, voters: int) -> RaftWorld:
-    """One run; the world, for whoever wants to look at it."""
+    """One run; returns the world for inspection."""
     world = RaftWorld(seed, Options.from_seed(seed, voters))
     world.run()
     return world

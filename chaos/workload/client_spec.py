@@ -1,7 +1,7 @@
-"""Who does what in a workload: a client for each bootstrap, made from the topics and the seed.
+"""What each client of a workload does: a client for each bootstrap, made from the topics and the seed.
 
-Kinds of topics are shared out in turn. A client writes the topics of its kind, and reads all; one that copies
-reads only its source. Where anything is written in transactions, the last reader reads uncommitted.
+Kinds of topics are assigned round-robin. A client writes the topics of its kind, and reads all; one that
+copies reads only its source. Where anything is written in transactions, the last reader reads uncommitted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkloadClients:
 
     @property
     def final_readers(self) -> list[Worker]:
-        """Those who read what is committed, and nothing else."""
+        """Clients that only read, and only committed records."""
         return [worker for worker in self.workers if not worker.reads_uncommitted]
 
 

@@ -1,6 +1,6 @@
-"""A consumer as a worker holds it: read where told or as a member of the group, never commit by hand.
+"""A worker's consumer: it reads assigned partitions or as a member of the group, and never commits by hand.
 
-`places` are the offsets that come next, per key, as the worker saw them: a new client goes on there. At the
+`places` are the next offsets, per key, as the worker saw them: a new client continues there. At the
 end of a partition that may be behind the last message: markers and aborted records have offsets too.
 """
 
@@ -31,8 +31,8 @@ class ReadingClient:
         isolation: Isolation = "read_committed",
         commits: bool = True,
     ) -> None:
-        """A member of `group`, or of none: then it is told what to read, and commits nothing. `commits`: a
-        member does so by itself; else that is left to a transaction."""
+        """A member of `group`, or of none: then it is assigned partitions, and commits nothing. `commits`: a
+        member commits by itself; else its offsets are committed by a transaction."""
         self._rebalanced: set[str] = set()
         self._errors: list[str] = []
         settings: dict[str, Any] = {
@@ -40,8 +40,8 @@ class ReadingClient:
             "bootstrap.servers": bootstrap,
             "group.id": group or "nobody",
             "enable.auto.commit": group is not None and commits,
-            # Else librdkafka 2.16 commits, as it is closed, behind markers that it has and messages that
-            # nobody was given.
+            # Else librdkafka 2.16, when it is closed, commits behind markers that it has and messages that
+            # were not delivered.
             "enable.auto.offset.store": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
@@ -64,24 +64,24 @@ class ReadingClient:
 
     def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
         """Read these, each from its place, or from offset 0 where it has none: not from "the beginning", to
-        which librdkafka may go back although it was told another place meanwhile (docs/CHAOS.md)."""
+        which librdkafka may return although it was given another offset meanwhile (docs/CHAOS.md)."""
         self._consumer.assign([TopicPartition(*_parts(key), places.get(key, 0)) for key in keys])
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read what the group shares out. Not on a client that was told partitions, nor the reverse: a
-        revocation that is still on its way would take the new partitions too."""
+        """Read what the group assigns. Not on a client that was assigned partitions by hand, nor the reverse:
+        a late revocation would take the new partitions too."""
         try:
             self._consumer.subscribe(
                 list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance,
                 on_lost=self._note_rebalance,
             )  # fmt: skip
-        except KafkaException as problem:  # it is dead, and nobody has polled since
+        except KafkaException as problem:  # it has failed, and was not polled since
             self._note_fatal(problem)
 
     def poll(
         self, timeout_s: float, places: MutableMapping[str, int], most: int = MOST_MESSAGES
     ) -> dict[str, list[tuple[int, int]]]:
-        """What has come, at most for so long; `places` move on."""
+        """The messages that come within the timeout; `places` advance."""
         found: dict[str, list[tuple[int, int]]] = {}
         try:
             first = self._consumer.poll(timeout_s)
@@ -131,7 +131,7 @@ class ReadingClient:
         return self._consumer.consumer_group_metadata()
 
     def end_of(self, key: str) -> int | None:
-        """Where consumers' reading of it ends now; None where nobody says."""
+        """Where reading of it ends for consumers now; None where no broker answers."""
         try:
             ends = self._consumer.get_watermark_offsets(
                 TopicPartition(*_parts(key)), timeout=WATERMARK_TIMEOUT_S
@@ -142,7 +142,7 @@ class ReadingClient:
         return ends[1]
 
     def end(self) -> None:
-        """Be gone. May take a while."""
+        """Close it. May take a while."""
         self._consumer.close()
 
     def take_rebalanced(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class ReadingClient:
         return keys
 
     def take_error(self) -> str | None:
-        """The first trouble since the last call."""
+        """The first error since the last call."""
         error = self._errors[0] if self._errors else None
         self._errors.clear()
         return error

@@ -1,7 +1,7 @@
 """A worker that consumes, transforms and produces: every input once, in a transaction with its offset.
 
-It is a member of a group of its own kind. What is aborted is read again; after a crash, or a commit that got
-no answer, the next incarnation goes on where the group has committed.
+It is a member of a group of its own kind. What is aborted is read again; after a crash, or a commit without a
+response, the next incarnation continues at the group's committed offsets.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Copier:
             self._rewind(reader, {key: first for key, (first, _) in consumed.items()})
 
     def ends(self) -> dict[str, int]:
-        """Where the input ends, as far as somebody says."""
+        """Where the input ends, as far as brokers answer."""
         reader = self._reading()
         return {key: end for key in self.source.keys if (end := reader.end_of(key)) is not None}
 

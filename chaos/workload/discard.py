@@ -1,7 +1,7 @@
-"""Where clients end that were thrown away: that may take seconds, and no worker waits for it.
+"""Closes dropped clients: that may take seconds, and no worker waits for it.
 
-librdkafka has no way to drop a consumer dead: destroying one leaves its group, waiting for brokers that may
-be gone. Only a static member says no goodbye.
+librdkafka cannot drop a consumer as a crash would: destroying one leaves its group, and waits for brokers
+that may be down. Only a static member does not leave.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ ASK_AGAIN_NS: Final = 10**9
 
 
 def bounds_of(topics: Sequence[TopicSpec], statistics: Statistics, *, is_lossy: bool) -> dict[str, int]:
-    """How far every key must be read, wherever it seems to end: what was polled is there for good, at
-    acks=all also what was acknowledged; but what an unfinished transaction has written may be aborted.
+    """How far every key must be read, wherever it seems to end: polled records are there for good, at
+    acks=all acknowledged ones too; but records of an unfinished transaction may be aborted.
 
-    Where losses are what a run is about, a log may end for good before what was acknowledged in it: then each
-    is read to its end, and the checker says what is not there."""
+    Where a run provokes losses, a log may end for good before its acknowledged records: then each is read to
+    its end, and the checker reports what is missing."""
     bounds = {key: 0 for each in topics for key in each.keys}
     if is_lossy:
         return bounds

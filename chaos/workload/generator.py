@@ -1,7 +1,7 @@
 """What a client does next, drawn from a seed: no clock, no cluster, the same steps for the same seed.
 
 Every worker has a generator of its own, so that the order in which threads happen to run changes nothing.
-A step is a wish; what became of it is the worker's to record.
+A step is only a request; the worker records its outcome.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ LONGEST_HEAD_START_S: Final = 0.02
 
 
 Ending = Literal["commit", "abort", "crash", "zombie"]
-"""Of a transaction. crash: its producer is thrown away in the midst of it. zombie: another takes its id
-over, and then it writes on and asks for the commit."""
+"""Of a transaction. crash: its producer is dropped in the midst of it. zombie: another producer takes
+its id over, and then it continues to write and requests the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """How often each comes, by weight."""
+    """Weights."""
 
     commit: float = 80
     abort: float = 14
@@ -40,7 +40,7 @@ class Endings:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How often each step comes, by weight. `crash` and those that change what is read are rare: between
+    """Weights of the steps. `crash` and those that change what is read are rare: between
     them a process must do enough for the checker to compare."""
 
     send: float = 50
@@ -66,7 +66,7 @@ class PollStep:
 
 @dataclass(frozen=True, slots=True)
 class AssignStep:
-    """Read these partitions, from where this worker last stood or from the beginning."""
+    """Read these partitions, from this worker's last position or from the beginning."""
 
     keys: tuple[str, ...]
     from_beginning: bool
@@ -88,7 +88,7 @@ class CrashStep:
     sends: tuple[tuple[str, int], ...]
     head_start_s: float
     static_member: bool
-    """The next client joins groups as a static member: when it is thrown away it will not say goodbye."""
+    """The next client joins groups as a static member: when it is dropped it does not leave the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def steps(
     *,
     transactional: bool = False,
 ) -> Iterator[Step]:
-    """Without end. `written` and `read` are keys; a client is made to read before it is asked to poll.
+    """Without end. `written` and `read` are keys; a client is assigned partitions before it polls.
     `transactional`: what it sends, it sends in transactions."""
     kinds = ("send", "poll", "assign", "subscribe", "crash")
     weights = tuple(getattr(mix, kind) for kind in kinds)

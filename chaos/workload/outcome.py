@@ -2,12 +2,12 @@
 
     ok     the cluster acknowledged it (at acks=0: the client has written it to a socket)
     fail   it surely is in no log and never will be
-    info   nobody knows
+    info   unknown
 
-librdkafka retries on its own, and its report speaks of the last attempt only: a refusal by the second leader
-says nothing of what the first one did before its answer was lost. So even a definite refusal proves a
+librdkafka retries on its own, and its report covers the last attempt only: a refusal by the second leader
+does not show what the first one did before its response was lost. So even a definite refusal proves a
 failure only when it answers the first attempt, that is when it came within the shortest backoff after the
-message was handed over. The C library knows more (its message status), and Python's binding keeps it back.
+message was handed over. The C library has more (its message status), but Python's binding does not expose it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REFUSALS: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""What a broker says before it appends, and librdkafka takes for the last word.
+"""Errors that a broker returns before it appends, and that librdkafka does not retry.
 
 Not here: what may come after the append (NOT_ENOUGH_REPLICAS_AFTER_APPEND; NOT_LEADER_FOR_PARTITION too, when
 the leader was replaced while the request waited), timeouts, lost connections, errors of the disk, and
@@ -54,6 +54,6 @@ def outcome_of(error: KafkaError | None, age_ms: float) -> Outcome:
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of an operation with several sends: ok or fail where all are, else nobody knows."""
+    """Of an operation with several sends: ok or fail where all are, else unknown."""
     found = set(outcomes)
     return found.pop() if len(found) == 1 else "info"

@@ -28,7 +28,7 @@ CLIENT_SETTINGS: Final[Mapping[str, Any]] = {
     "api.version.request.timeout.ms": 3_000,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
-    # A leader that went silent tells nobody; clients learn of the new one from the others.
+    # A leader that went silent does not answer; clients learn of the new one from the others.
     "topic.metadata.refresh.interval.ms": 2_000,
     "topic.metadata.propagation.max.ms": 10_000,
     "metadata.max.age.ms": 10_000,
@@ -36,7 +36,7 @@ CLIENT_SETTINGS: Final[Mapping[str, Any]] = {
 
 
 SILENT: Final = logging.getLogger("chaos.workload.librdkafka")
-"""librdkafka prints what is fatal at any log level, unless somebody else takes it."""
+"""librdkafka prints fatal errors at any log level, unless a logger is set."""
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 
@@ -96,23 +96,23 @@ class SendingClient:
         """Give callbacks so much time."""
         try:
             self.producer.poll(seconds)
-        except KafkaException as error:  # what is fatal is raised; the reports of what was sent still come
+        except KafkaException as error:  # fatal errors are raised; delivery reports still come
             if not error.args[0].fatal():
                 raise
             self.is_dead = True
 
     def purge(self) -> None:
-        """Forget what was handed over; reports come for all that can be told."""
+        """Drop queued messages; a report comes for each of known outcome."""
         self.producer.purge(in_queue=True, in_flight=True, blocking=True)
         self.producer.flush(PURGE_PATIENCE_S)
 
     def end(self) -> None:
-        """Be gone; what was in flight has no outcome."""
+        """Close it; messages in flight have no outcome."""
         self.producer.purge()
 
 
 class Dispatch:
-    """Messages on their way, and what is known of each."""
+    """Messages in flight, and what is known of each."""
 
     def __init__(self, sends: Sequence[tuple[str, int]], now_ns: Callable[[], int]) -> None:
         self._sends = sends

@@ -1,8 +1,8 @@
 """Waits until no transaction is open: until every partition's last stable offset is its high watermark.
 
-Whoever left one open is gone by then; its coordinator aborts it when its time is over. Where partitions ended
-when the patience did goes into the history: an offset that is still held back belongs to a transaction that
-hangs.
+Producers of open ones are closed by then; the coordinator aborts them at their timeout. The ends of
+partitions at the end of the wait are recorded in the history: a last stable offset below the high watermark
+then belongs to a hanging transaction.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _are_settled(ends: Ends, keys: Sequence[str]) -> bool:
 
 
 def _ask(stable: ReadingClient, high: ReadingClient, keys: Sequence[str]) -> Ends:
-    """Of those whose leader answers. The high watermark is asked first: nobody writes any more but markers,
-    and the other may not lag behind what they add."""
+    """Of those whose leader answers. The high watermark is requested first: only markers are written now, and
+    the last stable offset must not be older than what they add."""
     ends: Ends = {}
     for key in keys:
         above, below = high.end_of(key), stable.end_of(key)

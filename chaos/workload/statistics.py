@@ -1,6 +1,6 @@
-"""What a running workload can be asked: when acks came, what failed, how long things took.
+"""Statistics of a running workload: times of acks, failures, latencies.
 
-Fed with every operation as it completes, from any thread; also from a history that was read back.
+It gets every operation as it completes, from any thread; also from a history that was read back.
 """
 
 from __future__ import annotations

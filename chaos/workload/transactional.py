@@ -1,10 +1,10 @@
-"""A transactional producer as a client holds it, one transaction at a time.
+"""A client's transactional producer, one transaction at a time.
 
     init -> begin -> send ... -> commit | abort -> begin ...
 
-A commit is asked for only when everything sent is acknowledged. A transaction whose commit nobody ever asked
-for surely does not commit, whatever else happened: it is aborted by its producer, by the next one of its id,
-or by its timeout. One whose commit got no answer is unknown.
+A commit is requested only when everything sent is acknowledged. A transaction whose commit was never
+requested surely does not commit, whatever else happened: it is aborted by its producer, by the next one of
+its id, or by its timeout. The outcome of one whose commit got no response is unknown.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class TransactionalClient:
         self._now_ns = now_ns
         self._dispatches: list[Dispatch] = []
         self.commit_asked: int | None = None
-        """When, of the transaction of the moment."""
+        """When, of the current transaction."""
         self.error: str | None = None
-        """The first trouble of the transaction of the moment."""
+        """The first error of the current transaction."""
         self.is_dead = False
         """Fenced, or in the dark about its last commit: good for nothing more."""
 
     def init(self) -> bool:
-        """Take the transactional id over: whoever had it is fenced, and its open transaction aborted."""
+        """Take the transactional id over: its former producer is fenced, and its open transaction aborted."""
         return self._insist(lambda: self._sender.producer.init_transactions(ATTEMPT_S)) is None
 
     def begin(self) -> bool:
@@ -70,7 +70,7 @@ class TransactionalClient:
 
     @property
     def ops(self) -> tuple[Send, ...]:
-        """Of the transaction of the moment."""
+        """Of the current transaction."""
         return tuple(send for dispatch in self._dispatches for send in dispatch.ops)
 
     def commit(self, consumed: Consumed | None = None) -> Outcome:
@@ -98,7 +98,7 @@ class TransactionalClient:
         return "fail"
 
     def end(self) -> None:
-        """Be gone, whatever is open."""
+        """Close it, whatever is open."""
         self._sender.end()
 
     def _send_offsets(self, consumed: Consumed) -> bool:
@@ -120,7 +120,7 @@ class TransactionalClient:
         return sent.is_set()
 
     def _insist(self, call: Callable[[], None]) -> KafkaError | None:
-        """Call it again as long as that may help; the trouble that remains."""
+        """Retry as long as that may help; returns the error that remains."""
         deadline = self._now_ns() + int(PATIENCE_S * 1e9)
         while True:
             try:

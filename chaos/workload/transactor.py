@@ -1,7 +1,8 @@
-"""One transactional id: its producer of the moment, what is done with it, and zombies.
+"""One transactional id: its current producer, the operations on it, and zombies.
 
-A zombie is a producer that lives on although another has taken its id over. Here both live in one thread:
-the first has an open transaction, the second takes over, then the first writes on and asks for its commit.
+A zombie is a producer that continues although another has taken its id over. Here both are in one thread: the
+first has an open transaction, the second takes over, then the first continues to write and requests its
+commit.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Transactor:
         self.note(client, start, outcome, process)
 
     def ready(self) -> TransactionalClient | None:
-        """The producer of the moment; None where no coordinator lets one in now."""
+        """The current producer; None where no coordinator admits one now."""
         if self._client is None:
             self._take_over()
         return self._client
@@ -87,7 +88,7 @@ class Transactor:
         polled: Sequence[Poll] = (),
         rebalanced: Sequence[str] = (),
     ) -> None:
-        """Record how it went; a producer that is dead is thrown away."""
+        """Record the outcome; drop a producer that has failed."""
         txn = HistoryTransaction(self.id, group, consumed or {}, client.commit_asked)
         ops: list[MicroOperation] = [*polled, *client.ops]
         self._journal.note(
@@ -99,7 +100,7 @@ class Transactor:
             self.drop(client)
 
     def drop(self, client: TransactionalClient | None = None) -> None:
-        """Throw it away, or the one of the moment."""
+        """Drop it, or the current one."""
         client = client or self._client
         if client is not None:
             self._discarded.take(client.end)

@@ -1,8 +1,7 @@
-"""One client of the workload: a thread that does what its generator wishes, and records what came of it.
+"""One client of the workload: a thread that runs the steps of its generator, and records their outcomes.
 
-A worker is one process of the history at a time. An operation whose outcome nobody knows retires that
-number and throws the client away: the next one has a new number, and goes on reading where this
-worker stood.
+A worker is one process of the history at a time. An operation with unknown outcome retires that number
+and drops the client: the next one has a new number, and continues to read at this worker's position.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Worker:
         """`reads_uncommitted`: its readers show what is open or aborted, too."""
         self.journal = journal
         self.places: dict[str, int] = {}
-        """The offset that comes next, by key, as this worker has seen it."""
+        """The next offset, by key, as this worker has seen it."""
         self._steps = steps
         self._making = making
         self._now_ns = journal.now_ns
@@ -172,7 +171,7 @@ class Worker:
         self.journal.retire()
 
     def end_of(self, key: str) -> int | None:
-        """Where the reading of it ends now; None where nobody says."""
+        """Where reading of it ends now; None where no broker answers."""
         assert self._reader is not None
         return self._reader.end_of(key)
 

@@ -1,12 +1,12 @@
 """All clients of a run: started together, stopped together, and the final phase.
 
     with Workload(bootstraps, topics, seed=7, now_ns=now, record=writer.append) as workload:
-        ...                      # break things; ask workload.statistics; heal
+        ...                      # break things; read workload.statistics; heal
         workload.stop()
         final = workload.final_phase(60)
 
-Every client writes in one mode and reads all topics (client_spec.py). What the bootstrap addresses lead to
-does not matter: any Kafka cluster will do, and a client's own proxies too.
+Every client writes in one mode and reads all topics (client_spec.py). The bootstrap addresses may be
+of any Kafka cluster, or of a client's own proxies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 STOP_MARGIN_S: Final = 15.0
 """Beyond the delivery timeout: for a machine that is busy."""
 CALLS_OF_A_TRANSACTION: Final = 5
-"""Which may each find nobody: init, begin, offsets, commit, abort."""
+"""Calls that may each time out: init, begin, offsets, commit, abort."""
 END_PATIENCE_S: Final = 15.0
 
 
@@ -47,7 +47,7 @@ class Pace:
     operations_per_s: float = 300.0
     """Of all clients together; fewer where operations take longer."""
     delivery_timeout_s: float = 12.0
-    """After so long a send that got no answer is given up, and nobody knows."""
+    """After so long a send without a response times out, and its outcome is unknown."""
     transaction_timeout_s: float = 10.0
     """A transaction that is open for longer is aborted by its coordinator."""
 
@@ -57,7 +57,7 @@ STOCK_PACE: Final = Pace()
 
 
 class FinalReadResult(NamedTuple):
-    """How the final phase went: keys that some reader did not read to their end, and how far it came."""
+    """The result of the final phase: keys that some reader did not read to their end, and how far it came."""
 
     missing: dict[str, int]
     took_s: float
@@ -120,8 +120,8 @@ class Workload:
                 running.result()
 
     def stop(self) -> None:
-        """Let every client finish what it is at. Raises what ended a client before its time, and
-        `TimeoutError` where one does not come back."""
+        """Let every client finish its step. Raises the error that ended a client early, and `TimeoutError`
+        where one does not end."""
         self._stopping.set()
         calls_s = CALLS_OF_A_TRANSACTION * PATIENCE_S if self.transactional_ids else 0.0
         _results(self._running, self._pace.delivery_timeout_s + GRACE_S + calls_s + STOP_MARGIN_S)
@@ -177,7 +177,7 @@ class Workload:
 
 
 def _results(futures: Sequence[Future[Result]], patience_s: float) -> list[Result]:
-    """Of all, or the first trouble."""
+    """Of all, or the first error."""
     done, left = wait(futures, patience_s)
     results = [future.result() for future in futures if future in done]
     if left:
