@@ -1,7 +1,7 @@
 """Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
 
     DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them
-    DIR/node-1/server.properties     written anew by `create`, added to by `configure`
+    DIR/node-1/server.properties     written by `create`, added to by `configure`
     DIR/node-1/node.log              what the node prints
     DIR/node-1/data/                 its log dir
 

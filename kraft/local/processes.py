@@ -90,7 +90,7 @@ def await_end(processes: Sequence[LocalProcess], patience_s: float) -> list[Loca
 
 
 def has_stopped(process: psutil.Process) -> bool:
-    """Every thread of it, where the system tells."""
+    """Whether every thread of it has, where the system shows threads."""
     try:
         threads = [psutil.Process(each.id) for each in process.threads()] if psutil.LINUX else [process]
         return all(each.status() == psutil.STATUS_STOPPED for each in threads)

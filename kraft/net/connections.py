@@ -87,7 +87,7 @@ class Connections:
         return self._admit(host) or None
 
     def _make_room(self) -> None:
-        """A broker came on top: the client that has been silent for longest goes, as in Kafka."""
+        """One more than allowed: the client that has been silent for longest is closed, as in Kafka."""
         shared = (each for each in self._open if each.listener_kind is ListenerKind.SHARED)
         if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
             log.warning(

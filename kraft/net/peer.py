@@ -16,7 +16,7 @@ Serve = Callable[["Peer", memoryview], Reply]
 
 
 class StartedRequest(Protocol):
-    """A request that has been started, for whoever finds out what it takes."""
+    """A request that has been started, for those who learn what it takes in memory."""
 
     def charge(self, size: int) -> None:
         """It takes so many bytes more than its frame, until its reply."""
@@ -59,6 +59,6 @@ class Peer:
     parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
     mute: Callable[[float], None] = no_mute
-    """Start nothing more that it asks for so many seconds. What has been started goes on."""
+    """Start nothing more that it asks for so many seconds. What has been started continues."""
     started: Callable[[], StartedRequest] = UncountedRequest
     """The request that is just being started."""

@@ -77,8 +77,8 @@ class NodeSecurity:
             )
 
     def renew(self, config: Config) -> None:
-        """Keys, certificates and authorities are read anew, for connections from now on; blocks. Where
-        something cannot be read, its listener goes on with what it has."""
+        """Read keys, certificates and authorities again, for new connections; blocks. A listener whose files
+        cannot be read keeps what it has."""
         for name, listener_security in self.listeners.items():
             try:
                 _ListenerKeys(config, name).renew(listener_security)

@@ -50,7 +50,7 @@ AGAIN_S: Final = 1.0
 MAX_AGAIN_S: Final = 60.0
 
 STEP: Final = 500
-"""Partitions that change, or whose topic goes, between two turns of the loop; each takes some 20 to 50 us."""
+"""Partitions that change or are deleted between two turns of the loop; each takes some 20 to 50 us."""
 
 
 class Step(NamedTuple):
@@ -268,7 +268,7 @@ class BrokerMetadataPublisher:
 
 
 def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
-    """What goes comes before what is new, for that may have its name."""
+    """Deleted topics come before new ones, which may have their names."""
     before = delta.image.topics_by_id
     old = [(i, n) for i in delta.deleted_topics if i in before for n in before[i].partitions]
     if len(old) + sum(map(len, delta.changed_partitions.values())) <= STEP:

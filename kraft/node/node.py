@@ -1,14 +1,14 @@
-"""One node: everything a process is made of, built in order, started and stopped in order.
+"""One node: all that its process runs, built in order, started and stopped in order.
 
-    controller role   Raft voter -> state machine -> controller        (its links, its journal)
-    broker role       metadata -> publisher -> partitions, fetchers, groups; lifecycle with the quorum
-    both              listeners -> dispatcher -> handlers, which see a `NodeContext`
+    controller role   Raft voter -> state machine -> controller
+    broker role       metadata -> publisher -> replicas, fetchers, coordinators; lifecycle with the quorum
+    both              listeners -> dispatcher -> handlers, which get a context (api/context.py)
 
 A combined node hands the image from the state machine to the publisher directly; a node that is only a
 broker follows the metadata log (broker/metadata_follower.py).
 
-Three things come from outside: the event loop (time, network), a `Disk`, a `random.Random`. `run` makes the
-real ones; a simulator makes its own.
+The event loop (time, network), the disk and the random source come from outside (environment.py):
+serve.py makes the real ones, a simulator its own.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Node:
         listen(DynamicBrokerConfig(self.config, self._reconfigure).take)
 
     def _reconfigure(self, config: Config) -> None:
-        """Some keys have other values now."""
+        """Apply what has changed in the configuration."""
         self.server.connections.limits = settings.server_limits(config, self.config)
         if any(security.tls is not None for security in self.security.listeners.values()):
             renewal = self.blocking(lambda _: self.security.renew(config))
@@ -176,7 +176,8 @@ class Node:
     # --- start and stop -----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns when the listeners are open and, on a broker, the quorum has let it in."""
+        """Returns when the listeners are open and, on a broker, the quorum has unfenced it. Raises
+        `FatalError` where it cannot listen or cannot open its logs."""
         for endpoint in self.config.bound_listeners:
             _check_port(endpoint.host, endpoint.port)
         if self.config.kraft_http_port is not None:
@@ -245,7 +246,7 @@ class Node:
 
 
 def _check_port(host: str, port: int) -> None:
-    """A port in use is told at once, not when the broker would begin to serve."""
+    """Raises `FatalError` at once where a port is in use, not only when the broker begins to serve."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

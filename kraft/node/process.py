@@ -42,8 +42,8 @@ def run_node(
     owner: int | None = None,
     run: Callable[[Config], int] = serve,
 ) -> int:
-    """Run a node until it is told to end; the exit code. Trouble of the environment is one line
-    on standard error."""
+    """Run a node until a signal ends it; returns the exit code. What is wrong with its configuration or its
+    machine is one line on standard error."""
     # Until the loop takes signals, there is nothing to put in order: Ctrl-C simply ends the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     logging.basicConfig(

@@ -104,8 +104,8 @@ def _watch_for_stalls(loop: asyncio.AbstractEventLoop, node: Node) -> StallWatch
     limit_ms = node.config.kraft_loop_stall_ms
     if limit_ms == 0:
         return None
-    told = StallLog(node.config.node_id, limit_ms, loop.time)
-    watch = StallWatch(loop, limit_ms, told, node.context.loop_health)
+    stall_log = StallLog(node.config.node_id, limit_ms, loop.time)
+    watch = StallWatch(loop, limit_ms, stall_log, node.context.loop_health)
     watch.start()
     return watch
 

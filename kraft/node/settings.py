@@ -38,8 +38,8 @@ HEARTBEATS_PER_TIMEOUT: Final = 8
 
 
 def raft_settings(config: Config) -> RaftConfig:
-    """`controller.quorum.fetch.timeout.ms` is how long a voter bears a silent leader at most; half of it
-    at least, so that not all stand at once."""
+    """`controller.quorum.fetch.timeout.ms` is how long a voter waits for a silent leader at most; half of
+    it at least, so that not all become candidates at once."""
     longest = config.controller_quorum_fetch_timeout_ms
     shortest = max(longest // 2, 1)
     return RaftConfig(
@@ -153,8 +153,8 @@ def replication_quotas(config: Config) -> ReplicationQuotas:
 
 
 def server_limits(config: Config, static: Config) -> ServerLimits:
-    """`static`: what server.properties alone says. It holds for controllers' listeners, so that whoever may
-    change the configuration always gets in to change it back."""
+    """`static`: what server.properties alone says. It holds for controllers' listeners, so that a principal
+    that may change the configuration can always connect to change it back."""
     queued = config.queued_max_request_bytes
     return ServerLimits(
         connection=ConnectionLimits(
