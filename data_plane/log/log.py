@@ -410,15 +410,22 @@ class UnifiedLog:
         if work is None or self._cut is work:
             self._cut = None
 
-    @all_or_inconsistent
     def truncate_to(self, work: CutWork) -> bool:
-        """Apply a prepared cut; False where it is out of date: nothing is changed."""
+        """Apply a prepared cut; False where it is out of date: nothing is changed. Nor is anything where it
+        raises OSError: the process has no file descriptors for it."""
         if self._cut is not work or not work.ready:
             return False
+        check_consistent(self)
+        with self.disk.spare_files(self._segments.active.path):
+            self._truncate_to(work)
+        return True
+
+    @all_or_inconsistent
+    def _truncate_to(self, work: CutWork) -> None:
         self._unflushed.cut_is_durable = False
         if work.begins_anew:
             self.truncate_fully_and_start_at(work.end)
-            return True
+            return
         self._cancel_cleaning()
         self._unflushed.new_files = True
         self._segments.drop_after(work.base_offset)
@@ -426,7 +433,6 @@ class UnifiedLog:
         for path in work.stale_snapshots:
             self.disk.remove(path)
         self._end_at(work.end, work.producers)
-        return True
 
     @all_or_inconsistent
     def truncate_fully_and_start_at(self, offset: int) -> None:

@@ -12,11 +12,19 @@ Path of the data: log, segments, flush, cleaner -> here -> disk.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import RLock
+from typing import Final
 
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, File, write_in_steps
 from metadata_quorum.foundation.primitives import Buffer
+
+SPARE_FILES: Final = 4
+"""More than a truncation has open at once."""
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class PartitionDirectory:
@@ -28,6 +36,20 @@ class PartitionDirectory:
         """Held while a file is opened, renamed or removed."""
         self._directory = directory
         self._names = {directory}
+        self._spare: list[File] = []
+
+    @contextmanager
+    def spare_files(self, path: str) -> Iterator[None]:
+        """For a change that must not stop half-way: what is opened inside gets a descriptor, even where the
+        process has none left. Raises OSError at once where there are none to spare. `path` names any file
+        that is there."""
+        self._spare = [self._disk.open(self._now(path)) for _ in range(SPARE_FILES)]
+        try:
+            yield
+        finally:
+            for file in self._spare:
+                file.close()
+            self._spare = []
 
     def move(self, directory: str) -> None:
         """Rename the directory; paths that begin with any of its names lead there."""
@@ -44,7 +66,13 @@ class PartitionDirectory:
 
     def open(self, path: str, *, create: bool = False) -> File:
         with self.lock:
-            return self._disk.open(self._now(path), create=create)
+            while True:
+                try:
+                    return self._disk.open(self._now(path), create=create)
+                except OSError as error:
+                    if error.errno not in _NO_DESCRIPTOR or not self._spare:
+                        raise
+                    self._spare.pop().close()
 
     def exists(self, path: str) -> bool:
         with self.lock:

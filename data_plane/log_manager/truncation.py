@@ -49,7 +49,8 @@ class Truncation:
         try:
             if not log.truncate_to(self._work):
                 return False
-        except InconsistentLogError as e:
+        except (OSError, InconsistentLogError) as e:
+            log.forgo_cut(self._work)
             failures.storage_failed(replica, e)
             return False
         if replica.move is not None:

@@ -345,3 +345,29 @@ async def test_a_copy_whose_cut_could_not_be_made_is_cut_at_the_next_step(monkey
 
 def _at(offset: int) -> bytearray:
     return bytearray(encode_batch([Record(value=b"x")], base_offset=offset))
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("count", [1, 2])
+@in_loop
+async def test_a_cut_without_files_is_made_or_refused_as_a_whole(monkeypatch, offset, after, count):
+    async with Cluster(2) as cluster:
+        boundary_of(cluster)
+        follower = await follower_with_three_durable_records(cluster)
+        disk = cluster.disks[2]
+        truncate_to = UnifiedLog.truncate_to
+
+        def without_files(log: UnifiedLog, work: CutWork) -> bool:
+            disk.fail("open", errno.EMFILE, path_part="t-0", after=after, count=count)
+            try:
+                return truncate_to(log, work)
+            finally:
+                disk.heal()
+
+        monkeypatch.setattr(UnifiedLog, "truncate_to", without_files)
+        outcomes: list[bool] = []
+        follower.truncate_to(offset, outcomes.append)
+        await until(lambda: outcomes)
+        assert not follower.offline
+        assert follower.log.log_end_offset == (offset if outcomes[0] else 3)
