@@ -253,7 +253,7 @@ class CleanWork:
 
 
 def _opened(segment: LogSegment, header: BatchHeader, work: Callable[[], Result]) -> Result:
-    """What comes of a batch's records. Raises UncleanableError, whatever is wrong with them."""
+    """What compaction keeps of a batch. Raises UncleanableError, whatever is wrong with its records."""
     try:
         return work()
     except (OSError, InvariantViolation):

@@ -38,7 +38,7 @@ from metadata_quorum.foundation.primitives import Buffer
 
 
 class BatchRetention(Enum):
-    """Whose records a batch holds, as far as transactions go."""
+    """A batch's part in transactions."""
 
     KEEP = "keep"
     ABORTED = "aborted"
@@ -118,7 +118,7 @@ class CompactionPass:
     removed: set[int] = field(default_factory=set)
     """Last offsets of batches that the state of producers followed from."""
     _staying: set[int] = field(default_factory=set)
-    """Producers of whom a batch stays."""
+    """Producers of which a batch stays."""
 
     def clean(self, data: Buffer, header: BatchHeader) -> Buffer | None:
         """What becomes of one whole batch: itself, a smaller one, or None."""

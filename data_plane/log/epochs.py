@@ -22,7 +22,7 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class EpochCache:
-    """See the module. `dirty` says that the file is behind."""
+    """See the module. `dirty`: the file is behind."""
 
     __slots__ = ("_epochs", "_starts", "dirty", "latest")
 
@@ -40,7 +40,7 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Let `epoch` begin at `start_offset`; False where it is known already or is no epoch.
+        """Let `epoch` begin at `start_offset`; False where it exists already or is no epoch.
 
         Entries that contradict it (a later epoch, or one that began at or behind it and so holds
         nothing) go.
@@ -62,7 +62,7 @@ class EpochCache:
         return self._epochs[i - 1] if i else UNDEFINED_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The greatest known epoch <= `epoch` and the offset where it ends.
+        """The greatest epoch <= `epoch` and the offset where it ends.
 
         (-1, -1) where nothing can be said: no entries, or an epoch from the future. An epoch older
         than all entries ends where the first of them begins.
@@ -79,14 +79,14 @@ class EpochCache:
         return self._epochs[i - 1], self._starts[i]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: entries that begin there or behind go."""
+        """The log ends at `end_offset` now: entries that begin there or behind are removed."""
         if self._starts and self._starts[-1] >= end_offset:
             keep = bisect_left(self._starts, end_offset)
             del self._epochs[keep:], self._starts[keep:]
             self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: the epoch there begins there, older ones go."""
+        """The log begins at `start_offset` now, and so does its epoch there; older ones are removed."""
         i = bisect_right(self._starts, start_offset) - 1
         if i < 0 or (i == 0 and self._starts[0] == start_offset):
             return

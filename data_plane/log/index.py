@@ -82,7 +82,7 @@ class _Index(Generic[Entry]):
             except OSError as error:
                 if is_of_disk(error):
                     raise
-                # No file to be had at present. The entry is known; the next one, or a flush, writes them all.
+                # No file can be opened now. The entry stays in memory until the next one, or a flush.
 
     def __len__(self) -> int:
         return self._entries_in_file() + len(self._pending) // self.layout.size

@@ -85,11 +85,11 @@ class ProducerStateEntry:
 
 
 class VerificationStateEntry(NamedTuple):
-    """A transaction of whose first batch here the coordinator is asked, until a batch of it is appended."""
+    """A transaction that is being verified with the coordinator, until a batch of it is appended."""
 
     epoch: int
     lowest_sequence: int
-    """Of the batches that were asked for: one that could not be admitted is sent again, and belongs first."""
+    """Of the batches being verified: one that could not be admitted is sent again, and must come first."""
     from_zero: bool
     """Every transaction has an epoch of its own (transaction.version 2), and so its sequences begin at 0."""
     asked_at_ms: int

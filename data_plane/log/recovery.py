@@ -110,7 +110,7 @@ def _recover(
         following = bases[i + 1] if base != bases[-1] else end
         if damage is None and (end > following or (end != following and following > recovery_point)):
             # The records between are lost; or the next one had been removed, and its name has come back; or
-            # it was left by a roll that came to nothing.
+            # it was left by a roll that failed.
             damage = f"the next segment begins at offset {following}"
         if damage is None:
             if base != bases[-1]:

@@ -41,7 +41,7 @@ MAX_OFFSET: Final = 2**63 - 1
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1  # the indexes keep offsets as int32 from the segment's base
 
 _SCAN_BYTES: Final = 8192
-_LATEST_BATCHES: Final = 1024  # ends remembered; half of them go when the list is full
+_LATEST_BATCHES: Final = 1024  # ends remembered; half of them are dropped when the list is full
 _UNKNOWN_SIZE: Final = 2**31
 
 Read = Callable[[int, int], Buffer | None]
@@ -92,7 +92,7 @@ class LogSlice:
     ) -> None:
         self._segment = segment
         self.file = file
-        self.offset = offset  # that was asked for: what is delivered may begin behind it
+        self.offset = offset  # the requested one: the slice may begin behind it
         self.position = position
         self.length = length
         self._limit = limit  # end of the readable part; only set where the place is unknown
@@ -317,8 +317,8 @@ class LogSegment:
         return LogSlice(self, file, offset, position, length)
 
     def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: Read) -> int:
-        """How much of [position, limit) a read of `max_bytes` gets: at least one whole batch if asked, else
-        nothing where the first does not fit."""
+        """How much of [position, limit) a read of `max_bytes` gets. Where the first batch does not fit: all of
+        it if `at_least_one`, else nothing."""
         available = limit - position
         if available <= max_bytes:
             return max(available, 0)

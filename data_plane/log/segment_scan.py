@@ -89,7 +89,7 @@ def claimed_end(segment: LogSegment, position: int, expected: int) -> int:
 def good_batch_behind(segment: LogSegment, position: int, least_offset: int) -> bool:
     """Whether a whole, checked batch of `least_offset` or later begins behind `position`.
 
-    At `position` itself any offset will do: a good batch whose offset falls back betrays a damaged
+    At `position` itself any offset will do: a good batch whose offset falls back proves a damaged
     offset, which no CRC covers, in it or before it.
     """
     data = segment.file.read(position, segment.size - position)

@@ -1,7 +1,7 @@
 """Answers to ListOffsets by time: the first record at or after a timestamp, the record with the greatest.
 
 Time index, then offset index, then a scan of headers, then one batch opened, which may unpack to a hundred
-megabytes: so a search runs outside the loop, over the segments as they were when it was asked for.
+megabytes: so a search runs outside the loop, over the segments as they were at the request.
 
 Off the path of the data: api/offsets -> partition -> log.search_time -> here, in the executor.
 """

@@ -19,7 +19,7 @@ does, so that its contents are what its header says.
     claim of log-append time where that is the broker's to give INVALID_TIMESTAMP
 
 Records of a client that are wrong one by one (key, timestamp, offset) are named in the answer (KIP-467).
-A wrong max timestamp in the header is put right, and what comes behind a client's batch without being a whole
+A wrong max timestamp in the header is put right, and what follows a client's batch without being a whole
 one is cut off, as Kafka does.
 
 How much of this may be done at once is the caller's to say (`WorkBudget`): what takes longer is done again,
@@ -87,7 +87,7 @@ _LEAST_LENGTH: Final = 14
 _MAX_EXPANSION: Final = 32
 _LEAST_MESSAGE_BYTES: Final = 1024 * 1024
 _NAMED_RECORDS: Final = 1000
-"""More bad ones are not named: the answer to a small batch must not be a huge one."""
+"""More bad ones are not named: the response to a small batch must not be huge."""
 _MAX_TIMESTAMP: Final = 2**63 - 1
 _EVER_MS: Final = 2**65  # beyond whatever a base timestamp and a delta add up to
 
@@ -189,7 +189,7 @@ def _in_codec(
     opened: bytes | None,
     config: LogConfig,
 ) -> memoryview | bytearray:
-    """One batch as the topic wants it. `opened`: its records' bytes, where they are known."""
+    """One batch in the topic's format. `opened`: its records' bytes, where they are known."""
     if header.compression == codec or header.is_control:
         return memoryview(records)[position : position + header.size]
     if opened is None:

@@ -111,7 +111,7 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """The record behind the bytes; None for a kind that is not known here.
+    """The record behind the bytes; None for an unknown kind.
 
     Raises ValueError where the bytes are not what their version promises.
     """

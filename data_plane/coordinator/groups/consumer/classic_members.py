@@ -1,8 +1,9 @@
-"""Members of the classic protocol in a group of the consumer protocol: JoinGroup and its kin, served.
+"""Members of the classic protocol in a group of the consumer protocol: JoinGroup, SyncGroup and Heartbeat.
 
-They take part in the same epochs and targets. A join is their heartbeat with news: its subscription
-says what they read and own, its answer gives their member epoch as a generation, and nobody leads.
-SyncGroup fetches what is theirs, and Heartbeat tells them to join again when there is more to do.
+They take part in the same epochs and targets. A join is their heartbeat with changes: its subscription
+has the topics they read and the partitions they own, the reply has their member epoch as the generation, and
+no member is leader. SyncGroup returns their assignment, and Heartbeat makes them join again when there is
+more to do.
 
 Works on a draft; called by group.py. Refusals are BrokerErrors.
 """
