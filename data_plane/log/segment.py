@@ -317,8 +317,8 @@ class LogSegment:
         return LogSlice(self, file, offset, position, length)
 
     def length_at(self, position: int, max_bytes: int, limit: int, at_least_one: bool, read: Read) -> int:
-        """How much of [position, limit) a read of `max_bytes` gets. Where the first batch does not fit: all of
-        it if `at_least_one`, else nothing."""
+        """How much of [position, limit) a read of `max_bytes` gets. Where the first batch does not fit: all
+        of it if `at_least_one`, else nothing."""
         available = limit - position
         if available <= max_bytes:
             return max(available, 0)

@@ -1,0 +1,53 @@
+"""A leader's run of batches, before a follower writes it: what is taken, and where it must begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_plane.log.append import check_leader_run, first_offset_expected
+from metadata_quorum.foundation.batch import set_offset_and_epoch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.support.logs import batch
+
+
+def run_of(*placed: tuple[int, int, int]) -> bytearray:
+    """Batches of (base offset, leader epoch, records)."""
+    run = bytearray()
+    for offset, epoch, records in placed:
+        one = batch(*[b"v"] * records)
+        set_offset_and_epoch(one, 0, offset, epoch)
+        run += one
+    return run
+
+
+def test_offsets_and_epochs_of_whole_batches() -> None:
+    whole = run_of((5, 1, 2), (9, 3, 1))  # compaction has left a gap
+    batches, offsets, epochs, next_offset, size = check_leader_run(whole, 5)
+    assert [position for position, _ in batches] == [0, size - len(run_of((9, 3, 1)))]
+    assert (offsets, epochs, next_offset, size) == ([5, 9], [1, 3], 10, len(whole))
+
+
+def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
+    first = run_of((5, 1, 2))
+    _, offsets, _, next_offset, size = check_leader_run(first + run_of((7, 1, 1))[:-1], 5)
+    assert (offsets, next_offset, size) == ([5], 7, len(first))
+    assert check_leader_run(first[:-1], 5)[0] == []
+
+
+def test_offsets_below_the_log_end_are_refused() -> None:
+    with pytest.raises(BrokerError) as refused:
+        check_leader_run(run_of((4, 1, 1)), 5)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (7, 7, 5),  # an empty log that starts inside the leader's batch takes the whole batch
+        (5, 5, 5),
+        (10, 10, 10),
+        (0, 7, 7),  # one that has records does not
+    ],
+)
+def test_where_a_run_must_begin(start: int, end: int, expected: int) -> None:
+    assert first_offset_expected(run_of((5, 1, 3)), start, end) == expected
