@@ -125,7 +125,7 @@ def main(
     facts = machine()
     with tempfile.TemporaryDirectory(prefix="kraft-bench-", dir=directory) as scratch:
         for number in range(1, 2 if quick else rounds + 1):
-            # The order turns round by round, so that neither system always follows the other.
+            # The order alternates by round, so that neither system always follows the other.
             for name in sorted(makers, reverse=bool(number % 2)):
                 console.print(f"round {number}: {name}")
                 session = measure(makers[name], Path(scratch), SMOKE if quick else FULL, names)

@@ -1,6 +1,6 @@
-"""What the benchmarks ask of a cluster beside load: topics, leaders, ISR, the active controller.
+"""The benchmarks' admin requests: topics, leaders, ISR, the active controller.
 
-All through stock clients but one request: librdkafka has no DescribeQuorum, so that is asked with kio.
+All by stock clients but one: librdkafka has no DescribeQuorum, so that is sent with kio.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Admin:
         return leaders
 
     def _partitions(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Leader and size of the ISR by partition; empty where nobody answers."""
+        """Leader and size of the ISR by partition; empty where no broker answers."""
         try:
             found = self._client.list_topics(topic, timeout=SOCKET_TIMEOUT_S).topics[topic]
         except KafkaException:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
-START_AND_DRAIN_S = 90.0  # what any job may take beyond the time it was asked to run
+START_AND_DRAIN_S = 90.0  # what any job may take beyond its requested duration
 
 
 class Job(Protocol):
@@ -47,7 +47,7 @@ class ClientProcess:
             raise ClientFailed(f"the {self._name} client ended early") from None
 
     def wait_for(self, word: str) -> None:
-        """Wait until it has said `word` on its standard output; all else means that it has ended."""
+        """Wait until it has written `word` to its standard output; anything else means that it has ended."""
         assert self._process.stdout is not None
         if self._process.stdout.readline().strip() != word:
             raise ClientFailed(f"the {self._name} client ended before it was {word}")
@@ -75,7 +75,7 @@ class ClientProcess:
 
 @contextlib.contextmanager
 def client(name: str, job: Job) -> Iterator[ClientProcess]:
-    """A client process that is gone when the block ends."""
+    """A client process that is ended with the block."""
     process = ClientProcess(name, job)
     try:
         yield process
@@ -84,6 +84,6 @@ def client(name: str, job: Job) -> Iterator[ClientProcess]:
 
 
 def run_client(name: str, job: Job, seconds: float) -> dict[str, Any]:
-    """Run one job that was asked to take `seconds`, and return its result."""
+    """Run one job of `seconds`, and return its result."""
     with client(name, job) as process:
         return process.result(seconds + START_AND_DRAIN_S)

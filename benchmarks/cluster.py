@@ -1,7 +1,7 @@
 """The port through which the benchmarks see a cluster of three nodes, whichever broker runs in it.
 
-Two implementations: `kafka.py` (Apache Kafka on a JVM) and `ours.py` (kraft). What is the same for both
-stands here: child processes that are ended by their pid, and what they used of the machine.
+Two implementations: `kafka.py` (Apache Kafka on a JVM) and `ours.py` (kraft). What both share
+is here: child processes that are ended by their pid, and their use of the machine.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def topics(session: Session) -> None:
 
 
 def idle_partitions(session: Session) -> None:
-    """Many partitions that nobody uses: what they cost a node in CPU and memory. They stay until the
+    """Many idle partitions: what they cost a node in CPU and memory. They stay until the
     cluster ends, so this comes last."""
     for number in range(session.scale.idle_partitions // PARTITIONS_A_TOPIC):
         session.admin.create_topic(f"idle-{number}", PARTITIONS_A_TOPIC)

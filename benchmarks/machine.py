@@ -53,10 +53,10 @@ def _java() -> str:
 
 
 def file_write_cpu_s_per_gb(directory: Path, size: int = 512 << 20) -> float:
-    """What it costs this machine to put a GB of new bytes into files, whoever writes them.
+    """What it costs this machine to write a GB of new bytes into files, in any process.
 
     Under a hypervisor that takes free memory back, most of it is the first touch of each page, and it may
-    be ten times the bare copy: without this line the brokers' own share could not be told from it.
+    be ten times the bare copy: without this line the brokers' own share would not be visible.
     """
     chunk = os.urandom(1 << 20)
     path = directory / "floor"

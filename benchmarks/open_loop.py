@@ -1,8 +1,8 @@
-"""When an open-loop load sends: at fixed moments, whether or not earlier requests have been answered.
+"""When an open-loop load sends: at fixed times, whether or not earlier requests have been answered.
 
 A closed loop waits for a slow answer and so sends less just when the server is slow, which hides the
 slowness ("coordinated omission"). Here message `i` is due at `start + i / rate` and its latency counts
-from that moment, even where the client itself came late to send it.
+from that time, even where the client itself sent it late.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OpenLoop:
         return self.sent >= self.count
 
     def due_at(self, index: int) -> float:
-        """The moment at which message `index` should leave."""
+        """The time at which message `index` is due."""
         return self.start + index / self.rate
 
     def take_due(self, now: float) -> range:

@@ -108,7 +108,7 @@ def main(
                 load.join()
         finally:
             cluster.close()
-    # Other threads mostly wait, which the sampler cannot always tell from work.
+    # Other threads mostly wait, which the sampler cannot always distinguish from work.
     stacks = [line for line in output.read_text().splitlines() if not line.startswith(OTHER_THREAD)]
     own, below = count_functions(stacks)
     total = max(1, sum(own.values()))

@@ -56,7 +56,8 @@ def _values(samples: Mapping[str, Sequence[float]], metric: Metric) -> list[Sequ
 
 
 def factor(metric: Metric, ours: float, theirs: float) -> str:
-    """How many times better kraft is (below 1: worse), so that a reader need not know which way is good."""
+    """How many times better kraft is (below 1: worse), so that a reader need not know which direction is
+    better."""
     if ours <= 0 or theirs <= 0:
         return "-"
     better = ours / theirs if metric.higher_is_better else theirs / ours

@@ -131,7 +131,7 @@ def _consume(session: Session, topic: str, messages: int) -> dict[str, Any]:
 
 
 def _wait_until_replicated(session: Session, topic: str) -> int:
-    """Wait until the high watermarks stand still and every ISR is full; return the records below them."""
+    """Wait until the high watermarks do not change and every ISR is full; return the records below them."""
     consumer = Consumer({"bootstrap.servers": session.cluster.bootstrap, "group.id": "bench"})
     try:
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
@@ -152,7 +152,7 @@ def _measure_produce(session: Session, acks: str, value_bytes: int, metric: str)
     topic = session.new_topic(PARTITIONS)
     cpu_before = cpu_seconds(session.cluster)
     result = _produce(session, topic, acks, value_bytes, session.scale.throughput_s)
-    # With acks=1 the copies are still on their way; their cost belongs to these bytes.
+    # With acks=1 replication is still in progress; its cost belongs to these bytes.
     _wait_until_replicated(session, topic)
     broker_cpu_s = cpu_seconds(session.cluster) - cpu_before
     session.note_memory()

@@ -1,7 +1,7 @@
 """Jobs `rebalance` and `commit`: a group of many members, and offsets committed at a fixed rate.
 
-No stock client can be a thousand members in one process, so these speak the protocol by our own client; to
-either system the same requests. A member is a connection of its own (a broker answers one JoinGroup per
+No stock client can be a thousand members in one process, so these use our own client, with the
+same requests to either system. A member is a connection of its own (a broker answers one JoinGroup per
 connection at a time).
 """
 

@@ -1,13 +1,13 @@
 """Jobs `send` and `receive`: single-message requests at a fixed rate, and how long each took.
 
-`send` produces with linger 0 and one message per request, and measures from the moment at which a message
-was due to its acknowledgement. Each value starts with that moment, so `receive`, in a process of its own,
+`send` produces with linger 0 and one message per request, and measures from the time at which a message
+was due to its acknowledgement. Each value starts with that time, so `receive`, in a process of its own,
 measures to its arrival at a consumer: on one machine CLOCK_MONOTONIC is the same in every process.
 
     value: phase u32 | due u64 (nanoseconds of the monotonic clock) | filling
 
-Every rate has a producer of its own: where a broker fell behind, what it still owes goes with the
-connection and does not burden the next rate.
+Every rate has a producer of its own: where a broker fell behind, its backlog ends with the
+connection and does not affect the next rate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.percentiles import summary
 
 STAMP = struct.Struct(">IQ")
 WARM_UP_RATE = 200
-SPIN_S = 0.002  # closer to a due moment than this, sleep in small steps instead of a whole poll
+SPIN_S = 0.002  # closer to a due time than this, sleep in small steps instead of a whole poll
 STEP_S = 0.0001
 DRAIN_TIMEOUT_S = 5.0
 
@@ -52,7 +52,7 @@ class ReceiveJob:
 
 
 class _Phase:
-    """One producer at one rate, and what its delivery reports said."""
+    """One producer at one rate, and its delivery reports."""
 
     def __init__(self, job: SendJob, number: int, rate: int, seconds: float) -> None:
         self._job = job
@@ -144,7 +144,7 @@ def send(job: SendJob) -> dict[str, Any]:
 
 
 def receive(job: ReceiveJob) -> dict[str, Any]:
-    """Read from the start of the (new) topic until standard input says that the sender has ended."""
+    """Read from the start of the (new) topic until a line on standard input: the sender has ended."""
     consumer = Consumer(
         {
             "bootstrap.servers": job.bootstrap,

@@ -1,9 +1,9 @@
 """Job `probe`: a steady trickle of acks=all writes to every partition, to see how long they stop.
 
-Once every partition has acknowledged something, the probe says so by a line on standard output. Then the
-bench kills a node and writes the moment (seconds of the monotonic clock) as one line to this
-process's standard input. The probe goes on until every partition has acknowledged a message that was due
-at least a second after that moment, and returns when each acknowledgement came.
+Once every partition has acknowledged something, the probe writes a line to standard output. Then the
+bench kills a node and writes the time (seconds of the monotonic clock) as one line to this
+process's standard input. The probe continues until every partition has acknowledged a message that was due
+at least a second after that time, and returns the times of the acknowledgements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The next line of standard input, for jobs that go on working until it comes."""
+"""The next line of standard input, for jobs that run until it comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 def line_from_stdin() -> queue.Queue[str]:
-    """A queue that gets the next line, once there is one; empty text when the bench is gone."""
+    """A queue that gets the next line, once there is one; empty text when the bench has ended."""
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=lambda: lines.put(sys.stdin.readline()), daemon=True).start()
     return lines

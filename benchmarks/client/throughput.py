@@ -67,7 +67,7 @@ def produce(job: ProduceJob) -> dict[str, Any]:
         }
     )
     producer.list_topics(job.topic, timeout=30)
-    # Random bytes: nothing on the way may profit from a pattern.
+    # Random bytes: no compression may profit from a pattern.
     batch = [{"value": os.urandom(job.value_bytes)} for _ in range(BATCH_MESSAGES)]
     waiting_max = QUEUE_BYTES // job.value_bytes
     messages_max = job.max_bytes // job.value_bytes

@@ -1,6 +1,6 @@
 """Job `transact`: transactions one after another, by so many stock producers at once.
 
-Each producer is a thread (librdkafka gives up the interpreter's lock while it waits) with a transactional id
+Each producer is a thread (librdkafka releases the interpreter's lock while it waits) with a transactional id
 of its own; a transaction is a few small records over the topic's partitions. A latency counts from
 begin_transaction to the return of commit_transaction.
 """
@@ -51,7 +51,7 @@ def transact(job: TransactJob) -> dict[str, Any]:
             ready.wait(TIMEOUT_S)
             _transactions(job, producer, job.warm_up_s)
             latencies[number] = _transactions(job, producer, job.seconds)
-        except Exception as error:  # noqa: BLE001 - told by the job's result
+        except Exception as error:  # noqa: BLE001 - reported in the job's result
             failures.append(error)
             ready.abort()
 

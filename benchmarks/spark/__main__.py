@@ -125,7 +125,7 @@ def main(
             for system in made:
                 compile_bytecode(system, Path(scratch) / system.name)
             for number in range(1, rounds + 1):
-                # The order turns round by round, so that none always follows another.
+                # The order alternates by round, so that none always follows another.
                 for system in made if number % 2 else reversed(made):
                     console.print(f"round {number}: {system.title}")
                     work = Path(scratch) / f"{system.name}-{number}"

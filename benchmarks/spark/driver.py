@@ -1,9 +1,9 @@
-"""The process that runs the queries: one Spark session, told what to do line by line.
+"""The process that runs the queries: one Spark session, which gets its jobs line by line.
 
     python -m benchmarks.spark.driver FORMAT [JAR...]
 
-A line of standard input is a job in JSON, a line of standard output what came of it. Times are taken here, in
-the process of a user's driver; what it all cost is measured from outside.
+A line of standard input is a job in JSON, a line of standard output its result. Times are taken here, in
+the process of a user's driver; CPU and memory are measured from outside.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SparkDriver:
         return {}
 
     def stop_copy(self) -> Answer:
-        """End that; where time goes in a micro-batch, in ms, is the answer."""
+        """End it; returns how a micro-batch's time is spent, in ms."""
         assert self._copying is not None
         durations: dict[str, list[int]] = {}
         for progress in self._copying.recentProgress:

@@ -1,4 +1,4 @@
-"""What one system is put through, and the samples that come of it; names and units stand in lines.py."""
+"""The measurements of one system, and their samples; names and units are in lines.py."""
 
 from __future__ import annotations
 

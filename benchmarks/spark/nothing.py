@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 
 class OneRow(DataSource):
-    """One row, from one task, without asking anybody."""
+    """One row, from one task, without a request."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""A driver and all that it started: told what to do, watched from outside, ended by its pids.
+"""A driver and all processes that it started: they get jobs, are measured from outside, and ended by pid.
 
 The tree is the driver, its JVM, and Spark's Python processes below that. Times of processes that have ended
 are in those of their parents, so that the sum over the tree is all that was ever used.
@@ -96,7 +96,7 @@ class DriverProcess:
                     pipe.close()
         _, alive = psutil.wait_procs(tree, timeout=END_PATIENCE_S)
         for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):  # psutil knows a pid that was given anew
+            with contextlib.suppress(psutil.NoSuchProcess):  # psutil recognizes a reused pid
                 process.kill()
         self._process.wait()
 
@@ -133,7 +133,7 @@ def compile_bytecode(system: System, directory: Path) -> None:
 
 @contextlib.contextmanager
 def driver(system: System, directory: Path) -> Iterator[DriverProcess]:
-    """A driver that is gone when the block ends."""
+    """A driver that is ended with the block."""
     process = DriverProcess(system, directory)
     try:
         yield process
@@ -161,7 +161,7 @@ def _memory(process: psutil.Process) -> int:
         found = process.memory_full_info()
     except psutil.NoSuchProcess:
         return 0
-    return int(getattr(found, "pss", found.uss))  # only Linux knows who shares
+    return int(getattr(found, "pss", found.uss))  # only Linux counts shared pages
 
 
 class _Watch:

@@ -1,8 +1,8 @@
 """What is measured: Spark's own Kafka source from its jar, and ours on the same PySpark and on the newest.
 
 The jar comes from Maven, its PySpark from the package registry that pip is set to; both are fetched once into
-the user's cache. That PySpark is a directory put before the installed one, so that all else (the interpreter,
-pyarrow, numpy) is the same for all.
+the user's cache. That PySpark is a directory before the installed one on the path, so that all else (the
+interpreter, pyarrow, numpy) is the same for all.
 """
 
 from __future__ import annotations

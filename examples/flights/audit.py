@@ -1,8 +1,8 @@
-"""The judge: was every flight acknowledged, and read exactly once and in order per key?
+"""The audit: was every flight acknowledged, and read exactly once and in order per key?
 
-Pure: told of each acknowledgement and each record, it knows no client and reads no clock. Flights are told
-apart by their line, of which no two are equal, so a key's records must be that key's lines in their order:
-a lost, doubled or swapped record each shows as a difference.
+Pure: it gets each acknowledgement and each record, uses no client and reads no clock. Flights are identified
+by their line, of which no two are equal, so a key's records must be that key's lines in their order: a lost,
+doubled or swapped record each shows as a difference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROBLEMS_SHOWN = 10
 
 
 class Problems:
-    """What went wrong: all of it counted, the first few kept in words."""
+    """Failures: all of them counted, the first few kept as text."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -36,7 +36,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Columns:
-    """The header of the file: where in a line the fields stand."""
+    """The header of the file: the positions of the fields in a line."""
 
     names: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The replicas of the topic over time: leader and in-sync replicas, asked of any node that answers."""
+"""The replicas of the topic over time: leader and in-sync replicas, from any node that answers."""
 
 from __future__ import annotations
 

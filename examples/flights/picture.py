@@ -2,7 +2,7 @@
 
 Both are drawn from the rows that Spark wrote. In the SVG a line is a carrier, a column a week, and the colour
 how late its flights left; the bars beside it are the year. Dashed lines are the kills, on the day of the
-flights that were on their way.
+flights that were being sent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INK, FAINT = "#2b2b2b", "#8a8577"
 
 
 class ChartMark(NamedTuple):
-    """A kill, and the day of the flights that were on their way."""
+    """A kill, and the day of the flights that were being sent."""
 
     day: date
     text: str

@@ -1,9 +1,9 @@
-"""What the demo's processes agree on: topics, windows, and how far event times may lie apart.
+"""What the demo's processes share: topics, windows, and how far event times may lie apart.
 
-No flight comes late. They are sent in the order of their scheduled departures, and never one that departs
+No flight is late. They are sent in the order of their scheduled departures, and never one that departs
 `LEAD` after a flight that is not acknowledged yet; so the partitions' ends lie at most `LEAD` apart, however
-long a partition has no leader. Spark's limit per micro-batch is shared out in proportion to what each
-partition has to offer, which brings them no further apart. The watermark waits three times as long.
+long a partition has no leader. Spark's limit per micro-batch is divided in proportion to what each
+partition has, which brings them no further apart. The watermark waits three times as long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 FLIGHTS: Final = "flights"
 DELAYS: Final = "delays"
-"""The second topic: what Spark makes of the first."""
+"""The second topic: Spark's results of the first."""
 
 WINDOW: Final = timedelta(days=1)
 LEAD: Final = timedelta(days=10)
@@ -49,7 +49,7 @@ class DayDelay(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryJob:
-    """What the demo asks of the query's process."""
+    """The arguments of the query's process."""
 
     bootstrap: str
     directory: str

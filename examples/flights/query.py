@@ -7,8 +7,8 @@ python -m examples.flights.query '{"bootstrap": ..., "directory": ..., "airports
 
 Two streaming queries of one DataFrame, each with its checkpoint and the guarantee of its sink: a row is in
 Parquet once, and in the topic once or, of a micro-batch that ran again, twice. Both write a row when its
-window is closed. The process tells the demo about its progress, a JSON object a line; it ends once all
-windows are closed, or with its standard input: with the demo, whatever ends that.
+window is closed. The process reports its progress to the demo, a JSON object a line; it ends once all
+windows are closed, or when its standard input ends: with the demo, whatever ends that.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def batch_computation(flights: Iterable[Flight], columns: Columns, airports: Map
 
 @dataclass
 class SecondTopic:
-    """What a reader makes of the topic."""
+    """The topic as a reader sees it."""
 
     records: int = 0
     doubled: int = 0

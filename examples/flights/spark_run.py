@@ -30,7 +30,7 @@ AHEAD: Final = 1 / 2
 KILLED_AFTER: Final = 1 / 3
 """Of all flights."""
 PATIENCE_S: Final = 300.0
-"""How long it may tell nothing while it has something to do."""
+"""How long it may report nothing while it has work."""
 END_PATIENCE_S: Final = 30.0
 POLL_S: Final = 0.02
 CHUNK: Final = 1 << 16  # bytes
@@ -43,7 +43,7 @@ FORGIVEN: Final = {
     BUSY: "the machine is too busy to start its workers",
     RACE: "its two queries have met in one map",
 }
-"""What Spark itself may fail with, and how that is told: the query goes on from its checkpoint."""
+"""Spark's own errors, and how they are reported: the query continues from its checkpoint."""
 RESTARTS: Final = 10
 
 
@@ -67,7 +67,7 @@ class SparkOutcome:
     down_s: float = 0.0
     """From the kill to the first micro-batch that was finished after it."""
     seconds: float = 0.0
-    """From the first flight's way to the last one's arrival in Spark."""
+    """From the first flight's send to the last one's arrival in Spark."""
     rows: list[DayDelay] = field(default_factory=list)
     """Of the Parquet files."""
     files: int = 0
@@ -99,7 +99,7 @@ class SparkRun:
         """Flights in finished micro-batches of both queries."""
         return min(self._read.values()) if len(self._read) == QUERIES else 0
 
-    # -- the demo's way through it ----------------------------------------------------------------
+    # -- the demo's steps -------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start it and wait until the queries run."""
@@ -108,7 +108,7 @@ class SparkRun:
         self._began = time.monotonic()
 
     def look(self) -> None:
-        """Take what it has told, and kill it when that is due."""
+        """Take its reports, and kill it when that is due."""
         if self._process is None:
             self._restart()
             return
@@ -124,7 +124,8 @@ class SparkRun:
             self._tell(f"Spark query killed in a micro-batch ({self.read:,} flights done)")
 
     def may_send(self, number: int) -> bool:
-        """The stream goes only so far before it: there is one still when it is killed and comes back."""
+        """The stream stays only so far ahead of it: there are flights left when it is killed and
+        restarted."""
         return number < self.read + AHEAD * self._total
 
     def wait_for_all(self) -> None:
@@ -188,11 +189,11 @@ class SparkRun:
             self._tell("Spark query started again from its checkpoint")
 
     def _is_in_micro_batch(self) -> bool:
-        """Whether each query has planned one that is not done, as its checkpoint says."""
+        """Whether each query has planned one that is not done, by its checkpoint."""
         checkpoints = list(Path(self._job.path("checkpoint")).iterdir())
         return all(_newest(each / "offsets") > _newest(each / "commits") for each in checkpoints)
 
-    # -- what it tells ----------------------------------------------------------------------------
+    # -- its reports ------------------------------------------------------------------------------
 
     def _take_lines(self) -> None:
         while self._process is not None and not self.outcome.rows:

@@ -1,7 +1,7 @@
-"""The stream: one loop that produces, reads along, and kills and restarts a node on the way.
+"""The stream: one loop that produces, consumes, and kills and restarts a node meanwhile.
 
 Everything of the clients happens in this one loop, so there is nothing to lock; only isr.py polls beside it.
-Who reads along (the Spark query) is looked after from it, and not left far behind.
+The loop also polls the Spark query, and does not get far ahead of it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NoReader:
 
 
 class StreamFailed(Exception):
-    """The run could not go on to its end; the message says why."""
+    """The run could not complete; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Stream:
             self._read(timeout_s=0.1)
 
     def _flow_time(self) -> float:
-        """A clock that stands while everything is acknowledged and the reader is waited for: that is no gap
+        """A clock that stops while everything is acknowledged and the reader is waited for: that is no gap
         between acknowledgements."""
         return time.monotonic() - self._waited_s
 
@@ -283,7 +283,7 @@ class Stream:
             if error is not None:
                 if error.fatal():
                     raise StreamFailed(f"the consumer gave up: {error}")
-                continue  # a lost connection and the like: the client comes again by itself
+                continue  # a lost connection and the like: the client reconnects by itself
             value: Any = message.value()
             key: Any = message.key()
             self.reads.saw(message.partition() or 0, message.offset() or 0, key or b"", value or b"")
@@ -322,7 +322,7 @@ class Stream:
             self._producer.poll(0.0)
             self._read(timeout_s=0.02)
             self._look_around()
-        # A record too many would come now.
+        # A surplus record would arrive now.
         self._read(timeout_s=0.5)
 
     def _wait_for_full_isr(self) -> bool:
