@@ -230,7 +230,7 @@ class UnifiedLog:
     ) -> bool:
         """The log's start offset lies inside the first batch; the batch is kept whole."""
         start_offset = self.log_start_offset
-        self.truncate_fully_and_start_at(offsets[0])
+        self._restart_at(offsets[0])
         rolled = self._write(records, batches, offsets, epochs, now_ms)
         self.advance_log_start(start_offset)
         return rolled
@@ -424,7 +424,7 @@ class UnifiedLog:
     def _truncate_to(self, work: CutWork) -> None:
         self._unflushed.cut_is_durable = False
         if work.begins_anew:
-            self.truncate_fully_and_start_at(work.end)
+            self._restart_at(work.end)
             return
         self._cancel_cleaning()
         self._unflushed.new_files = True
@@ -434,9 +434,15 @@ class UnifiedLog:
             self.disk.remove(path)
         self._end_at(work.end, work.producers)
 
-    @all_or_inconsistent
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything, epochs and producers included; the next record gets `offset`."""
+        """Drop everything, epochs and producers included; the next record gets `offset`. Nothing is changed
+        where it raises OSError: the process has no file descriptors for it."""
+        check_consistent(self)
+        with self.disk.spare_files(self._segments.active.path):
+            self._restart_at(offset)
+
+    @all_or_inconsistent
+    def _restart_at(self, offset: int) -> None:
         self._cancel_cleaning()
         self._unflushed.new_files = True
         self._segments.restart_at(offset, self.config)

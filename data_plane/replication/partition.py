@@ -378,7 +378,7 @@ class Partition:
             self.move.cut(0)
         try:
             self.log.truncate_fully_and_start_at(offset)
-        except InconsistentLogError as e:
+        except (OSError, InconsistentLogError) as e:
             self.storage_failed(e)
         self._context.log_work.delete_files(self, self.log.take_deletions())
         self.after_truncation()

@@ -371,3 +371,20 @@ async def test_a_cut_without_files_is_made_or_refused_as_a_whole(monkeypatch, of
         await until(lambda: outcomes)
         assert not follower.offline
         assert follower.log.log_end_offset == (offset if outcomes[0] else 3)
+
+
+@pytest.mark.parametrize("after", range(8))
+@in_loop
+async def test_a_log_without_files_begins_anew_or_not_at_all(after):
+    async with Cluster(2) as cluster:
+        boundary_of(cluster)
+        follower = await follower_with_three_durable_records(cluster)
+        cluster.disks[2].fail("open", errno.EMFILE, path_part="t-0", after=after, count=1)
+        restarted = True
+        try:
+            follower.restart_at(9)
+        except BrokerError:
+            restarted = False
+        cluster.disks[2].heal()
+        assert not follower.offline
+        assert follower.log.log_end_offset == (9 if restarted else 3)
