@@ -1,7 +1,7 @@
 """Groups under any order of requests, silences, refused appends and failovers.
 
 Clients behave as clients do, one step at a time, in whatever order; the leader hands out disjoint
-partitions. Held after every step: the group invariants of RELIABILITY (generation monotonic, at most
+partitions. Held after every step: the invariants of groups (generation monotonic, at most
 one owner per partition and generation, commits only from current members) and that replaying the
 records gives what the live table knows.
 """

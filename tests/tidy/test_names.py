@@ -95,6 +95,10 @@ def test_names_between_backticks_are_in_the_code():
     assert gone == []
 
 
+def test_prose_cites_no_document_that_is_gone():
+    assert [text.place for text in prose() if re.search(r"\b(RELIABILITY|INVARIANTS)\b", text.text)] == []
+
+
 def test_tests_that_documents_name_are_there():
     tests = {
         node.name

@@ -1,4 +1,4 @@
-"""The definitions of RELIABILITY's anomalies, word by word: slow, and sharing nothing with the checker but
+"""The definitions of docs/CHAOS.md's anomalies, word by word: slow, and sharing nothing with the checker but
 History.
 
 Every rule is a search through all operations, all offsets, all pairs. What comes out is a list of tuples:
