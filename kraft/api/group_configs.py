@@ -7,26 +7,27 @@ active controller's node checks them here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from data_plane.coordinator.groups.consumer.rules import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from kraft.config.node_config import Config
 
 _BOUNDED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
 
 
-def group_default(key: str, config: Any) -> str | None:
+def group_default(key: str, config: Config) -> str | None:
     """What holds for a group without a value of its own; None where no broker's key says it."""
     if key not in _BOUNDED:
         return None
     return str(getattr(config, f"group_{key.replace('.', '_')}"))
 
 
-def group_config_problem(values: Mapping[str, str], config: Any) -> str | None:
+def group_config_problem(values: Mapping[str, str], config: Config) -> str | None:
     """The first thing wrong with all values of a group together, in Kafka's words."""
     return next(_problems(values, config), None)
 
 
-def _problems(values: Mapping[str, str], config: Any) -> Iterator[str]:
+def _problems(values: Mapping[str, str], config: Config) -> Iterator[str]:
     effective: dict[str, int] = {}
     for key in _BOUNDED:
         text = values.get(key) or group_default(key, config) or ""
