@@ -13,6 +13,7 @@ import pytest
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.flush import FlushWork
+from data_plane.log.partition_directory import SPARE_FILES
 from data_plane.replication.delta_applier import LocalReplicaChanges
 from data_plane.replication.directory_assignments import ReplicaAssignment
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -62,7 +63,7 @@ async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
         cluster.create_topic("bad", [[1]])
         cluster.create_topic("good", [[1]])
         cluster.produce(b"x", topic="bad")
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/")
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/", after=SPARE_FILES)
         with pytest.raises(BrokerError):
             cluster.leader("bad").restart_at(100)
         assert cluster.replica(1, "bad").offline
