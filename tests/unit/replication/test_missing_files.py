@@ -63,7 +63,7 @@ async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
         cluster.create_topic("bad", [[1]])
         cluster.create_topic("good", [[1]])
         cluster.produce(b"x", topic="bad")
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/", after=SPARE_FILES)
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/", after=SPARE_FILES, count=99)
         with pytest.raises(BrokerError):
             cluster.leader("bad").restart_at(100)
         assert cluster.replica(1, "bad").offline
