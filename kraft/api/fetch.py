@@ -51,11 +51,11 @@ Unread = list[tuple[FetchedPartition, Exception]]
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
-    most = partition_lookup.max_request_partitions(broker.replica_manager)
+    most, started = partition_lookup.max_request_partitions(broker.replica_manager), ctx.connection.started()
     if len(body) > SMALL_BYTES:
-        return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most))
+        return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most, started))
     request = read_fetch_request(ctx.version, body, most)
-    return _fetch(broker, ctx, request, ctx.connection.started())
+    return _fetch(broker, ctx, request, started)
 
 
 def handle_metadata(
@@ -63,7 +63,8 @@ def handle_metadata(
 ) -> Buffers | asyncio.Future[Buffers]:
     """On the controllers' listener."""
     if len(body) > SMALL_BYTES:
-        return _parked(controller.node, ctx, _long_metadata_fetch(controller, ctx, body))
+        started = ctx.connection.started()
+        return _parked(controller.node, ctx, _long_metadata_fetch(controller, ctx, body, started))
     request = read_fetch_request(ctx.version, body, partition_lookup.MAX_UNKNOWN_PARTITIONS)
     return metadata_fetch.handle(controller, ctx, request)
 
@@ -79,32 +80,33 @@ def _parked(
     return reading
 
 
-async def _long_fetch(broker: BrokerContext, ctx: RequestContext, body: memoryview, most: int) -> Buffers:
-    request, started = await _read_long(broker.node, ctx, body, most)
+async def _long_fetch(
+    broker: BrokerContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
+) -> Buffers:
+    request = await _read_long(broker.node, ctx, body, most, started)
     reply = _fetch(broker, ctx, request, started)
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
 async def _long_metadata_fetch(
-    controller: ControllerContext, ctx: RequestContext, body: memoryview
+    controller: ControllerContext, ctx: RequestContext, body: memoryview, started: StartedRequest
 ) -> Buffers:
     most = partition_lookup.MAX_UNKNOWN_PARTITIONS
-    request, _ = await _read_long(controller.node, ctx, body, most)
+    request = await _read_long(controller.node, ctx, body, most, started)
     reply = metadata_fetch.handle(controller, ctx, request)
     return await reply if isinstance(reply, asyncio.Future) else reply
 
 
 async def _read_long(
-    node: NodeContext, ctx: RequestContext, body: memoryview, most: int
-) -> tuple[FetchRequest, StartedRequest]:
+    node: NodeContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
+) -> FetchRequest:
     """Decoded outside the loop. Until it is done no other fetch starts on its connection."""
-    started = ctx.connection.started()
     try:
         request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
     started.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
-    return request, started
+    return request
 
 
 def _fetch(

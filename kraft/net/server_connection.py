@@ -261,6 +261,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _started_request(self) -> StartedRequest:
+        assert self._starting is not None, "asked for after its handler has returned: nothing is charged"
         return _PipelinedRequest(self, self._starting)
 
     def charge(self, slot: Slot, size: int) -> None:
@@ -358,14 +359,12 @@ class _PipelinedRequest:
 
     __slots__ = ("_connection", "_slot")
 
-    def __init__(self, connection: ServerConnection, slot: Slot | None) -> None:
-        """`slot`: None where its reply is under way already."""
+    def __init__(self, connection: ServerConnection, slot: Slot) -> None:
         self._connection = connection
         self._slot = slot
 
     def charge(self, size: int) -> None:
-        if self._slot is not None:
-            self._connection.charge(self._slot, size)
+        self._connection.charge(self._slot, size)
 
     def pause_others(self) -> None:
         self._connection.hold(True)

@@ -13,7 +13,7 @@ from fetch.messages import FetchedPartition, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
-from kraft.net.peer import Peer
+from kraft.net.peer import Peer, UncountedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -39,12 +39,26 @@ def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
         fetch_service=SimpleNamespace(fetch=lambda request, on_found: on_found(FetchResponse())),
     )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
+    charged = peer.state["charged"] = Charged()
+    peer.started = lambda: charged
     ctx: Any = SimpleNamespace(
         version=VERSION, role=Role.BROKER, connection=peer, work=None, framed=lambda body: tuple(body)
     )
     reply = fetch.handle(broker, ctx, named(partitions))
+    peer.started = asked_too_late
     assert isinstance(reply, asyncio.Future)
     return broker, peer, reply
+
+
+class Charged(UncountedRequest):
+    size = 0
+
+    def charge(self, size: int) -> None:
+        self.size += size
+
+
+def asked_too_late() -> UncountedRequest:
+    raise AssertionError("a connection knows which request starts only until its handler returns")
 
 
 @on_a_loop
@@ -60,6 +74,7 @@ async def test_it_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
     _, peer, reply = asked(1000)
     assert await reply
     await until(lambda: not peer.parked)
+    assert peer.state["charged"].size == 1000 * fetch.PARTITION_BYTES
     assert len(read_on) == 1
     assert threading.get_ident() not in read_on
 
