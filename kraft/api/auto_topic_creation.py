@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.wire.api_keys import ApiKey
@@ -100,7 +101,7 @@ async def _create(broker: BrokerContext, name: str) -> bool:
 
 def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
     config = node.config
-    if name == "__consumer_offsets":
+    if name == OFFSETS_TOPIC:
         return {
             "name": name,
             "num_partitions": config.offsets_topic_num_partitions,
@@ -111,7 +112,7 @@ def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
                 {"name": "segment.bytes", "value": str(config.offsets_topic_segment_bytes)},
             ],
         }
-    if name == "__transaction_state":
+    if name == TRANSACTIONS_TOPIC:
         return {
             "name": name,
             "num_partitions": config.transaction_state_log_num_partitions,

@@ -17,8 +17,8 @@ from data_plane.coordinator.groups.messages import (
     OffsetsReply,
     OffsetToCommit,
 )
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC
 from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api.authz.checks import (
     READ_GROUP,
     WRITE_TRANSACTIONAL_ID,

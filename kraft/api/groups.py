@@ -20,8 +20,7 @@ from data_plane.coordinator.groups.messages import (
     MemberProtocol,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, partition_of_group
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
+from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, partition_for_key
 from kraft.api import auto_topic_creation
 from kraft.api.authz.checks import READ_GROUP
 from kraft.api.authz.group_checks import find_coordinator
@@ -85,7 +84,7 @@ def _find(broker: BrokerContext, ctx: RequestContext, key_type: int, key: str) -
     topic = image.topic(name)
     if topic is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-    number = partition_of_group(key, len(topic.partitions))
+    number = partition_for_key(key, len(topic.partitions))
     partition = topic.partitions.get(number)
     leader = None if partition is None else image.brokers.get(partition.leader)
     gone = leader is None or leader.fenced or leader.broker_id in broker.suspected_brokers

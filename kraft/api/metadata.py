@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from data_plane.coordinator.topics import INTERNAL_TOPICS
 from kraft.api import auto_topic_creation
 from kraft.api.authz.topic_checks import describe_cluster, describe_topic_partitions, metadata
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
@@ -27,8 +28,6 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
 )
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)
 # Bit n stands for Kafka's AclOperation n: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from data_plane.coordinator.topics import INTERNAL_TOPICS
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import (
     CLIENT,
@@ -33,7 +34,6 @@ from kraft.api import partition_lookup
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import BrokerContext
-from kraft.api.metadata import INTERNAL_TOPICS
 from kraft.api.produce_queue import QueuedProduce
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow

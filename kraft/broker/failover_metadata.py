@@ -30,7 +30,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
+from data_plane.coordinator.topics import TRANSACTIONS_TOPIC
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 

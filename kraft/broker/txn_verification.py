@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from data_plane.coordinator.groups.service import partition_of_group
 from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.topics import TRANSACTIONS_TOPIC, partition_for_key
 from data_plane.coordinator.transactions.marker_writer import VerificationGuard, VerificationGuards
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
+from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
 from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
@@ -118,7 +118,7 @@ class TransactionVerifier:
         topic = self._metadata_cache.image.topic(TRANSACTIONS_TOPIC)
         if topic is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partition = topic.partitions.get(partition_of_group(transactional_id, len(topic.partitions)))
+        partition = topic.partitions.get(partition_for_key(transactional_id, len(topic.partitions)))
         if partition is None or partition.leader == NO_LEADER:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return partition.leader

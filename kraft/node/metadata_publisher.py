@@ -31,8 +31,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinator
+from data_plane.coordinator.groups.service import GroupCoordinator
+from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.log_manager.log_creation import CreatedLogs
 from data_plane.replication.delta_applier import DeltaApplier
 from data_plane.replication.partition import Partition

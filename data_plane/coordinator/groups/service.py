@@ -46,12 +46,11 @@ from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager, GroupResult
 from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.topics import partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import bounded, report_fault
 from metadata_quorum.foundation.uuids import uuid_text
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
@@ -96,7 +95,7 @@ class GroupCoordinator:
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:
-        return partition_of_group(group_id, self.partitions)
+        return partition_for_key(group_id, self.partitions)
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
@@ -341,21 +340,6 @@ class GroupCoordinator:
         """As Kafka's: a name for people, then a random uuid."""
         unique = UUID(int=self._rng.getrandbits(128), version=4)
         return f"{request.instance_id or request.client_id}-{unique}"
-
-
-def partition_of_group(group_id: str, partitions: int) -> int:
-    """Where every Kafka looks for a group: absolute value (of the least int: 0), then modulo."""
-    value = java_string_hash(group_id)
-    return (0 if value == -(2**31) else abs(value)) % partitions
-
-
-def java_string_hash(text: str) -> int:
-    """java.lang.String.hashCode: over UTF-16 code units, in 32-bit two's complement."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for i in range(0, len(units), 2):
-        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
 
 
 def _check_group_id(group_id: str) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator
+from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.log.validation import AppendOrigin
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.delayed_produce import await_replication

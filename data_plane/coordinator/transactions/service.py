@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from data_plane.coordinator.groups.service import partition_of_group
 from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.topics import partition_for_key
 from data_plane.coordinator.transactions.records import (
     TransactionMetadata,
     TransactionRecord,
@@ -35,8 +35,6 @@ from data_plane.coordinator.transactions.state_machine import (
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import supervised
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 ReplyT = TypeVar("ReplyT")
 
@@ -113,7 +111,7 @@ class TransactionCoordinator:
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int:
-        return partition_of_group(transactional_id, self.partitions)
+        return partition_for_key(transactional_id, self.partitions)
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its ids. An epoch that is not newer changes nothing."""

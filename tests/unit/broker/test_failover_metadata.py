@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.coordinator.transactions.service import TRANSACTIONS_TOPIC
+from data_plane.coordinator.topics import TRANSACTIONS_TOPIC
 from kraft.broker.failover_metadata import (
     AFTER_FENCE_S,
     REPEATED_FAILURE_S,

@@ -13,8 +13,9 @@ from uuid import UUID
 import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
-from data_plane.coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinator, GroupCoordinatorConfig
+from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.groups.table import GroupLimits
+from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api import group_admin, group_offsets, groups
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow

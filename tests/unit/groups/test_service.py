@@ -20,8 +20,9 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig, java_string_hash
+from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.topics import java_string_hash
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
