@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
-from data_plane.coordinator.transactions.marker_writer import VerificationGuard
+from data_plane.coordinator.transactions.verification_guard import VerificationGuard
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.context import BrokerContext

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import TRANSACTIONS_TOPIC, partition_for_key
-from data_plane.coordinator.transactions.marker_writer import VerificationGuard, VerificationGuards
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
+from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

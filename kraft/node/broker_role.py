@@ -18,8 +18,9 @@ from uuid import UUID
 from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.internal_topic import InternalTopic
 from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from data_plane.coordinator.transactions.marker_writer import MarkerWriter, VerificationGuards
+from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.service import TransactionCoordinator
+from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.replica_manager import ReplicaManager

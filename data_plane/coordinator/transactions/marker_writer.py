@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
+from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.validation import AppendOrigin
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.delayed_produce import await_replication
@@ -24,47 +25,6 @@ from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-
-
-class VerificationGuard:
-    """Holds from the time a leader verifies a transaction with the coordinator until the batch that it is
-    for is appended, unless a marker is written in between: then the verified transaction is over."""
-
-    __slots__ = ("holds",)
-
-    def __init__(self) -> None:
-        self.holds = True
-
-
-class VerificationGuards:
-    """By partition and producer id."""
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[TopicPartition, int], list[VerificationGuard]] = {}
-
-    def begin(self, tp: TopicPartition, producer_id: int) -> VerificationGuard:
-        guard = VerificationGuard()
-        self._open.setdefault((tp, producer_id), []).append(guard)
-        return guard
-
-    def renew(self, tp: TopicPartition, producer_id: int, guard: VerificationGuard) -> None:
-        """The coordinator is queried again: markers from before do not count."""
-        guard.holds = True
-        guards = self._open.setdefault((tp, producer_id), [])
-        if guard not in guards:
-            guards.append(guard)
-
-    def end(self, tp: TopicPartition, producer_id: int, guard: VerificationGuard) -> None:
-        """The batch is appended, or will not be."""
-        guards = self._open.get((tp, producer_id), [])
-        if guard in guards:
-            guards.remove(guard)
-            if not guards:
-                del self._open[tp, producer_id]
-
-    def marker_written(self, tp: TopicPartition, producer_id: int) -> None:
-        for guard in self._open.pop((tp, producer_id), ()):
-            guard.holds = False
 
 
 class MarkerWriter:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.machine import ProducerIdAndEpoch
-from data_plane.coordinator.transactions.marker_writer import VerificationGuards
+from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.producers import ProducerStateManager
 from kraft.api.produce_queue import QueuedProduce
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
