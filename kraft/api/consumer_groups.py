@@ -28,7 +28,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.security.acls import AclOperation, AclResourceType
+from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclOperation, AclResourceType, operation_bits
 
 GROUP_FEATURE: Final = "group.version"
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -37,9 +37,6 @@ _FIRST_WITH_OWN_ID: Final = 1
 """ConsumerGroupHeartbeat: members name themselves (KIP-1082)."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
-_OPERATIONS_NOT_ASKED: Final = -(2**31)
-_GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-"""Bits of AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
 
 
 # ---- ConsumerGroupHeartbeat --------------------------------------------------------------------------
@@ -141,7 +138,9 @@ def _topics(assignment: Assignment) -> list[dict[str, Any]]:
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     _check_enabled(broker.node)
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
+    operations = (
+        operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
+    )
     groups = []
     async for group_id in in_slices(request.group_ids, GROUPS_PER_SLICE):
         try:
@@ -167,7 +166,7 @@ def _undescribed(group_id: str, code: ErrorCode, message: str) -> Mapping[str, A
         "assignment_epoch": 0,
         "assignor_name": "",
         "members": [],
-        "authorized_operations": _OPERATIONS_NOT_ASKED,
+        "authorized_operations": OPERATIONS_OMITTED,
     }
 
 

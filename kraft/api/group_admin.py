@@ -15,11 +15,7 @@ from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.security.acls import AclOperation, AclResourceType
-
-_OPERATIONS_NOT_ASKED: Final = -(2**31)
-_GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-"""Bits of AclOperation: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclOperation, AclResourceType, operation_bits
 
 _FIRST_TO_MISS_GROUPS: Final = 6
 """DescribeGroups: an unknown group is an error; before, it is a dead one."""
@@ -49,7 +45,9 @@ def list_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _OPERATIONS_NOT_ASKED
+    operations = (
+        operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
+    )
     groups = []
     async for group_id in in_slices(request.groups, GROUPS_PER_SLICE):
         try:
@@ -62,7 +60,7 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
 
 def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
     dead = [DescribedGroup(group_id, "", error=code) for group_id in request.groups]
-    return {"groups": [_described(group, _FIRST_TO_MISS_GROUPS, _OPERATIONS_NOT_ASKED) for group in dead]}
+    return {"groups": [_described(group, _FIRST_TO_MISS_GROUPS, OPERATIONS_OMITTED) for group in dead]}
 
 
 def _described(group: DescribedGroup, version: int, operations: int) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
             }
             for member in group.members
         ],
-        "authorized_operations": operations if group.error is ErrorCode.NONE else _OPERATIONS_NOT_ASKED,
+        "authorized_operations": operations if group.error is ErrorCode.NONE else OPERATIONS_OMITTED,
     }
 
 

@@ -28,12 +28,10 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
 )
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
+from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclResourceType, operation_bits
 
-OPERATIONS_NOT_ASKED: Final = -(2**31)
-# Bit n stands for Kafka's AclOperation n: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8,
-# CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
-TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+_TOPIC_OPERATIONS: Final = operation_bits(AclResourceType.TOPIC)
+_CLUSTER_OPERATIONS: Final = operation_bits(AclResourceType.CLUSTER)
 
 TOPICS_PER_SLICE: Final = 500
 """Topics and partitions between two turns of the loop."""
@@ -64,7 +62,7 @@ async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: M
         "controller_id": _any_broker(broker.node, ctx),
         "topics": topics,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED
         ),
     }
 
@@ -187,7 +185,7 @@ def _described_cluster(
         "controller_id": controller_id,
         "brokers": nodes,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED
         ),
     }
 
@@ -272,7 +270,7 @@ def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:
 
 
 def _with_operations(topic: dict[str, Any], asked: bool) -> dict[str, Any]:
-    topic["topic_authorized_operations"] = TOPIC_OPERATIONS if asked else OPERATIONS_NOT_ASKED
+    topic["topic_authorized_operations"] = _TOPIC_OPERATIONS if asked else OPERATIONS_OMITTED
     return topic
 
 

@@ -105,6 +105,14 @@ OPERATIONS_OF: Final = {
 }
 """Operations on resources of each type (AclEntry.supportedOperations)."""
 
+OPERATIONS_OMITTED: Final = -(2**31)
+"""In a response whose request does not ask for the authorized operations."""
+
+
+def operation_bits(resource_type: AclResourceType) -> int:
+    """All operations on a resource of this type; bit n stands for operation n."""
+    return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
+
 
 def rule_of(acl: AccessControlEntryRecord) -> tuple[int, str, int, str, str, int, int]:
     """All fields but the id."""
