@@ -16,6 +16,7 @@ from uuid import UUID
 from kraft.api.authz.checks import ALTER_CLUSTER, CLUSTER_ACTION
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
+from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -166,28 +167,27 @@ async def handle_unregister(controller: ControllerContext, ctx: RequestContext, 
     return {"error_code": int(ErrorCode.NONE), "error_message": None}
 
 
-def error_alone(request: Message, code: ErrorCode, message: str) -> Response:
-    """For responses that have no room for a message."""
-    return {"error_code": int(code)}
-
-
 ROWS: Final = (
     ApiRow(
         ApiKey.ALTER_PARTITION,
         (2, 3),
         (CLUSTER_ACTION,),
         controller=handle_alter_partition,
-        on_error=error_alone,
+        on_error=error_code_only,
     ),
     ApiRow(
         ApiKey.BROKER_REGISTRATION,
         (0, 4),
         (CLUSTER_ACTION,),
         controller=handle_registration,
-        on_error=error_alone,
+        on_error=error_code_only,
     ),
     ApiRow(
-        ApiKey.BROKER_HEARTBEAT, (0, 1), (CLUSTER_ACTION,), controller=handle_heartbeat, on_error=error_alone
+        ApiKey.BROKER_HEARTBEAT,
+        (0, 1),
+        (CLUSTER_ACTION,),
+        controller=handle_heartbeat,
+        on_error=error_code_only,
     ),
     ApiRow(ApiKey.UNREGISTER_BROKER, (0, 0), (ALTER_CLUSTER,), forwarded=handle_unregister),
     ApiRow(
@@ -195,13 +195,13 @@ ROWS: Final = (
         (0, 0),
         (CLUSTER_ACTION,),
         controller=handle_allocate_producer_ids,
-        on_error=error_alone,
+        on_error=error_code_only,
     ),
     ApiRow(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         (0, 0),
         (CLUSTER_ACTION,),
         controller=handle_assign_replicas,
-        on_error=error_alone,
+        on_error=error_code_only,
     ),
 )

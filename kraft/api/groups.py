@@ -26,6 +26,7 @@ from kraft.api.authz.checks import READ_GROUP
 from kraft.api.authz.group_checks import find_coordinator
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
+from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
@@ -216,10 +217,6 @@ async def handle_leave(broker: BrokerContext, ctx: RequestContext, request: Mess
             for identity, outcome in reply.members
         ],
     }
-
-
-def error_code_only(request: Message, code: ErrorCode, message: str) -> Response:
-    return {"error_code": int(code)}
 
 
 ROWS: Final = (

@@ -34,7 +34,7 @@ from kraft.api import partition_lookup
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import BrokerContext
-from kraft.api.produce_queue import QueuedProduce
+from kraft.api.produce_queue import NO_REFUSALS, QueuedProduce
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
@@ -51,8 +51,6 @@ from metadata_quorum.foundation.batch import codec_of, is_transactional
 from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, settle
-
-_NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 _WITHOUT_LOG_START: Final = frozenset(
     {
@@ -81,7 +79,7 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buff
         ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
     )
     refusals = (
-        _NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
+        NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
     )
     produce = _Produce(broker, ctx, request)
     queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)

@@ -37,7 +37,7 @@ FIRST_TO_SAY_ABORTABLE: Final = 11
 FIRST_TO_ADD: Final = 12
 """Produce: a partition joins the transaction by being written to (transaction.version 2)."""
 
-_NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
+NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 _LAST_QUEUED: Final = "last produce in turn"
 
@@ -76,7 +76,7 @@ class QueuedProduce:
         broker: BrokerContext,
         ctx: RequestContext,
         request: ProduceRequest,
-        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+        refused: Mapping[int, BrokerError] = NO_REFUSALS,
     ) -> QueuedProduce | None:
         """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
         state = ctx.connection.state
@@ -97,7 +97,7 @@ class QueuedProduce:
         broker: BrokerContext,
         ctx: RequestContext,
         request: ProduceRequest,
-        refused: Mapping[int, BrokerError] = _NO_REFUSALS,
+        refused: Mapping[int, BrokerError] = NO_REFUSALS,
     ) -> QueuedProduce:
         """It must not be appended now. Nothing may have happened since `enqueue_if_needed`."""
         done: asyncio.Future[None] = broker.node.loop.create_future()

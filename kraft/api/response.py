@@ -1,4 +1,4 @@
-"""What a handler answers with, before it is encoded."""
+"""What a handler answers with, before it is encoded; and the response that has only an error code."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ Response = Mapping[str, Any]
 
 OnError = Callable[[Message, ErrorCode, str], Response]
 """The API's own response for a request that failed as a whole: of the request, the error and a message."""
+
+
+def error_code_only(request: Message, code: ErrorCode, message: str) -> Response:
+    """An `OnError` for responses that have no room for a message."""
+    return {"error_code": int(code)}

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
+from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
 from kraft.api.versions import SOFTWARE
 from kraft.wire.api_keys import ApiKey
@@ -78,10 +79,6 @@ def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) ->
     return {"error_code": int(ErrorCode.NONE)}
 
 
-def push_error(request: Message, code: ErrorCode, message: str) -> Response:
-    return {"error_code": int(code)}
-
-
 def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _Subscription:
     name, version = ctx.connection.state.get(SOFTWARE, ("", ""))
     properties = {
@@ -110,8 +107,8 @@ ROWS: Final = (
         (0, 0),
         (),
         broker=handle_get,
-        on_error=push_error,
+        on_error=error_code_only,
         advertised=False,
     ),
-    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), (), broker=handle_push, on_error=push_error, advertised=False),
+    ApiRow(ApiKey.PUSH_TELEMETRY, (0, 0), (), broker=handle_push, on_error=error_code_only, advertised=False),
 )

@@ -31,6 +31,7 @@ from kraft.api.authz.checks import (
 from kraft.api.authz.group_checks import add_partitions, hide_topics
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
+from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
@@ -70,10 +71,6 @@ def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and ctx.version < FIRST_TO_SAY_FENCED.get(ctx.api_key, 0):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
-
-
-def error_code_only(request: Message, code: ErrorCode, message: str) -> Response:
-    return {"error_code": int(code)}
 
 
 # ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------------------
