@@ -16,9 +16,12 @@ from functools import partial
 from typing import Any, Final
 
 import kraft.node.broker_role
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
-from data_plane.coordinator.transactions.state_machine import TransactionResult, TransactionStateManager
+from data_plane.coordinator.transactions.transaction_state_manager import (
+    TransactionResult,
+    TransactionStateManager,
+)
 from data_plane.log.append import AppendInfo
 from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from data_plane.coordinator.machine import (
+from data_plane.coordinator.state_machine import (
     CoordinatorResult,
     CoordinatorStateMachine,
     Instant,

@@ -17,7 +17,7 @@ from data_plane.coordinator.groups.messages import (
     OffsetsReply,
     OffsetToCommit,
 )
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api.authz.checks import (
     READ_GROUP,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kraft.api.authz.group_checks import init_producer_id
 from kraft.api.context import BrokerContext

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
 from data_plane.log.producers import ProducerStateEntry

@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import TRANSACTIONS_TOPIC, partition_for_key
 from data_plane.coordinator.transactions.service import TransactionCoordinator
-from data_plane.coordinator.transactions.state_machine import EPOCH_PER_TRANSACTION
+from data_plane.coordinator.transactions.transaction_state_manager import EPOCH_PER_TRANSACTION
 from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey

@@ -12,11 +12,11 @@ from typing import Final
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig, MigrationPolicy
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.service import GroupCoordinatorConfig
-from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.runtime import ShardLimits
 from data_plane.coordinator.transactions.service import TransactionCoordinatorConfig
-from data_plane.coordinator.transactions.state_machine import TransactionLimits
+from data_plane.coordinator.transactions.transaction_state_manager import TransactionLimits
 from data_plane.log.config import LogConfig
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow

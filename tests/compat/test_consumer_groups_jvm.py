@@ -18,7 +18,7 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.logs import NOW_MS, open_log
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 from tests.unit.groups.topics import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("G6")]

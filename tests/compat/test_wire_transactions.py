@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from kraft.local.local_cluster import LocalCluster
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request

@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -45,11 +46,10 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.golden.scenario_runner import run_commands, scenarios
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python's own making

@@ -22,12 +22,12 @@ import pytest
 from data_plane.coordinator.groups.assignment import TopicIdPartition, partitions_of
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import DescribedConsumerGroup
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import DescribedGroup
-from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import BrokerError
 from tests.golden.scenario_runner import run_scenario, scenarios
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 from tests.unit.groups.topics import Topics
 
 

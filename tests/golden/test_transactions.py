@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import (
     TransactionMetadata,
     TransactionRecord,
@@ -39,14 +39,14 @@ from data_plane.coordinator.transactions.service import (
     TransactionCoordinatorConfig,
     TransactionMarker,
 )
-from data_plane.coordinator.transactions.state_machine import LAST_EPOCH
+from data_plane.coordinator.transactions.transaction_state_manager import LAST_EPOCH
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
 from tests.golden.scenario_runner import run_scenario, scenarios
 from tests.support.virtual_loop import VirtualLoop
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.transactions.table_driver import EPOCH_MS, TIMEOUT_MS
+from tests.unit.transactions.transaction_driver import EPOCH_MS, TIMEOUT_MS
 
 CONFIG = TransactionCoordinatorConfig(partitions=1)
 PARTITION = 0

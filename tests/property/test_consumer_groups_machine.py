@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
-from data_plane.coordinator.groups.table import GroupLimits
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.suite.examples import examples
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 from tests.unit.groups.topics import Topics
 
 MOST_PARTITIONS = 6

@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, TransactionState
-from data_plane.coordinator.transactions.state_machine import PREPARED
+from data_plane.coordinator.transactions.transaction_state_manager import PREPARED
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.suite.examples import examples
-from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
+from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TableDriver, at_epoch
 
 NAME = "x"
 PARTITIONS = [TopicPartition("t", n) for n in range(3)]

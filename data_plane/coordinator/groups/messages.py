@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 

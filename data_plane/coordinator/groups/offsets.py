@@ -21,7 +21,7 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.machine import Instant
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 

@@ -25,6 +25,11 @@ from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
+from data_plane.coordinator.groups.group_metadata_manager import (
+    GroupLimits,
+    GroupMetadataManager,
+    GroupResult,
+)
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -43,9 +48,8 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
-from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager, GroupResult
-from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from data_plane.coordinator.groups.service import GroupCoordinator
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.validation import AppendOrigin

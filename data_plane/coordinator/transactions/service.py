@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from data_plane.coordinator.machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
 from data_plane.coordinator.transactions.records import (
     TransactionMetadata,
     TransactionRecord,
     TransactionState,
 )
-from data_plane.coordinator.transactions.state_machine import (
+from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionLimits,
     TransactionResult,
     TransactionStateManager,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.producers import ProducerStateManager
 from kraft.api.produce_queue import QueuedProduce

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from kraft.broker.txn_verification import Outcomes, RetryPolicy, TransactionVerifier
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

@@ -34,7 +34,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 
 GROUP = "g"
 REBALANCE_TIMEOUT_MS = 60_000

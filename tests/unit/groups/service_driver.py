@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     FetchOffsets,
@@ -18,13 +19,12 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
 )
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
-from data_plane.coordinator.groups.table import GroupLimits
-from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from tests.unit.groups.group_driver import EPOCH_MS
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.table_driver import EPOCH_MS
 
 ORDERS_0 = TopicPartition("orders", 0)
 CONFIG = GroupCoordinatorConfig(

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
-from data_plane.coordinator.groups.table import GroupLimits
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api import group_admin, group_offsets, groups
 from kraft.api.request_context import RequestContext, Role
@@ -26,8 +26,8 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 from tests.support.contexts import broker_context, node_context
+from tests.unit.groups.group_driver import EPOCH_MS
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.table_driver import EPOCH_MS
 
 ROWS = {row.key: row for row in (*groups.ROWS, *group_offsets.ROWS, *group_admin.ROWS)}
 ORDERS_ID = UUID(int=77)

@@ -14,6 +14,7 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerGroup,
 )
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig, MigrationPolicy
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -26,12 +27,11 @@ from data_plane.coordinator.groups.messages import (
     OffsetsReply,
     OffsetToCommit,
 )
-from data_plane.coordinator.groups.table import GroupLimits
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.table_driver import TableDriver
+from tests.unit.groups.group_driver import TableDriver
 from tests.unit.groups.topics import Topics
 
 pytestmark = pytest.mark.row("G6")

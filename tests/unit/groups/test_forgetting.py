@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits, GroupMetadataManager
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommittedOffset,
@@ -16,9 +17,8 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.offsets import OffsetMetadataManager
 from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
-from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager
-from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import Shard
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog

@@ -8,7 +8,7 @@ import pytest
 
 from data_plane.coordinator.groups.messages import ListedGroup
 from data_plane.coordinator.groups.service import GroupCoordinator
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.groups.classic.states import TRANSITIONS, ClassicGroupConfig, ClassicGroupState
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -23,10 +24,9 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.table import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.table_driver import NO_DELAY, TableDriver, join
+from tests.unit.groups.group_driver import NO_DELAY, TableDriver, join
 
 ORDERS_0 = TopicPartition("orders", 0)
 

@@ -21,7 +21,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.table_driver import EPOCH_MS, NO_DELAY, TableDriver, join
+from tests.unit.groups.group_driver import EPOCH_MS, NO_DELAY, TableDriver, join
 
 DAY = 24 * 3600.0
 ORDERS_0, ORDERS_1, OTHER_0 = (

@@ -14,9 +14,9 @@ from data_plane.coordinator.groups.classic.request_checks import (
 )
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, MemberProtocol, SyncGroup
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.unit.groups.table_driver import join
+from tests.unit.groups.group_driver import join
 
 
 def group(state: ClassicGroupState = ClassicGroupState.STABLE) -> ClassicGroupMetadata:

@@ -14,9 +14,10 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from tests.unit.groups.group_driver import EPOCH_MS
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
     JOIN,
@@ -31,7 +32,6 @@ from tests.unit.groups.service_driver import (
     started,
     transactional,
 )
-from tests.unit.groups.table_driver import EPOCH_MS
 
 
 def test_losing_the_partition_ends_every_wait() -> None:

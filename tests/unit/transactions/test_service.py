@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
 from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import TransactionRecord, TransactionState, encode
 from data_plane.coordinator.transactions.service import (
     TransactionCoordinator,
@@ -22,7 +22,7 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.transactions.table_driver import EPOCH_MS, TIMEOUT_MS
+from tests.unit.transactions.transaction_driver import EPOCH_MS, TIMEOUT_MS
 
 T0 = TopicPartition("t", 0)
 CONFIG = TransactionCoordinatorConfig(timeout_check_interval=0.01, expiry_check_interval=0.01)

@@ -44,7 +44,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup
-from data_plane.coordinator.machine import Instant, Ticket
+from data_plane.coordinator.state_machine import Instant, Ticket
 from metadata_quorum.foundation.errors import ErrorCode
 
 

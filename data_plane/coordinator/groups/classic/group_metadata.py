@@ -18,7 +18,7 @@ from data_plane.coordinator.groups.classic.states import (
 )
 from data_plane.coordinator.groups.messages import DescribedGroup, JoinReply, MemberProtocol, SyncReply
 from data_plane.coordinator.groups.records import StoredGroup
-from data_plane.coordinator.machine import Instant
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
 

@@ -15,7 +15,7 @@ from data_plane.coordinator.groups.messages import (
     MemberProtocol,
 )
 from data_plane.coordinator.groups.records import StoredMember
-from data_plane.coordinator.machine import Ticket
+from data_plane.coordinator.state_machine import Ticket
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 from data_plane.coordinator.groups.messages import Reply
 from data_plane.coordinator.groups.records import StoredGroup
-from data_plane.coordinator.machine import Ticket
+from data_plane.coordinator.state_machine import Ticket
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 

@@ -50,7 +50,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord
-from data_plane.coordinator.machine import Instant
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 ReplyT = TypeVar("ReplyT")

@@ -30,7 +30,7 @@ from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember as 
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup, StoredMember
-from data_plane.coordinator.machine import Instant
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 

@@ -22,7 +22,7 @@ from data_plane.coordinator.groups.consumer.reconciliation import reconciled
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
-from data_plane.coordinator.machine import Instant
+from data_plane.coordinator.state_machine import Instant
 
 
 @dataclass(frozen=True, slots=True)

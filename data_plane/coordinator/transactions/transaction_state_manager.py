@@ -23,7 +23,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from data_plane.coordinator.machine import CoordinatorResult, Instant, ProducerIdAndEpoch, Replies, Ticket
+from data_plane.coordinator.state_machine import (
+    CoordinatorResult,
+    Instant,
+    ProducerIdAndEpoch,
+    Replies,
+    Ticket,
+)
 from data_plane.coordinator.transactions import records
 from data_plane.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,

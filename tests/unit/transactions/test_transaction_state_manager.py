@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from data_plane.coordinator.machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import (
     TransactionMetadata,
     TransactionRecord,
@@ -14,10 +14,10 @@ from data_plane.coordinator.transactions.records import (
     decode,
     encode,
 )
-from data_plane.coordinator.transactions.state_machine import LAST_EPOCH
+from data_plane.coordinator.transactions.transaction_state_manager import LAST_EPOCH
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.transactions.table_driver import TIMEOUT_MS, TableDriver, at_epoch
+from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TableDriver, at_epoch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 V1, V2 = 0, 2

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from data_plane.coordinator.machine import CoordinatorResult, Instant, ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import CoordinatorResult, Instant, ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionRecord, decode, encode
-from data_plane.coordinator.transactions.state_machine import TransactionLimits, TransactionStateManager
+from data_plane.coordinator.transactions.transaction_state_manager import (
+    TransactionLimits,
+    TransactionStateManager,
+)
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 

@@ -10,9 +10,13 @@ from typing import Any
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.group_metadata_manager import (
+    GroupLimits,
+    GroupMetadataManager,
+    GroupResult,
+)
 from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
-from data_plane.coordinator.groups.table import GroupLimits, GroupMetadataManager, GroupResult
-from data_plane.coordinator.machine import Instant, Replies
+from data_plane.coordinator.state_machine import Instant, Replies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 EPOCH_MS = 1_700_000_000_000

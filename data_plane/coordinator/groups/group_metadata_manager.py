@@ -51,7 +51,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.offsets import OffsetMetadataManager, TopicDeletion, commit_records
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from data_plane.coordinator.machine import CoordinatorResult, Instant, Replies, Ticket
+from data_plane.coordinator.state_machine import CoordinatorResult, Instant, Replies, Ticket
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
